@@ -1,0 +1,74 @@
+# Needs Python 3.11 or newer, git and make; everything else goes into .venv.
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP = $(BIN)/python -m pip --disable-pip-version-check -qq
+UV := 0.13.7
+
+# The first Python that really runs, is new enough and can make a virtual environment.
+PYTHON ?= $(shell for py in python3.11 python3.12 python3.13 python3; do \
+	$$py -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& command -v $$py && break; done)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help demo test check format lint types architecture bench lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.runtime ## see an agent survive being killed (options: ARGS="…")
+	@$(BIN)/holdfast demo $(ARGS)
+
+test: $(VENV)/.dev ## run the tests (options: ARGS="…")
+	@$(BIN)/pytest -n 2 $(ARGS)
+
+check: lint types architecture test ## everything that CI does
+
+format: $(VENV)/.dev ## rewrite the code in the project's format
+	@$(BIN)/ruff check --quiet --fix .
+	@$(BIN)/ruff format .
+
+lint: $(VENV)/.dev ## check format and lint
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+
+types: $(VENV)/.dev ## check types, strictly
+	@$(BIN)/mypy
+
+architecture: $(VENV)/.dev ## check that imports go one way
+	@$(BIN)/pytest -q tests/unit/test_architecture.py
+
+bench: $(VENV)/.dev ## measure against the floor (options: ARGS="…")
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+lock: ## resolve the lock files again (newest versions: ARGS=--upgrade)
+	@$(require-python)
+	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && "$(PYTHON)" -m venv "$$tmp" && \
+	"$$tmp/bin/pip" --disable-pip-version-check -qq install uv==$(UV) && \
+	compile() { UV_CUSTOM_COMPILE_COMMAND="make lock" "$$tmp/bin/uv" pip compile --quiet \
+		--universal --python-version 3.11 --generate-hashes --group build $(ARGS) "$$@" pyproject.toml; } && \
+	compile --extra dev -o requirements-dev.lock && \
+	compile --constraint requirements-dev.lock -o requirements.lock
+
+clean: ## remove what the other targets made
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find src tests -type d -name __pycache__ -prune -exec rm -rf {} +
+
+define require-python
+test -n "$(PYTHON)" || { echo "No Python 3.11 or newer found (with venv and ensurepip)." \
+	"Install one, or name it: make PYTHON=/path/to/python" >&2; exit 1; }
+endef
+
+$(BIN)/python:
+	@$(require-python)
+	@"$(PYTHON)" -m venv $(VENV)
+
+$(VENV)/.runtime: requirements.lock
+$(VENV)/.dev: requirements-dev.lock
+$(VENV)/.runtime $(VENV)/.dev: pyproject.toml | $(BIN)/python
+	@echo "Installing $(filter %.lock,$^) into $(VENV) …"
+	@$(PIP) install --require-hashes -r $(filter %.lock,$^)
+	@$(PIP) install --no-build-isolation --no-deps -e .
+	@touch $@

@@ -1,0 +1,36 @@
+"""The only reader of time and chance.
+
+Everything that needs either is given a Clock; tests give one of their own.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+
+from ulid import ULID
+
+
+class Clock:
+    """Real time, real chance."""
+
+    def now(self) -> int:
+        """Return the time in milliseconds since the epoch."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        """Return seconds that never go back, for measuring spans."""
+        return time.monotonic()
+
+    def new_id(self, prefix: str) -> str:
+        """Return a new id that sorts by the time it was made: `ses_01J…`."""
+        return f"{prefix}_{ULID()}"
+
+    def token(self) -> str:
+        """Return an unguessable token."""
+        return secrets.token_urlsafe(24)
+
+    def jitter(self, most: float) -> float:
+        """Return a number between half of `most` and all of it."""
+        return most * random.uniform(0.5, 1.0)  # noqa: S311 - spreads retries, guards nothing

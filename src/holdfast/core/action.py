@@ -1,0 +1,143 @@
+"""All that can come next for a lane: a closed union.
+
+An action with work to do is an effect; the worker performs it. `Park` is rest: the
+lane is given back. The others are written down and done.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from msgspec import Struct
+
+from holdfast.core.lane import Reply
+from holdfast.core.record import Failure
+
+
+class Action(Struct, frozen=True, kw_only=True):
+    """`until` is when to ask again at the latest, should nothing have happened by then."""
+
+    is_effect: ClassVar[bool] = False
+    is_rest: ClassVar[bool] = False
+
+
+class CallModel(Action):
+    """Ask the model. `delivery` starts a turn with that message, `joins` adds others to it."""
+
+    is_effect: ClassVar[bool] = True
+
+    call_id: str
+    attempt: int
+    turn: str
+    step: int
+    until: int
+    delivery: str = ""
+    retries: str = ""
+    joins: tuple[str, ...] = ()
+    aborts: int = 0
+    keeps: bool = False
+    running: bool = False
+
+
+class Start(Struct, frozen=True):
+    """One tool call to begin; `reconcile` asks the outside world first."""
+
+    call_id: str
+    attempt: int
+    fired: str = ""
+    reconcile: bool = False
+
+
+class RunTools(Action):
+    """Begin some calls, report others as interrupted, and go on with those that run."""
+
+    is_effect: ClassVar[bool] = True
+
+    until: int
+    start: tuple[Start, ...] = ()
+    report: tuple[str, ...] = ()
+    running: tuple[str, ...] = ()
+
+
+class AskHuman(Action):
+    """Put a call before a human; `kind` is approval or interrupted."""
+
+    call_id: str
+    kind: Literal["approval", "interrupted"]
+
+
+class Sleep(Action):
+    """Wait a short while in the worker."""
+
+    is_effect: ClassVar[bool] = True
+
+    until: int
+
+
+class Settle(Action):
+    """Take a reply, close what has expired, or tell deliveries what became of them."""
+
+    reply: Reply | None = None
+    expired: tuple[str, ...] = ()
+    settled: tuple[tuple[str, str, str], ...] = ()
+
+
+class CompleteTurn(Action):
+    turn: str
+    step: int
+    call_id: str
+    output: str = ""
+
+
+class FailTurn(Action):
+    is_effect: ClassVar[bool] = True
+
+    turn: str
+    error: Failure
+    structural: bool = False
+
+
+class CancelTurn(Action):
+    is_effect: ClassVar[bool] = True
+
+    turn: str
+    reason: str = ""
+    delivery_id: str = ""
+    superseded: bool = False
+
+
+class CompleteSession(Action):
+    """End the session well: its task is done, or somebody asked for the end."""
+
+    turn: str = ""
+    reason: str = ""
+    delivery_id: str = ""
+
+
+class FailSession(Action):
+    error: Failure
+
+
+class Park(Action):
+    """Give the lane back until something of `wait` is here, or until a time."""
+
+    is_rest: ClassVar[bool] = True
+
+    wait: tuple[str, ...]
+    requests: tuple[str, ...] = ()
+    until: int = 0
+
+
+AnyAction = (
+    CallModel
+    | RunTools
+    | AskHuman
+    | Sleep
+    | Settle
+    | CompleteTurn
+    | FailTurn
+    | CancelTurn
+    | CompleteSession
+    | FailSession
+    | Park
+)

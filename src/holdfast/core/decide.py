@@ -1,0 +1,278 @@
+"""What comes next for a lane, given all that has happened to it.
+
+Knows no clock, no database, no model. Recovery is not a mode: after a crash the
+same questions are asked of the same log.
+"""
+
+from __future__ import annotations
+
+from holdfast.core.action import (
+    AnyAction,
+    AskHuman,
+    CallModel,
+    CancelTurn,
+    CompleteSession,
+    CompleteTurn,
+    FailSession,
+    FailTurn,
+    Park,
+    RunTools,
+    Settle,
+    Sleep,
+    Start,
+)
+from holdfast.core.lane import CUT, RUNNING, Call, Cancel, Lane, ModelCall, Turn
+from holdfast.core.name import model_call_name, turn_name
+from holdfast.core.policy import Policy
+from holdfast.core.record import Failure
+
+
+def decide(lane: Lane, policy: Policy, now: int) -> AnyAction:
+    """Return the one thing to do next; the same log always gives the same answer."""
+    if lane.unsettled:
+        return Settle(settled=tuple((u.delivery_id, u.outcome, u.turn) for u in lane.unsettled))
+    if lane.over:
+        return close_inbox(lane)
+    if lane.cancels:
+        return stop(lane, lane.cancels[0])
+    if lane.replies:
+        return Settle(reply=lane.replies[0])
+    if lane.turn is None:
+        return between_turns(lane, policy, now)
+    return within_turn(lane, lane.turn, policy, now)
+
+
+def close_inbox(lane: Lane) -> AnyAction:
+    """Refuse what is still queued at a session's end."""
+    left = [
+        *((c.delivery_id, "ignored", "") for c in lane.cancels),
+        *((reply.delivery_id, "ignored", "") for reply in lane.replies),
+        *((q.delivery_id, "refused", "") for q in lane.queue),
+    ]
+    return Settle(settled=tuple(left)) if left else Park(wait=())
+
+
+def stop(lane: Lane, cancel: Cancel) -> AnyAction:
+    """Stop the open turn, or the message that would be next; then the session, if asked to."""
+    turn = lane.turn
+    if turn and (cancel.ends or cancel.turn == turn.id):
+        taken = "" if cancel.ends else cancel.delivery_id
+        return CancelTurn(turn=turn.id, reason=cancel.reason, delivery_id=taken)
+    if cancel.ends:
+        return CompleteSession(reason=cancel.reason, delivery_id=cancel.delivery_id)
+    head = lane.queue[0] if lane.queue and not turn else None
+    if head and not cancel.turn and head.offset < cancel.offset:
+        return Settle(
+            settled=((head.delivery_id, "cancelled", ""), (cancel.delivery_id, "completed", ""))
+        )
+    return Settle(settled=((cancel.delivery_id, "ignored", ""),))
+
+
+def between_turns(lane: Lane, policy: Policy, now: int) -> AnyAction:
+    if (last := lane.last) and (lane.mode == "task" or last.structural):
+        if last.how == "completed":
+            return CompleteSession(turn=last.turn)
+        return FailSession(error=last.failure or Failure("CANCELLED", "the task was cancelled"))
+    if not lane.queue:
+        return Park(wait=("message",))
+    head = lane.queue[0]
+    failed = lane.last.turn if lane.last and lane.last.how == "failed" else ""
+    if head.retry and not failed:
+        return Settle(settled=((head.delivery_id, "ignored", ""),))
+    turn = turn_name(lane.name, lane.turns + 1)
+    return CallModel(
+        call_id=model_call_name(turn, 1),
+        attempt=1,
+        turn=turn,
+        step=1,
+        until=now + policy.turn_timeout,
+        delivery=head.delivery_id,
+        retries=failed if head.retry else "",
+    )
+
+
+def within_turn(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
+    if turn.failure:
+        return FailTurn(turn=turn.id, error=turn.failure, structural=turn.structural)
+    if expired := tuple(q.request_id for q in turn.requests.values() if 0 < q.expires_at <= now):
+        return Settle(expired=expired)
+    if lane.queue and policy.on_busy == "interrupt":
+        return CancelTurn(turn=turn.id, reason="a newer message came", superseded=True)
+    # A parked turn spends no active time, so it cannot run out of it.
+    if not lane.waiting and deadline(turn, policy) <= now:
+        return FailTurn(turn=turn.id, error=TURN_TIMEOUT)
+    if not turn.answer:
+        return call_model(turn, policy, now)
+    return settle_calls(lane, turn, policy, now)
+
+
+def deadline(turn: Turn, policy: Policy) -> int:
+    return turn.since + policy.turn_timeout - turn.spent
+
+
+def ask_again_at(lane: Lane, turn: Turn, policy: Policy, now: int) -> int:
+    """Return when the open turn's active time runs out; a parked one starts counting now."""
+    return now + policy.turn_timeout - turn.spent if lane.waiting else deadline(turn, policy)
+
+
+# The model
+
+
+def call_model(turn: Turn, policy: Policy, now: int) -> AnyAction:
+    """Go on with the open model call, or make another attempt at it."""
+    model = turn.model
+    assert model is not None
+    if model.lost >= policy.max_attempts:
+        return FailTurn(turn=turn.id, error=no_progress(model.call_id, model.lost))
+    if model.status == "retry" and model.not_before > now:
+        if model.parked:
+            return Park(wait=("provider",), until=model.not_before)
+        return Sleep(until=model.not_before)
+    running = model.status == RUNNING
+    return CallModel(
+        call_id=model.call_id,
+        attempt=model.attempt if running else model.attempt + 1,
+        turn=turn.id,
+        step=turn.step,
+        until=max(now, turn.since) + policy.turn_timeout - turn.spent,
+        aborts=0 if running or not model.partial else model.attempt,
+        keeps=can_go_on(model, policy),
+        running=running,
+    )
+
+
+def can_go_on(model: ModelCall, policy: Policy) -> bool:
+    """Say whether the model can carry on after what it had said when it was cut off."""
+    return model.partial == "text" and policy.on_partial == "continue" and not policy.typed
+
+
+def next_step(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
+    if turn.corrections > policy.max_corrections:
+        return FailTurn(turn=turn.id, error=TOO_MANY_CORRECTIONS)
+    if turn.step >= policy.max_steps:
+        return FailTurn(turn=turn.id, error=max_steps(policy.max_steps))
+    joins = lane.queue if policy.on_busy == "join" else ()
+    return CallModel(
+        call_id=model_call_name(turn.id, turn.step + 1),
+        attempt=1,
+        turn=turn.id,
+        step=turn.step + 1,
+        until=ask_again_at(lane, turn, policy, now),
+        joins=tuple(q.delivery_id for q in joins if not q.retry),
+    )
+
+
+# The tools
+
+
+def settle_calls(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
+    """Carry each call of the step towards its outcome, by itself; then go on."""
+    start: list[Start] = []
+    report: list[str] = []
+    for call in turn.calls.values():
+        if call.is_done or call.status == RUNNING:
+            continue
+        if call.lost >= policy.max_attempts:
+            return FailTurn(turn=turn.id, error=no_progress(call.call_id, call.lost))
+        match disposition(call, lane, policy, now):
+            case "approval" | "interrupted" as kind:
+                return AskHuman(call_id=call.call_id, kind=kind)
+            case "fail":
+                return FailTurn(turn=turn.id, error=interrupted(call))
+            case "report":
+                report.append(call.call_id)
+            case "start":
+                start.append(begin(call, policy))
+    running = tuple(call.call_id for call in turn.calls.values() if call.status == RUNNING)
+    if start or report or running:
+        return RunTools(
+            start=tuple(start),
+            report=tuple(report),
+            running=running,
+            until=wake_at(turn, ask_again_at(lane, turn, policy, now)),
+        )
+    if all(call.is_done for call in turn.calls.values()):
+        return after_calls(lane, turn, policy, now)
+    return Park(wait=waits(turn), requests=tuple(turn.requests), until=wake_at(turn, 0))
+
+
+def disposition(call: Call, lane: Lane, policy: Policy, now: int) -> str:
+    """Say what a call needs that neither runs nor is done; nothing, if it has to wait."""
+    match call.status:
+        case "requested":
+            return "approval" if call.asks else "start"
+        case "approved" | "woken":
+            return "start"
+        case "again" | "waiting":
+            return "start" if 0 < call.due_at <= now else ""
+        case status if status == CUT:
+            return after_interruption(call, lane, policy)
+    return ""
+
+
+def after_interruption(call: Call, lane: Lane, policy: Policy) -> str:
+    match policy.tool(call.tool).on_interrupt:
+        case "rerun" | "reconcile":
+            return "start"
+        case "ask":
+            return "interrupted" if lane.can_ask else "report"
+        case "fail":
+            return "fail"
+        case "report":
+            return "report"
+
+
+def begin(call: Call, policy: Policy) -> Start:
+    reconciles = call.status == CUT and policy.tool(call.tool).on_interrupt == "reconcile"
+    fired = call.waits_for if call.status == "waiting" else ""
+    return Start(call.call_id, call.attempt + 1, fired=fired, reconcile=reconciles)
+
+
+def after_calls(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
+    """Complete the turn if the model has answered, else ask it again with the results."""
+    output = next((c for c in turn.calls.values() if c.output and c.succeeded), None)
+    if turn.calls and not output:
+        return next_step(lane, turn, policy, now)
+    return CompleteTurn(
+        turn=turn.id,
+        step=turn.step,
+        call_id=turn.answer,
+        output=output.call_id if output else "",
+    )
+
+
+def waits(turn: Turn) -> tuple[str, ...]:
+    """Name what the turn waits for."""
+    timers = any(call.due_at for call in turn.calls.values())
+    return (*(("input",) if turn.requests else ()), *(("timer",) if timers else ()))
+
+
+def wake_at(turn: Turn, latest: int) -> int:
+    """Return the next instant at which something is due by itself, or `latest`."""
+    due = [call.due_at for call in turn.calls.values() if call.due_at and not call.is_done]
+    due += [q.expires_at for q in turn.requests.values() if q.expires_at]
+    due += [latest] if latest else []
+    return min(due, default=0)
+
+
+# Failures that are decided here
+
+
+TURN_TIMEOUT = Failure("TURN_TIMEOUT", "the turn has used up its active time")
+TOO_MANY_CORRECTIONS = Failure(
+    "TOO_MANY_CORRECTIONS", "the model was asked too often to correct its arguments"
+)
+
+
+def max_steps(limit: int) -> Failure:
+    return Failure("MAX_STEPS", f"the turn has made {limit} steps without an answer")
+
+
+def no_progress(call_id: str, attempts: int) -> Failure:
+    return Failure(
+        "NO_PROGRESS", f"{call_id} was started {attempts} times and never had an outcome"
+    )
+
+
+def interrupted(call: Call) -> Failure:
+    return Failure("INTERRUPTED", f"{call.tool} was interrupted: its outcome is unknown")

@@ -1,0 +1,398 @@
+"""What has happened: one small function per record, from a lane to the next lane.
+
+Arrivals (deliveries, cancels, the session's start) only add to the inbox; folding
+one before or after any record of the lane's owner gives the same lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.core import record as r
+from holdfast.core.lane import (
+    CUT,
+    RUNNING,
+    Call,
+    Cancel,
+    Ended,
+    Lane,
+    ModelCall,
+    Queued,
+    Reply,
+    Request,
+    Turn,
+    Unsettled,
+)
+from holdfast.core.message import ToolCall
+from holdfast.core.name import args_digest
+from holdfast.core.record import AnyRecord, Entry
+
+Step = Callable[[Lane, Any], Lane]
+
+
+def fold(lane: Lane, record: AnyRecord, offset: int = 0) -> Lane:
+    """Return the lane after one more record. Only arrivals need to know their offset."""
+    kind = type(record)
+    if arrival := ARRIVALS.get(kind):
+        return arrival(lane, record, offset)
+    step = FACTS.get(kind)
+    return step(lane, record) if step else lane
+
+
+def fold_all(lane: Lane, entries: Iterable[Entry]) -> Lane:
+    """Return the lane after all entries that are its own."""
+    for entry in entries:
+        if entry.lane == lane.name or type(entry.record) is r.SessionStarted:
+            lane = fold(lane, entry.record, entry.offset)
+        elif type(entry.record) in SESSION_ENDS:
+            lane = fold(lane, entry.record, entry.offset)
+    return lane
+
+
+# Arrivals
+
+
+def session_started(lane: Lane, e: r.SessionStarted, _: int) -> Lane:
+    return replace(
+        lane,
+        agent=e.agent,
+        mode=e.mode,
+        can_ask=e.can_ask,
+        tenant=e.tenant,
+        principal=e.principal,
+    )
+
+
+def delivery_queued(lane: Lane, e: r.DeliveryQueued, offset: int) -> Lane:
+    if e.kind == "reply":
+        reply = Reply(e.delivery_id, e.request_id, e.option, e.text, e.args, e.by)
+        return replace(lane, replies=(*lane.replies, reply))
+    queued = Queued(e.delivery_id, offset, retry=e.kind == "retry")
+    return replace(lane, queue=(*lane.queue, queued))
+
+
+def cancel_requested(lane: Lane, e: r.CancelRequested, offset: int) -> Lane:
+    cancel = Cancel(e.delivery_id, offset, e.reason, e.turn, e.ends)
+    return replace(lane, cancels=(*lane.cancels, cancel))
+
+
+ARRIVALS: dict[type, Callable[[Lane, Any, int], Lane]] = {
+    r.SessionStarted: session_started,
+    r.DeliveryQueued: delivery_queued,
+    r.CancelRequested: cancel_requested,
+}
+
+
+# Sessions, turns, steps
+
+
+def session_waiting(lane: Lane, e: r.SessionWaiting) -> Lane:
+    lane = replace(lane, waiting=e.wait)
+    return lane.with_turn(spent=e.spent) if lane.turn else lane
+
+
+def session_resumed(lane: Lane, e: r.SessionResumed) -> Lane:
+    lane = replace(lane, waiting=())
+    return lane.with_turn(since=e.since) if lane.turn else lane
+
+
+def session_over(how: str) -> Step:
+    return lambda lane, _: replace(lane, over=how)
+
+
+def turn_started(lane: Lane, e: r.TurnStarted) -> Lane:
+    return replace(
+        lane,
+        queue=tuple(q for q in lane.queue if q.delivery_id != e.delivery_id),
+        turns=lane.turns + 1,
+        turn=Turn(e.turn, (e.delivery_id,), e.since),
+        waiting=(),
+        last=None,
+    )
+
+
+def turn_over(how: str) -> Step:
+    def end(lane: Lane, e: r.TurnCompleted | r.TurnFailed | r.TurnCancelled) -> Lane:
+        assert lane.turn is not None
+        settled = tuple(Unsettled(d, how, e.turn) for d in lane.turn.deliveries)
+        failed = isinstance(e, r.TurnFailed)
+        last = Ended(e.turn, how, e.error if failed else None, structural=failed and e.structural)
+        return replace(lane, turn=None, unsettled=(*lane.unsettled, *settled), last=last)
+
+    return end
+
+
+def step_started(lane: Lane, e: r.StepStarted) -> Lane:
+    return lane.with_turn(step=e.step, model=None, answer="", calls={})
+
+
+def step_failed(lane: Lane, e: r.StepFailed) -> Lane:
+    return lane.with_turn(failure=e.error, structural=e.structural)
+
+
+def delivery_joined(lane: Lane, e: r.DeliveryJoined) -> Lane:
+    assert lane.turn is not None
+    lane = replace(lane, queue=tuple(q for q in lane.queue if q.delivery_id != e.delivery_id))
+    return lane.with_turn(deliveries=(*lane.turn.deliveries, e.delivery_id))
+
+
+def delivery_settled(lane: Lane, e: r.DeliverySettled) -> Lane:
+    def others(inbox: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(d for d in inbox if d.delivery_id != e.delivery_id)
+
+    return replace(
+        lane,
+        queue=others(lane.queue),
+        replies=others(lane.replies),
+        cancels=others(lane.cancels),
+        unsettled=others(lane.unsettled),
+    )
+
+
+# Model calls
+
+
+def model_started(lane: Lane, e: r.ModelStarted) -> Lane:
+    assert lane.turn is not None
+    before = lane.turn.model or ModelCall(e.call_id, 0)
+    return lane.with_turn(
+        model=replace(before, attempt=e.attempt, status=RUNNING, partial="", parked=False)
+    )
+
+
+def with_model(lane: Lane, **changes: object) -> Lane:
+    assert lane.turn is not None
+    assert lane.turn.model is not None
+    return lane.with_turn(model=replace(lane.turn.model, **changes))
+
+
+def model_retrying(lane: Lane, e: r.ModelRetrying) -> Lane:
+    assert lane.turn is not None
+    assert lane.turn.model is not None
+    return with_model(
+        lane,
+        status="retry",
+        lost=0,
+        failed=lane.turn.model.failed + (not e.parked),
+        not_before=e.not_before,
+        parked=e.parked,
+    )
+
+
+def message_delta(lane: Lane, e: r.MessageDelta) -> Lane:
+    assert lane.turn is not None
+    assert lane.turn.model is not None
+    broken = e.tool or lane.turn.model.partial == "broken"
+    return with_model(lane, partial="broken" if broken else "text")
+
+
+def reasoning_delta(lane: Lane, e: r.ReasoningDelta) -> Lane:
+    assert lane.turn is not None
+    assert lane.turn.model is not None
+    return with_model(lane, partial=lane.turn.model.partial or "reasoning")
+
+
+def message_aborted(lane: Lane, e: r.MessageAborted) -> Lane:
+    return with_model(lane, partial="")
+
+
+def message_completed(lane: Lane, e: r.MessageCompleted) -> Lane:
+    calls = {
+        part.call_id: Call(part.call_id, part.tool, part.args, "")
+        for part in e.parts
+        if isinstance(part, ToolCall)
+    }
+    return lane.with_turn(model=None, answer=e.call_id, calls=calls)
+
+
+# Tool calls
+
+
+def tool_requested(lane: Lane, e: r.ToolRequested) -> Lane:
+    return lane.with_call(
+        e.call_id,
+        digest=e.digest,
+        asks=e.asks,
+        repeats=e.repeats,
+        output=e.output,
+        dedupe=e.dedupe,
+    )
+
+
+def tool_started(lane: Lane, e: r.ToolStarted) -> Lane:
+    return lane.with_call(e.call_id, status=RUNNING, attempt=e.attempt, reason="", due_at=0)
+
+
+def tool_step_recorded(lane: Lane, e: r.ToolStepRecorded) -> Lane:
+    return remember(lane, e.call_id, e.name, e.value)
+
+
+def remember(lane: Lane, call_id: str, name: str, value: str) -> Lane:
+    assert lane.turn is not None
+    memo = {**lane.turn.calls[call_id].memo, name: value}
+    return lane.with_call(call_id, memo=memo)
+
+
+def tool_waiting(lane: Lane, e: r.ToolWaiting) -> Lane:
+    return lane.with_call(e.call_id, status="waiting", waits_for=e.name, lost=0)
+
+
+def tool_woken(lane: Lane, e: r.ToolWoken) -> Lane:
+    return lane.with_call(e.call_id, status="woken", waits_for="")
+
+
+def tool_completed(lane: Lane, e: r.ToolCompleted) -> Lane:
+    assert lane.turn is not None
+    digest = lane.turn.calls[e.call_id].digest
+    unknown = {d: call for d, call in lane.unknown.items() if d != digest}
+    lane = lane.with_call(e.call_id, status="done", succeeded=True)
+    return replace(lane, unknown=unknown)
+
+
+def tool_failed(lane: Lane, e: r.ToolFailed) -> Lane:
+    assert lane.turn is not None
+    if e.again_at:
+        failed = lane.turn.calls[e.call_id].failed + 1
+        return lane.with_call(e.call_id, status="again", due_at=e.again_at, failed=failed, lost=0)
+    lane = lane.with_call(e.call_id, status="done")
+    if e.error.code == "RETRY":
+        assert lane.turn is not None
+        return lane.with_turn(corrections=lane.turn.corrections + 1)
+    return lane
+
+
+def tool_interrupted(lane: Lane, e: r.ToolInterrupted) -> Lane:
+    assert lane.turn is not None
+    if not e.final:
+        lost = lane.turn.calls[e.call_id].lost + 1
+        return lane.with_call(e.call_id, status=CUT, reason=e.reason, lost=lost)
+    call = lane.turn.calls[e.call_id]
+    lane = lane.with_call(e.call_id, status="done")
+    return replace(lane, unknown={**lane.unknown, call.digest: call.call_id})
+
+
+def tool_denied(lane: Lane, e: r.ToolDenied) -> Lane:
+    return lane.with_call(e.call_id, status="done")
+
+
+# Waiting
+
+
+def input_requested(lane: Lane, e: r.InputRequested) -> Lane:
+    assert lane.turn is not None
+    request = Request(e.request_id, e.kind, e.call_id, e.name, e.expires_at)
+    lane = lane.with_turn(requests={**lane.turn.requests, e.request_id: request})
+    return lane if e.name else lane.with_call(e.call_id, status="asked")
+
+
+def close_request(lane: Lane, request_id: str) -> Lane:
+    assert lane.turn is not None
+    rest = {name: q for name, q in lane.turn.requests.items() if name != request_id}
+    return lane.with_turn(requests=rest)
+
+
+def input_resolved(lane: Lane, e: r.InputResolved) -> Lane:
+    assert lane.turn is not None
+    request = lane.turn.requests[e.request_id]
+    lane = close_request(lane, e.request_id)
+    if e.how != "answered":
+        return lane
+    if request.kind == "question":
+        answer = msgspec.json.encode({"option": e.option, "text": e.text}).decode()
+        return remember(lane, request.call_id, request.name, answer)
+    if e.option in ("approve", "rerun"):
+        return approve(lane, request.call_id, e)
+    return lane
+
+
+def approve(lane: Lane, call_id: str, e: r.InputResolved) -> Lane:
+    assert lane.turn is not None
+    call = lane.turn.calls[call_id]
+    if call.asks == "once":
+        lane = replace(lane, grants=lane.grants | {call.digest})
+    args = e.args or call.args
+    digest = args_digest(call.tool, args) if e.args else call.digest
+    return lane.with_call(call_id, status="approved", args=args, digest=digest, by=e.by)
+
+
+def input_expired(lane: Lane, e: r.InputExpired) -> Lane:
+    assert lane.turn is not None
+    request = lane.turn.requests[e.request_id]
+    lane = close_request(lane, e.request_id)
+    if request.kind == "question":
+        return remember(lane, request.call_id, request.name, '{"expired":true}')
+    return lane
+
+
+def timer_set(lane: Lane, e: r.TimerSet) -> Lane:
+    return lane.with_call(e.call_id, due_at=e.due_at)
+
+
+def timer_fired(lane: Lane, e: r.TimerFired) -> Lane:
+    return remember(lane.with_call(e.call_id, due_at=0), e.call_id, e.name, "true")
+
+
+# Ownership
+
+
+def lane_taken_over(lane: Lane, e: r.LaneTakenOver) -> Lane:
+    turn = lane.turn
+    if turn is None:
+        return lane
+    lost = 0 if e.graceful else 1
+    model = turn.model
+    if model and model.status == RUNNING:
+        model = replace(model, status=CUT, lost=model.lost + lost)
+    calls = {
+        name: replace(call, status=CUT, reason="crash", lost=call.lost + lost)
+        if call.status == RUNNING
+        else call
+        for name, call in turn.calls.items()
+    }
+    return replace(lane, waiting=()).with_turn(
+        model=model, calls=calls, since=e.since, spent=e.spent
+    )
+
+
+SESSION_ENDS = (r.SessionCompleted, r.SessionFailed, r.SessionEnded)
+
+FACTS: dict[type, Step] = {
+    r.SessionWaiting: session_waiting,
+    r.SessionResumed: session_resumed,
+    r.SessionCompleted: session_over("completed"),
+    r.SessionFailed: session_over("failed"),
+    r.SessionEnded: session_over("ended"),
+    r.TurnStarted: turn_started,
+    r.TurnCompleted: turn_over("completed"),
+    r.TurnFailed: turn_over("failed"),
+    r.TurnCancelled: turn_over("cancelled"),
+    r.StepStarted: step_started,
+    r.StepFailed: step_failed,
+    r.DeliveryJoined: delivery_joined,
+    r.DeliverySettled: delivery_settled,
+    r.ModelStarted: model_started,
+    r.ModelRetrying: model_retrying,
+    r.MessageDelta: message_delta,
+    r.ReasoningDelta: reasoning_delta,
+    r.MessageAborted: message_aborted,
+    r.MessageCompleted: message_completed,
+    r.ToolRequested: tool_requested,
+    r.ToolStarted: tool_started,
+    r.ToolStepRecorded: tool_step_recorded,
+    r.ToolWaiting: tool_waiting,
+    r.ToolWoken: tool_woken,
+    r.ToolCompleted: tool_completed,
+    r.ToolFailed: tool_failed,
+    r.ToolInterrupted: tool_interrupted,
+    r.ToolDenied: tool_denied,
+    r.InputRequested: input_requested,
+    r.InputResolved: input_resolved,
+    r.InputExpired: input_expired,
+    r.TimerSet: timer_set,
+    r.TimerFired: timer_fired,
+    r.LaneTakenOver: lane_taken_over,
+}

@@ -1,0 +1,134 @@
+"""What a commit's records mean for the indexes that stores keep beside the log.
+
+Every index is derived by these functions, whether while committing or when
+`holdfast verify` builds them anew from the log and compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.core import record as r
+from holdfast.core.lane import Lane
+from holdfast.core.record import AnyRecord
+
+
+class DeliveryChange(Struct, frozen=True):
+    """A delivery's new state: running, joined or settled."""
+
+    delivery_id: str
+    state: str
+    outcome: str = ""
+    turn: str = ""
+
+
+class OpenedRequest(Struct, frozen=True):
+    """A request as it is listed and answered; `data` is what was asked, as JSON text."""
+
+    request_id: str
+    kind: str
+    expires_at: int
+    data: str
+
+
+class ClosedRequest(Struct, frozen=True):
+    """`how`: answered, cancelled, superseded or expired."""
+
+    request_id: str
+    how: str
+
+
+
+
+class Index(Struct, frozen=True):
+    """All that a store must change besides adding to the log."""
+
+    deliveries: tuple[DeliveryChange, ...] = ()
+    opened: tuple[OpenedRequest, ...] = ()
+    closed: tuple[ClosedRequest, ...] = ()
+    tokens: tuple[str, ...] = ()
+    revoked: tuple[str, ...] = ()
+    over: str = ""
+    changes_slices: bool = False
+
+
+NO_CHANGES = Index()
+
+_OVER: dict[type, str] = {
+    r.SessionCompleted: "completed",
+    r.SessionFailed: "failed",
+    r.SessionEnded: "ended",
+}
+
+
+def index(records: Iterable[AnyRecord]) -> Index:
+    """Return what the owner's records change in the indexes."""
+    found = Index()
+    for record in records:
+        if (kind := type(record)) in _INDEXED:
+            found = _add(found, record, kind)
+    return found
+
+
+def _add(found: Index, e: AnyRecord, kind: type) -> Index:
+    replace = msgspec.structs.replace
+    match e:
+        case r.TurnStarted():
+            change = DeliveryChange(e.delivery_id, "running", turn=e.turn)
+            return replace(found, deliveries=(*found.deliveries, change))
+        case r.DeliveryJoined():
+            change = DeliveryChange(e.delivery_id, "joined", turn=e.turn)
+            return replace(found, deliveries=(*found.deliveries, change))
+        case r.DeliverySettled():
+            change = DeliveryChange(e.delivery_id, "settled", e.outcome, e.turn)
+            return replace(found, deliveries=(*found.deliveries, change))
+        case r.InputRequested():
+            return replace(found, opened=(*found.opened, opened(e)))
+        case r.InputResolved():
+            closed = ClosedRequest(e.request_id, e.how)
+            return replace(found, closed=(*found.closed, closed))
+        case r.InputExpired():
+            closed = ClosedRequest(e.request_id, "expired")
+            return replace(found, closed=(*found.closed, closed))
+        case r.SessionRekeyed():
+            return replace(
+                found,
+                tokens=(*found.tokens, e.token) if e.token else found.tokens,
+                revoked=(*found.revoked, *e.revoked),
+            )
+        case r.StateChanged():
+            return replace(found, changes_slices=True)
+    return replace(found, over=_OVER[kind])
+
+
+_INDEXED = frozenset(
+    {
+        r.TurnStarted,
+        r.DeliveryJoined,
+        r.DeliverySettled,
+        r.InputRequested,
+        r.InputResolved,
+        r.InputExpired,
+        r.SessionRekeyed,
+        r.StateChanged,
+        *_OVER,
+    }
+)
+
+
+def opened(e: r.InputRequested) -> OpenedRequest:
+    return OpenedRequest(
+        e.request_id, e.kind, e.expires_at, msgspec.json.encode(e).decode()
+    )
+
+
+def status_of(lane: Lane) -> str:
+    """Name a lane's state for listings: queued, running, waiting, idle, or how it ended."""
+    if lane.over:
+        return lane.over
+    if lane.turn:
+        return "waiting" if lane.waiting else "running"
+    return "queued" if lane.queue else "idle"

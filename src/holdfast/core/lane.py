@@ -1,0 +1,183 @@
+"""The state of a lane: what its log says, less the words.
+
+Immutable. The words themselves are in the other fold, `View`. A snapshot of this
+is small, and says with `FOLD` which rules made it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.core.record import Failure
+
+FOLD = 1
+"""Grows whenever the same log would fold into something else than before."""
+
+RUNNING = "running"
+CUT = "cut"
+
+
+class Reply(Struct, frozen=True, omit_defaults=True):
+    """An answer that has arrived and was not taken yet."""
+
+    delivery_id: str
+    request_id: str
+    option: str = ""
+    text: str = ""
+    args: str = ""
+    by: str = ""
+
+
+class Queued(Struct, frozen=True, omit_defaults=True):
+    """A delivery that waits for its turn."""
+
+    delivery_id: str
+    offset: int = 0
+    retry: bool = False
+
+
+class Cancel(Struct, frozen=True, omit_defaults=True):
+    """A wish to stop: the named turn, or what is at the head of the queue; `ends` the session."""
+
+    delivery_id: str
+    offset: int = 0
+    reason: str = ""
+    turn: str = ""
+    ends: bool = False
+
+
+class ModelCall(Struct, frozen=True, omit_defaults=True):
+    """The open model call of a step.
+
+    `status`: running, cut (by a crash), retry (after a failure that another attempt may mend).
+    `partial`: nothing, text (which can go on), reasoning or broken (which cannot).
+    `lost` counts attempts that ended without an outcome, `failed` those that ended with a
+    failure.
+    """
+
+    call_id: str
+    attempt: int
+    status: str = RUNNING
+    partial: str = ""
+    lost: int = 0
+    failed: int = 0
+    not_before: int = 0
+    parked: bool = False
+
+
+class Call(Struct, frozen=True, omit_defaults=True):
+    """A tool call of the open step.
+
+    `status`: requested, asked, approved, running, cut, waiting, woken, again, done.
+    `memo` holds what the call's own steps and answered waits returned, as JSON text by name.
+    """
+
+    call_id: str
+    tool: str
+    args: str
+    digest: str
+    status: str = "requested"
+    asks: str = ""
+    repeats: str = ""
+    output: bool = False
+    dedupe: str = ""
+    attempt: int = 0
+    lost: int = 0
+    failed: int = 0
+    reason: str = ""
+    due_at: int = 0
+    waits_for: str = ""
+    memo: Mapping[str, str] = {}
+    by: str = ""
+    succeeded: bool = False
+
+    @property
+    def is_done(self) -> bool:
+        return self.status == "done"
+
+
+class Request(Struct, frozen=True, omit_defaults=True):
+    """A question to a human that is open."""
+
+    request_id: str
+    kind: str
+    call_id: str
+    name: str = ""
+    expires_at: int = 0
+
+
+class Turn(Struct, frozen=True, omit_defaults=True):
+    """The open turn. `spent` is its active time up to `since`; `retries` counts Retry answers."""
+
+    id: str
+    deliveries: tuple[str, ...]
+    since: int
+    spent: int = 0
+    step: int = 0
+    model: ModelCall | None = None
+    answer: str = ""
+    failure: Failure | None = None
+    structural: bool = False
+    calls: Mapping[str, Call] = {}
+    requests: Mapping[str, Request] = {}
+    corrections: int = 0
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether something was begun that nobody has recorded the end of."""
+        model = self.model is not None and self.model.status == RUNNING
+        return model or any(call.status == RUNNING for call in self.calls.values())
+
+
+class Unsettled(Struct, frozen=True):
+    """A delivery whose turn is over and that nobody was told of yet."""
+
+    delivery_id: str
+    outcome: str
+    turn: str
+
+
+class Ended(Struct, frozen=True, omit_defaults=True):
+    """How the last turn ended: completed, failed or cancelled."""
+
+    turn: str
+    how: str
+    failure: Failure | None = None
+    structural: bool = False
+
+
+class Lane(Struct, frozen=True, omit_defaults=True):
+    """All that the next decision depends on."""
+
+    session: str
+    name: str = "main"
+    agent: str = ""
+    mode: str = "conversation"
+    can_ask: bool = True
+    tenant: str = "default"
+    principal: str = ""
+    over: str = ""
+    queue: tuple[Queued, ...] = ()
+    replies: tuple[Reply, ...] = ()
+    cancels: tuple[Cancel, ...] = ()
+    unsettled: tuple[Unsettled, ...] = ()
+    turns: int = 0
+    turn: Turn | None = None
+    last: Ended | None = None
+    waiting: tuple[str, ...] = ()
+    grants: frozenset[str] = frozenset()
+    unknown: Mapping[str, str] = {}
+
+    def with_turn(self, **changes: object) -> Lane:
+        """Return the lane with its open turn changed."""
+        assert self.turn is not None
+        return replace(self, turn=replace(self.turn, **changes))
+
+    def with_call(self, call_id: str, **changes: object) -> Lane:
+        """Return the lane with one call of its open turn changed."""
+        assert self.turn is not None
+        calls = {**self.turn.calls, call_id: replace(self.turn.calls[call_id], **changes)}
+        return self.with_turn(calls=calls)

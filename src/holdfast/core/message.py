@@ -1,0 +1,101 @@
+"""What is said in a session: the parts of messages and the messages a model sees.
+
+Provider-neutral. What a provider needs back unchanged (signatures, ids, parts of
+kinds unknown here) travels beside the parts as text that only its client reads.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Text(Struct, frozen=True, tag="text", tag_field="kind", omit_defaults=True):
+    """Words. `extra` is the provider's own, as JSON text."""
+
+    text: str
+    extra: str = ""
+
+
+class Image(Struct, frozen=True, tag="image", tag_field="kind", omit_defaults=True):
+    """A picture, by its bytes or by an address that the provider fetches."""
+
+    data: bytes = b""
+    url: str = ""
+    media_type: str = "image/png"
+
+
+class File(Struct, frozen=True, tag="file", tag_field="kind", omit_defaults=True):
+    """A document, by its bytes or by an address that the provider fetches."""
+
+    data: bytes = b""
+    url: str = ""
+    media_type: str = "application/octet-stream"
+    name: str = ""
+
+
+class Reasoning(Struct, frozen=True, tag="reasoning", tag_field="kind", omit_defaults=True):
+    """What the model thought before it spoke."""
+
+    text: str
+    extra: str = ""
+
+
+class ToolCall(Struct, frozen=True, tag="tool_call", tag_field="kind", omit_defaults=True):
+    """The model asks for a tool. `args` is JSON text; `provider_id` is the provider's name for it."""
+
+    call_id: str
+    tool: str
+    args: str
+    provider_id: str = ""
+    extra: str = ""
+
+
+class Foreign(Struct, frozen=True, tag="foreign", tag_field="kind", omit_defaults=True):
+    """A part that only the provider's client understands, kept as the bytes that it wrote."""
+
+    codec: str
+    version: str
+    digest: str
+    data: bytes
+
+
+Content = tuple[Text | Image | File, ...]
+"""What a person says: at least one part."""
+
+Part = Text | Reasoning | ToolCall | Foreign
+"""What a model says."""
+
+
+class UserMessage(Struct, frozen=True, tag="user", omit_defaults=True):
+    content: Content
+
+
+class Answer(Struct, frozen=True, tag="answer", omit_defaults=True):
+    """What the model said; `aborted` marks an answer that a crash or a lost stream cut off."""
+
+    parts: tuple[Part, ...]
+    aborted: bool = False
+
+
+class ToolResult(Struct, frozen=True, tag="result", omit_defaults=True):
+    """What one tool call came to, as the model is told it."""
+
+    call_id: str
+    tool: str
+    text: str
+    failed: bool = False
+    provider_id: str = ""
+
+
+class ToolResults(Struct, frozen=True, tag="results", omit_defaults=True):
+    """The results of one step, in the order of its calls."""
+
+    results: tuple[ToolResult, ...]
+
+
+Message = UserMessage | Answer | ToolResults
+
+
+def text_of(content: Content | tuple[Part, ...]) -> str:
+    """Return the words of a message, without what is not words."""
+    return "".join(part.text for part in content if isinstance(part, Text))

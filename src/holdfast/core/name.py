@@ -1,0 +1,56 @@
+"""How things inside a session are named: the same log gives the same names.
+
+A turn is `t3`, its second step's model call `t3.s2`, the first tool call of that
+step `t3.s2.c1`, and the second attempt at it `t3.s2.c1#2`. Lanes other than
+`main` go before: `notes/t3`. Nothing here is secret.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b, sha256
+
+import msgspec
+
+MAIN = "main"
+
+
+def turn_name(lane: str, number: int) -> str:
+    return f"t{number}" if lane == MAIN else f"{lane}/t{number}"
+
+
+def model_call_name(turn: str, step: int) -> str:
+    return f"{turn}.s{step}"
+
+
+def tool_call_name(model_call: str, number: int) -> str:
+    return f"{model_call}.c{number}"
+
+
+def attempt_name(call_id: str, attempt: int) -> str:
+    return f"{call_id}#{attempt}"
+
+
+def turn_and_step(call_id: str) -> tuple[str, int]:
+    """Return the turn and step that a call belongs to."""
+    turn, _, rest = call_id.partition(".s")
+    step, _, _ = rest.partition(".")
+    return turn, int(step or 0)
+
+
+def request_name(session: str, call_id: str, name: str) -> str:
+    """Name a request so that it is the same after a crash and unique across sessions."""
+    return "req_" + blake2b(f"{session}\n{call_id}\n{name}".encode(), digest_size=13).hexdigest()
+
+
+def effect_key(session: str, call_id: str) -> str:
+    """Return the idempotency key of a call, the same for all its attempts."""
+    return f"{session}:{call_id}"
+
+
+def args_digest(tool: str, args: str) -> str:
+    """Return a digest of a tool and its exact arguments, whatever the order of their names."""
+    try:
+        canonical = msgspec.json.encode(msgspec.json.decode(args), order="deterministic")
+    except msgspec.DecodeError:
+        canonical = args.encode()
+    return sha256(tool.encode() + b"\n" + canonical).hexdigest()[:32]

@@ -1,0 +1,430 @@
+"""How to write down what is about to be done, and what came of it.
+
+`opening` gives the records that must be durable before an action is performed;
+`outcome` those that say what a performed action came to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast.core import record as r
+from holdfast.core.action import (
+    AnyAction,
+    AskHuman,
+    CallModel,
+    CancelTurn,
+    CompleteSession,
+    CompleteTurn,
+    FailSession,
+    FailTurn,
+    Park,
+    RunTools,
+    Settle,
+)
+from holdfast.core.lane import CUT, RUNNING, Call, Lane, Reply, Turn
+from holdfast.core.message import Reasoning
+from holdfast.core.name import request_name
+from holdfast.core.policy import Policy
+from holdfast.core.record import AnyRecord, Failure, Option
+from holdfast.core.result import (
+    Answered,
+    Interrupted,
+    ModelFailed,
+    Raised,
+    Result,
+    Returned,
+    Stopped,
+    Usage,
+    Waits,
+)
+
+APPROVAL = (Option("approve", "Approve"), Option("deny", "Deny"))
+AFTER_INTERRUPTION = (
+    Option("done", "It was done: my text is its result"),
+    Option("rerun", "Run it again"),
+    Option("give_up", "Leave it: tell the model that the outcome is unknown"),
+)
+NOT_RUN = Failure("NOT_RUN", "not run: the turn was stopped before this call began")
+
+
+# Before
+
+
+def opening(lane: Lane, action: AnyAction, now: int) -> list[AnyRecord]:
+    """Return what has to be in the log before the action is performed."""
+    records = list(_opening(lane, action, now))
+    wakes = lane.waiting and lane.turn and not isinstance(action, Park) and records
+    return [r.SessionResumed(since=now), *records] if wakes else records
+
+
+def _opening(lane: Lane, action: AnyAction, now: int) -> Iterator[AnyRecord]:
+    match action:
+        case CallModel():
+            yield from model_call_opens(lane, action, now)
+        case RunTools():
+            yield from tools_open(lane, action)
+        case AskHuman():
+            yield ask(lane, action)
+        case Settle():
+            yield from settle(lane, action)
+        case CompleteTurn():
+            yield r.StepCompleted(turn=action.turn, step=action.step)
+            yield r.TurnCompleted(
+                turn=action.turn, call_id=action.call_id, output=action.output
+            )
+        case CancelTurn(superseded=superseded):
+            yield from close_requests(lane, "superseded" if superseded else "cancelled")
+        case FailTurn():
+            yield from close_requests(lane, "cancelled")
+        case CompleteSession():
+            yield from session_completes(action)
+        case FailSession():
+            yield r.SessionFailed(error=action.error)
+        case Park():
+            yield from park(lane, action, now)
+
+
+def model_call_opens(lane: Lane, action: CallModel, now: int) -> Iterator[AnyRecord]:
+    if action.running:
+        return
+    if action.delivery:
+        yield r.TurnStarted(
+            turn=action.turn, delivery_id=action.delivery, since=now, retries=action.retries
+        )
+    if action.attempt == 1:
+        if action.step > 1:
+            yield r.StepCompleted(turn=action.turn, step=action.step - 1)
+        for delivery_id in action.joins:
+            yield r.DeliveryJoined(delivery_id=delivery_id, turn=action.turn)
+        yield r.StepStarted(turn=action.turn, step=action.step)
+    if action.aborts:
+        yield r.MessageAborted(call_id=action.call_id, attempt=action.aborts, kept=action.keeps)
+    yield r.ModelStarted(call_id=action.call_id, attempt=action.attempt)
+
+
+def tools_open(lane: Lane, action: RunTools) -> Iterator[AnyRecord]:
+    assert lane.turn is not None
+    for call_id in action.report:
+        call = lane.turn.calls[call_id]
+        yield r.ToolInterrupted(call_id=call_id, attempt=call.attempt, reason=call.reason)
+    for start in action.start:
+        if start.fired:
+            yield r.TimerFired(call_id=start.call_id, name=start.fired)
+            yield r.ToolWoken(call_id=start.call_id, name=start.fired)
+        yield r.ToolStarted(call_id=start.call_id, attempt=start.attempt)
+
+
+def ask(lane: Lane, action: AskHuman) -> AnyRecord:
+    """Ask whether a call may run, or deny it where there is nobody to ask."""
+    assert lane.turn is not None
+    call = lane.turn.calls[action.call_id]
+    if not lane.can_ask:
+        return r.ToolDenied(
+            call_id=call.call_id, reason="it needs approval and nobody can be asked here"
+        )
+    return r.InputRequested(
+        request_id=request_name(lane.session, call.call_id, f"{action.kind}#{call.attempt}"),
+        kind=action.kind,
+        prompt=prompt(call, action.kind),
+        options=APPROVAL if action.kind == "approval" else AFTER_INTERRUPTION,
+        allow_freeform=action.kind == "interrupted",
+        call_id=call.call_id,
+        tool=call.tool,
+        args=call.args,
+        digest=call.digest,
+    )
+
+
+def prompt(call: Call, kind: str) -> str:
+    if kind == "interrupted":
+        return f"{call.tool} was interrupted and may or may not have happened. What now?"
+    if call.repeats:
+        return f"{call.tool} may have happened already, as {call.repeats}. Run it again?"
+    return f"May {call.tool} run?"
+
+
+def close_requests(lane: Lane, how: str) -> Iterator[AnyRecord]:
+    if lane.turn:
+        for request_id in lane.turn.requests:
+            yield r.InputResolved(request_id=request_id, how=how)
+
+
+def session_completes(action: CompleteSession) -> Iterator[AnyRecord]:
+    if action.turn:
+        yield r.SessionCompleted(turn=action.turn)
+    else:
+        yield r.SessionEnded(reason=action.reason)
+        yield r.DeliverySettled(delivery_id=action.delivery_id, outcome="completed")
+
+
+def park(lane: Lane, action: Park, now: int) -> Iterator[AnyRecord]:
+    """Say what the session waits for, unless that has been said."""
+    if action.wait and action.wait != lane.waiting:
+        yield r.SessionWaiting(
+            wait=action.wait,
+            since=now,
+            requests=action.requests,
+            spent=active_time(lane, now),
+        )
+
+
+def active_time(lane: Lane, now: int) -> int:
+    """Return how long the open turn has been at work."""
+    turn = lane.turn
+    if turn is None or lane.waiting:
+        return turn.spent if turn else 0
+    return turn.spent + max(0, now - turn.since)
+
+
+# Replies and expiry
+
+
+def settle(lane: Lane, action: Settle) -> Iterator[AnyRecord]:
+    if action.reply:
+        yield from take(lane, action.reply)
+    for request_id in action.expired:
+        yield from expire(lane, request_id)
+    for delivery_id, outcome, turn in action.settled:
+        yield r.DeliverySettled(delivery_id=delivery_id, outcome=outcome, turn=turn)
+
+
+def take(lane: Lane, reply: Reply) -> Iterator[AnyRecord]:
+    """Take an answer: to an open request it means something, to a closed one nothing."""
+    request = lane.turn.requests.get(reply.request_id) if lane.turn else None
+    if request is None or lane.turn is None:
+        yield r.DeliverySettled(delivery_id=reply.delivery_id, outcome="ignored")
+        return
+    yield r.InputResolved(
+        request_id=reply.request_id,
+        option=reply.option,
+        text=reply.text,
+        args=reply.args,
+        by=reply.by,
+    )
+    call = lane.turn.calls[request.call_id]
+    if request.name:
+        yield r.ToolWoken(call_id=call.call_id, name=request.name)
+    else:
+        yield from after_answer(call, reply)
+    yield r.DeliverySettled(delivery_id=reply.delivery_id, outcome="answered", turn=lane.turn.id)
+
+
+def after_answer(call: Call, reply: Reply) -> Iterator[AnyRecord]:
+    """Give the call an outcome where the answer is one."""
+    match reply.option:
+        case "deny":
+            reason = reply.text or "a human said no"
+            yield r.ToolDenied(call_id=call.call_id, reason=reason, by=reply.by)
+        case "done":
+            yield r.ToolCompleted(
+                call_id=call.call_id, attempt=call.attempt, value="null", message=reply.text
+            )
+        case "give_up":
+            yield r.ToolInterrupted(call_id=call.call_id, attempt=call.attempt, reason=call.reason)
+
+
+def expire(lane: Lane, request_id: str) -> Iterator[AnyRecord]:
+    assert lane.turn is not None
+    request = lane.turn.requests[request_id]
+    call = lane.turn.calls[request.call_id]
+    yield r.InputExpired(request_id=request_id)
+    if request.name:
+        yield r.ToolWoken(call_id=call.call_id, name=request.name)
+    else:
+        yield r.ToolDenied(call_id=call.call_id, reason="nobody answered in time")
+
+
+# After
+
+
+def outcome(
+    lane: Lane, action: AnyAction, result: Result, policy: Policy, now: int
+) -> list[AnyRecord]:
+    """Return what the action came to, as records."""
+    return list(_outcome(lane, action, result, policy, now))
+
+
+def _outcome(
+    lane: Lane, action: AnyAction, result: Result, policy: Policy, now: int
+) -> Iterator[AnyRecord]:
+    match result:
+        case Answered():
+            yield from answered(lane, result)
+        case ModelFailed():
+            yield from model_failed(lane, result, policy, now)
+        case Stopped():
+            yield from stopped(lane, action, result, policy, now)
+        case _:
+            assert lane.turn is not None
+            yield from tool_ended(lane, lane.turn.calls[result.call_id], result, policy, now)
+
+
+def answered(lane: Lane, result: Answered) -> Iterator[AnyRecord]:
+    assert lane.turn is not None
+    assert lane.turn.model is not None
+    model = lane.turn.model
+    yield from result.deltas
+    for number, part in enumerate(result.parts):
+        if isinstance(part, Reasoning) and number in result.streamed:
+            yield r.ReasoningCompleted(call_id=model.call_id, attempt=model.attempt, part=number)
+    yield r.MessageCompleted(
+        call_id=model.call_id,
+        attempt=model.attempt,
+        parts=result.parts,
+        model=result.model,
+        finish=result.finish,
+        deltas_from=result.deltas_from,
+        streamed=result.streamed,
+    )
+    yield usage(model.call_id, model.attempt, result.usage)
+    for wanted in result.wanted:
+        repeats = lane.unknown.get(wanted.digest, "")
+        granted = wanted.asks == "once" and wanted.digest in lane.grants
+        yield r.ToolRequested(
+            call_id=wanted.call_id,
+            tool=wanted.tool,
+            digest=wanted.digest,
+            asks="" if granted and not repeats else wanted.asks or ("repeat" if repeats else ""),
+            repeats=repeats,
+            output=wanted.output,
+            dedupe=wanted.dedupe,
+        )
+        if wanted.refusal:
+            yield r.ToolFailed(call_id=wanted.call_id, attempt=0, error=wanted.refusal)
+
+
+def usage(call_id: str, attempt: int, used: Usage) -> AnyRecord:
+    return r.UsageRecorded(
+        call_id=call_id,
+        attempt=attempt,
+        input_tokens=used.input_tokens,
+        output_tokens=used.output_tokens,
+        cache_read_tokens=used.cache_read_tokens,
+        cache_write_tokens=used.cache_write_tokens,
+        details=dict(used.details),
+    )
+
+
+def model_failed(lane: Lane, result: ModelFailed, policy: Policy, now: int) -> Iterator[AnyRecord]:
+    """Try again where that may help, after a while; else give the step up."""
+    assert lane.turn is not None
+    assert lane.turn.model is not None
+    model = lane.turn.model
+    yield from result.deltas
+    parked = result.retry_after > policy.patience
+    if result.kind == "transient" and (parked or model.failed + 1 < policy.model_tries):
+        yield r.ModelRetrying(
+            call_id=model.call_id,
+            attempt=model.attempt,
+            error=result.error,
+            not_before=now + (result.retry_after or result.backoff),
+            parked=parked,
+        )
+        return
+    if model.partial or result.deltas:
+        yield r.MessageAborted(call_id=model.call_id, attempt=model.attempt)
+    yield r.StepFailed(
+        turn=lane.turn.id,
+        step=lane.turn.step,
+        error=result.error,
+        structural=result.kind == "structural",
+    )
+
+
+def tool_ended(
+    lane: Lane,
+    call: Call,
+    end: Returned | Raised | Interrupted | Waits,
+    policy: Policy,
+    now: int,
+) -> Iterator[AnyRecord]:
+    match end:
+        case Returned():
+            yield from end.leftovers.progress
+            yield from end.leftovers.changes
+            yield from end.leftovers.emitted
+            yield r.ToolCompleted(
+                call_id=call.call_id,
+                attempt=call.attempt,
+                value=end.value,
+                message=end.message,
+                same_as=end.same_as,
+            )
+        case Raised():
+            again = end.error.code != "RETRY" and call.failed + 1 < policy.tool(call.tool).tries
+            yield r.ToolFailed(
+                call_id=call.call_id,
+                attempt=call.attempt,
+                error=end.error,
+                again_at=now + end.backoff if again else 0,
+            )
+        case Interrupted():
+            final = policy.tool(call.tool).on_interrupt == "report"
+            yield r.ToolInterrupted(
+                call_id=call.call_id, attempt=call.attempt, reason=end.reason, final=final
+            )
+        case Waits():
+            yield from tool_waits(lane, call, end)
+
+
+def tool_waits(lane: Lane, call: Call, wait: Waits) -> Iterator[AnyRecord]:
+    yield r.ToolWaiting(call_id=call.call_id, attempt=call.attempt, name=wait.name)
+    if wait.question is None:
+        yield r.TimerSet(call_id=call.call_id, name=wait.name, due_at=wait.due_at)
+        return
+    yield r.InputRequested(
+        request_id=request_name(lane.session, call.call_id, wait.name),
+        kind="question",
+        prompt=wait.question.prompt,
+        options=wait.question.options,
+        allow_freeform=wait.question.allow_freeform,
+        call_id=call.call_id,
+        tool=call.tool,
+        name=wait.name,
+        expires_at=wait.question.expires_at,
+    )
+
+
+def stopped(
+    lane: Lane, action: AnyAction, result: Stopped, policy: Policy, now: int
+) -> Iterator[AnyRecord]:
+    """Give every call of the turn an outcome, then end the turn."""
+    assert lane.turn is not None
+    ended = {end.call_id: end for end in result.ends}
+    if lane.turn.model and lane.turn.model.partial:
+        model = lane.turn.model
+        yield r.MessageAborted(call_id=model.call_id, attempt=model.attempt, kept=True)
+    for call in lane.turn.calls.values():
+        end = ended.get(call.call_id)
+        if isinstance(end, Returned) or (isinstance(end, Raised) and not call.is_done):
+            yield from tool_ended(lane, call, end, NO_RETRIES, now)
+        elif not call.is_done:
+            yield from call_stopped(call)
+    yield from turn_ends(lane.turn, action)
+
+
+NO_RETRIES = Policy()
+
+
+def call_stopped(call: Call) -> Iterator[AnyRecord]:
+    if call.status in (RUNNING, CUT):
+        yield r.ToolInterrupted(
+            call_id=call.call_id, attempt=call.attempt, reason=call.reason or "cancelled"
+        )
+    else:
+        yield r.ToolFailed(call_id=call.call_id, attempt=call.attempt, error=NOT_RUN)
+
+
+def turn_ends(turn: Turn, action: AnyAction) -> Iterator[AnyRecord]:
+    if isinstance(action, CancelTurn):
+        yield r.TurnCancelled(turn=turn.id, reason=action.reason, superseded=action.superseded)
+        if action.delivery_id:
+            yield r.DeliverySettled(delivery_id=action.delivery_id, outcome="completed")
+        return
+    assert isinstance(action, FailTurn)
+    if not turn.failure:
+        yield r.StepFailed(
+            turn=turn.id, step=turn.step, error=action.error, structural=action.structural
+        )
+    yield r.TurnFailed(turn=turn.id, error=action.error, structural=action.structural)

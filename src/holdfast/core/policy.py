@@ -1,0 +1,48 @@
+"""What an agent's author has said about how it should behave, as `decide` needs it.
+
+Durations are milliseconds. Made from an agent's definition at every claim; never stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+OnBusy = Literal["queue", "join", "interrupt"]
+OnPartial = Literal["continue", "restart"]
+Interruption = Literal["rerun", "report", "ask", "fail", "reconcile"]
+
+SECOND = 1000
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+
+
+class ToolPolicy(Struct, frozen=True):
+    """What an interruption means for a tool, and how often a failure is tried again."""
+
+    on_interrupt: Interruption = "report"
+    tries: int = 1
+
+
+class Policy(Struct, frozen=True):
+    """How an agent goes about its turns."""
+
+    on_busy: OnBusy = "queue"
+    on_partial: OnPartial = "continue"
+    max_steps: int = 50
+    max_attempts: int = 10
+    max_corrections: int = 3
+    turn_timeout: int = HOUR
+    model_tries: int = 4
+    patience: int = 5 * SECOND
+    typed: bool = False
+    tools: Mapping[str, ToolPolicy] = {}
+
+    def tool(self, name: str) -> ToolPolicy:
+        """Return the tool's policy; a tool that is gone from the code is treated with care."""
+        return self.tools.get(name, UNKNOWN_TOOL)
+
+
+UNKNOWN_TOOL = ToolPolicy()

@@ -1,0 +1,471 @@
+"""The facts of a session's log: one frozen type per fact, named in the past tense.
+
+A record knows nothing of where it stands: offset, time and lane belong to the
+commit that carries it (see `Entry`). Instants inside records are milliseconds
+since the epoch, and are there only where the fold needs them. JSON values are
+kept as JSON text, so that nothing is encoded twice.
+
+The format number counts changes of shape; `core/upcast.py` reads older ones.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from msgspec import Struct
+
+from holdfast.core.message import Content, Part
+
+FORMAT = 2
+
+
+class Failure(Struct, frozen=True, omit_defaults=True):
+    """Why something did not succeed: a stable code and a sentence."""
+
+    code: str
+    message: str
+
+
+class Option(Struct, frozen=True):
+    """One of the answers that a request offers."""
+
+    id: str
+    label: str
+
+
+class Record(Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
+    """A fact. `internal` facts are hidden from readers without the scope for them."""
+
+    internal: ClassVar[bool] = False
+
+
+# Sessions
+
+
+class SessionStarted(Record, tag="session.started"):
+    agent: str
+    mode: str = "conversation"
+    can_ask: bool = True
+    tenant: str = "default"
+    principal: str = ""
+    token: str = ""
+
+
+class SessionWaiting(Record, tag="session.waiting"):
+    """Nothing can go on until one of `wait` is here; `spent` is the turn's active time so far."""
+
+    wait: tuple[str, ...]
+    since: int
+    requests: tuple[str, ...] = ()
+    spent: int = 0
+
+
+class SessionResumed(Record, tag="session.resumed"):
+    since: int
+
+
+class SessionCompleted(Record, tag="session.completed"):
+    turn: str
+
+
+class SessionFailed(Record, tag="session.failed"):
+    error: Failure
+
+
+class SessionEnded(Record, tag="session.ended"):
+    reason: str = ""
+
+
+class SessionRekeyed(Record, tag="session.rekeyed"):
+    """The session has a new continuation token; older ones forward unless revoked."""
+
+    token: str
+    revoked: tuple[str, ...] = ()
+
+
+# Turns and steps
+
+
+class TurnStarted(Record, tag="turn.started"):
+    """A delivery was taken up. `retries` names the failed turn that this one tries again."""
+
+    turn: str
+    delivery_id: str
+    since: int
+    retries: str = ""
+
+
+class TurnCompleted(Record, tag="turn.completed"):
+    """The agent has answered: with the text of `call_id`, or by the tool call `output`."""
+
+    turn: str
+    call_id: str
+    output: str = ""
+
+
+class TurnFailed(Record, tag="turn.failed"):
+    """The turn came to nothing. A `structural` failure is one that no follow-up can mend."""
+
+    turn: str
+    error: Failure
+    structural: bool = False
+
+
+class TurnCancelled(Record, tag="turn.cancelled"):
+    turn: str
+    reason: str = ""
+    superseded: bool = False
+
+
+class StepStarted(Record, tag="step.started"):
+    turn: str
+    step: int
+
+
+class StepCompleted(Record, tag="step.completed"):
+    turn: str
+    step: int
+
+
+class StepFailed(Record, tag="step.failed"):
+    turn: str
+    step: int
+    error: Failure
+    structural: bool = False
+
+
+# Deliveries
+
+
+class DeliveryQueued(Record, tag="delivery.queued"):
+    """Something arrived for the lane: a `message`, a `retry` of a failed turn, or a `reply`."""
+
+    delivery_id: str
+    kind: str = "message"
+    content: Content = ()
+    by: str = ""
+    request_id: str = ""
+    option: str = ""
+    text: str = ""
+    args: str = ""
+
+
+class DeliveryJoined(Record, tag="delivery.joined"):
+    delivery_id: str
+    turn: str
+
+
+class DeliverySettled(Record, tag="delivery.settled"):
+    """`outcome`: completed, failed, cancelled, answered, ignored or refused."""
+
+    delivery_id: str
+    outcome: str
+    turn: str = ""
+
+
+class CancelRequested(Record, tag="cancel.requested"):
+    """Somebody wants the open turn stopped, or with `ends` the whole session."""
+
+    delivery_id: str
+    reason: str = ""
+    turn: str = ""
+    ends: bool = False
+    by: str = ""
+
+
+# Model calls
+
+
+class ModelStarted(Record, tag="model.started"):
+    internal: ClassVar[bool] = True
+
+    call_id: str
+    attempt: int
+
+
+class ModelRetrying(Record, tag="model.retrying"):
+    """An attempt failed in a way that another may mend, not before `not_before`."""
+
+    call_id: str
+    attempt: int
+    error: Failure
+    not_before: int
+    parked: bool = False
+
+
+class MessageDelta(Record, tag="message.delta"):
+    """A piece of an answer that is being given; `tool` instead of text says that a call began."""
+
+    call_id: str
+    attempt: int
+    part: int
+    text: str = ""
+    tool: str = ""
+
+
+class ReasoningDelta(Record, tag="reasoning.delta"):
+    call_id: str
+    attempt: int
+    part: int
+    text: str
+
+
+class MessageCompleted(Record, tag="message.completed"):
+    """The whole answer. Texts of parts in `streamed` are the attempt's deltas since `deltas_from`."""
+
+    call_id: str
+    attempt: int
+    parts: tuple[Part, ...]
+    model: str = ""
+    finish: str = ""
+    deltas_from: int = 0
+    streamed: tuple[int, ...] = ()
+
+
+class MessageAborted(Record, tag="message.aborted"):
+    """The answer of that attempt ended early: `kept` as a partial answer, or to be dropped."""
+
+    call_id: str
+    attempt: int
+    kept: bool = False
+
+
+class ReasoningCompleted(Record, tag="reasoning.completed"):
+    """The thinking of an answer is over; its text is in the answer's part of that number."""
+
+    call_id: str
+    attempt: int
+    part: int
+
+
+class UsageRecorded(Record, tag="usage.recorded"):
+    call_id: str
+    attempt: int
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    details: dict[str, int] = {}
+
+
+# Tool calls
+
+
+class ToolRequested(Record, tag="tool.requested"):
+    """The model wants a tool run. `asks` says what a human has to say to it first, if anything.
+
+    `output` marks the call that carries the agent's typed answer. The arguments are those of
+    the answer's part with the same `call_id`.
+    """
+
+    call_id: str
+    tool: str
+    digest: str
+    asks: str = ""
+    repeats: str = ""
+    output: bool = False
+    dedupe: str = ""
+
+
+class ToolStarted(Record, tag="tool.started"):
+    """The call may have begun."""
+
+    call_id: str
+    attempt: int
+
+
+class ToolProgress(Record, tag="tool.progress"):
+    call_id: str
+    attempt: int
+    progress: str
+
+
+class ToolStepRecorded(Record, tag="tool.step_recorded"):
+    internal: ClassVar[bool] = True
+
+    call_id: str
+    name: str
+    value: str
+
+
+class ToolEmitted(Record, tag="tool.emitted"):
+    """An event of the user's own."""
+
+    call_id: str
+    name: str
+    data: str
+
+
+class ToolWaiting(Record, tag="tool.waiting"):
+    """The tool stopped at a wait, and will be called again when that is over."""
+
+    call_id: str
+    attempt: int
+    name: str
+
+
+class ToolWoken(Record, tag="tool.woken"):
+    call_id: str
+    name: str
+
+
+class ToolCompleted(Record, tag="tool.completed"):
+    """The result as JSON text; `message`, where given, is what the model sees instead."""
+
+    call_id: str
+    attempt: int
+    value: str
+    message: str | None = None
+    same_as: str = ""
+
+
+class ToolFailed(Record, tag="tool.failed"):
+    """A definite failure. With `again_at` the call is tried again by itself."""
+
+    call_id: str
+    attempt: int
+    error: Failure
+    again_at: int = 0
+
+
+class ToolInterrupted(Record, tag="tool.interrupted"):
+    """Nobody knows whether the call happened. `reason`: crash, timeout, cancelled, unstorable."""
+
+    call_id: str
+    attempt: int
+    reason: str
+    final: bool = True
+
+
+class ToolDenied(Record, tag="tool.denied"):
+    call_id: str
+    reason: str
+    by: str = ""
+
+
+# Waiting
+
+
+class InputRequested(Record, tag="input.requested"):
+    """A human is asked. `kind`: approval, question or interrupted; `name` is the tool's own wait."""
+
+    request_id: str
+    kind: str
+    prompt: str
+    options: tuple[Option, ...] = ()
+    allow_freeform: bool = False
+    call_id: str = ""
+    tool: str = ""
+    args: str = ""
+    digest: str = ""
+    name: str = ""
+    expires_at: int = 0
+
+
+class InputResolved(Record, tag="input.resolved"):
+    """`how`: answered, cancelled or superseded."""
+
+    request_id: str
+    how: str = "answered"
+    option: str = ""
+    text: str = ""
+    args: str = ""
+    by: str = ""
+
+
+class InputExpired(Record, tag="input.expired"):
+    request_id: str
+
+
+class TimerSet(Record, tag="timer.set"):
+    call_id: str
+    name: str
+    due_at: int
+
+
+class TimerFired(Record, tag="timer.fired"):
+    call_id: str
+    name: str
+
+
+# State and ownership
+
+
+class StateChanged(Record, tag="state.changed"):
+    """A slice was `put` or appended to; `value` is JSON text."""
+
+    internal: ClassVar[bool] = True
+
+    slice: str
+    op: str
+    value: str
+
+
+class LaneTakenOver(Record, tag="lane.taken_over"):
+    """The lane changed hands with work under way; `graceful` if its owner gave it up."""
+
+    internal: ClassVar[bool] = True
+
+    worker: str
+    fence: int
+    since: int
+    spent: int = 0
+    graceful: bool = False
+
+
+AnyRecord = (
+    SessionStarted
+    | SessionWaiting
+    | SessionResumed
+    | SessionCompleted
+    | SessionFailed
+    | SessionEnded
+    | SessionRekeyed
+    | TurnStarted
+    | TurnCompleted
+    | TurnFailed
+    | TurnCancelled
+    | StepStarted
+    | StepCompleted
+    | StepFailed
+    | DeliveryQueued
+    | DeliveryJoined
+    | DeliverySettled
+    | CancelRequested
+    | ModelStarted
+    | ModelRetrying
+    | MessageDelta
+    | ReasoningDelta
+    | MessageCompleted
+    | MessageAborted
+    | ReasoningCompleted
+    | UsageRecorded
+    | ToolRequested
+    | ToolStarted
+    | ToolProgress
+    | ToolStepRecorded
+    | ToolEmitted
+    | ToolWaiting
+    | ToolWoken
+    | ToolCompleted
+    | ToolFailed
+    | ToolInterrupted
+    | ToolDenied
+    | InputRequested
+    | InputResolved
+    | InputExpired
+    | TimerSet
+    | TimerFired
+    | StateChanged
+    | LaneTakenOver
+)
+
+
+class Entry(Struct, frozen=True):
+    """A record in its place in the log. `version` is the format in which it was written."""
+
+    offset: int
+    at: int
+    lane: str
+    record: AnyRecord
+    version: int = FORMAT

@@ -1,0 +1,127 @@
+"""What performing an action came to, as the worker reports it to `outcome`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from holdfast.core.message import Part
+from holdfast.core.record import (
+    Failure,
+    MessageDelta,
+    Option,
+    ReasoningDelta,
+    StateChanged,
+    ToolEmitted,
+    ToolProgress,
+)
+
+
+class Usage(Struct, frozen=True, omit_defaults=True):
+    """What a model call cost, in tokens."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    details: Mapping[str, int] = {}
+
+
+class Wanted(Struct, frozen=True):
+    """A tool call that the model asked for, looked at: is it valid, does it need approval?"""
+
+    call_id: str
+    tool: str
+    digest: str
+    asks: str = ""
+    output: bool = False
+    refusal: Failure | None = None
+    dedupe: str = ""
+
+
+class Answered(Struct, frozen=True):
+    """The model gave a whole answer. `flushed` says what of it the log has already."""
+
+    parts: tuple[Part, ...]
+    usage: Usage
+    wanted: tuple[Wanted, ...] = ()
+    model: str = ""
+    finish: str = ""
+    deltas: tuple[MessageDelta | ReasoningDelta, ...] = ()
+    deltas_from: int = 0
+    streamed: tuple[int, ...] = ()
+
+
+class ModelFailed(Struct, frozen=True):
+    """The model call failed. `kind`: transient, recoverable or structural."""
+
+    error: Failure
+    kind: str
+    retry_after: int = 0
+    backoff: int = 0
+    deltas: tuple[MessageDelta | ReasoningDelta, ...] = ()
+
+
+class Leftovers(Struct, frozen=True):
+    """What a tool had buffered: to be committed with its outcome."""
+
+    emitted: tuple[ToolEmitted, ...] = ()
+    changes: tuple[StateChanged, ...] = ()
+    progress: tuple[ToolProgress, ...] = ()
+
+
+NOTHING = Leftovers()
+
+
+class Returned(Struct, frozen=True):
+    call_id: str
+    value: str
+    message: str | None = None
+    leftovers: Leftovers = NOTHING
+    same_as: str = ""
+
+
+class Raised(Struct, frozen=True):
+    """The tool failed for certain. `backoff` is how long to wait if it may be tried again."""
+
+    call_id: str
+    error: Failure
+    backoff: int = 0
+
+
+class Interrupted(Struct, frozen=True):
+    """Nobody can say whether the tool did its work. `reason`: timeout, cancelled, unstorable."""
+
+    call_id: str
+    reason: str
+
+
+class Question(Struct, frozen=True):
+    """What a tool asks a human with `ctx.ask`."""
+
+    prompt: str
+    options: tuple[Option, ...] = ()
+    allow_freeform: bool = True
+    expires_at: int = 0
+
+
+class Waits(Struct, frozen=True):
+    """The tool stopped at a wait named `name`: for an answer, or for a time."""
+
+    call_id: str
+    name: str
+    question: Question | None = None
+    due_at: int = 0
+
+
+ToolEnd = Returned | Raised | Interrupted | Waits
+
+
+class Stopped(Struct, frozen=True):
+    """All work of the turn has been stopped; these calls came to an end by themselves."""
+
+    ends: tuple[ToolEnd, ...] = ()
+
+
+Result = Answered | ModelFailed | ToolEnd | Stopped

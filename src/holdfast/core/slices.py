@@ -1,0 +1,29 @@
+"""Typed pieces of a session's state, folded from `state.changed`, shared by its lanes.
+
+Values stay JSON text: only who asks for a slice knows its type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from holdfast.core.record import Entry, StateChanged
+
+Slices = Mapping[str, tuple[str, ...]]
+"""The values of each slice, oldest first. A `put` leaves one, an `append` adds one."""
+
+EMPTY: Slices = {}
+
+
+def change(slices: Slices, record: StateChanged) -> Slices:
+    """Return the slices after one more change."""
+    before = slices.get(record.slice, ())
+    values = (*before, record.value) if record.op == "append" else (record.value,)
+    return {**slices, record.slice: values}
+
+
+def change_all(slices: Slices, entries: Iterable[Entry]) -> Slices:
+    for entry in entries:
+        if isinstance(entry.record, StateChanged):
+            slices = change(slices, entry.record)
+    return slices

@@ -1,0 +1,163 @@
+"""Every error that Holdfast raises, and nothing else.
+
+    HoldfastError
+    ├── InvalidInput            what the caller gave cannot be used; nothing was changed
+    │   ├── UnknownAgent · UnknownSession · UnknownDelivery · UnknownRequest · UnknownLane
+    │   ├── InvalidMessage · InvalidAnswer · InvalidName · NotEncodable · CursorAhead
+    │   └── InvalidDefinition   an agent or tool that cannot work as written
+    ├── Conflict                well formed, but not now
+    │   ├── DispatchConflict · RequestClosed · TokenTaken · NoActiveSession
+    │   └── SessionOver · NothingToRetry · TaskCannotWait · NotInTransaction
+    ├── StoreError              the database
+    │   ├── StoreFromTheFuture · StoreCorrupt · StoreFull · StoreUnavailable
+    │   └── UnsupportedStore · UsedAfterFork · LeaseLost
+    ├── SessionFailed           what `Result.unwrap()` raises for a turn that did not succeed
+    └── ToolError               raised by tools: a failure that the model sees
+        └── Retry               asks the model to correct its arguments
+
+Each has a stable `code`, its facts in `details`, and a sentence: what happened,
+then what to do about it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class HoldfastError(Exception):
+    """Something that Holdfast can name went wrong."""
+
+    code: ClassVar[str] = "ERROR"
+
+    def __init__(self, message: str, **details: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details
+
+
+class InvalidInput(HoldfastError):
+    code = "INVALID_INPUT"
+
+
+class UnknownAgent(InvalidInput):
+    code = "UNKNOWN_AGENT"
+
+
+class UnknownSession(InvalidInput):
+    code = "UNKNOWN_SESSION"
+
+
+class UnknownDelivery(InvalidInput):
+    code = "UNKNOWN_DELIVERY"
+
+
+class UnknownRequest(InvalidInput):
+    code = "UNKNOWN_REQUEST"
+
+
+class UnknownLane(InvalidInput):
+    code = "UNKNOWN_LANE"
+
+
+class InvalidMessage(InvalidInput):
+    code = "INVALID_MESSAGE"
+
+
+class InvalidAnswer(InvalidInput):
+    code = "INVALID_ANSWER"
+
+
+class InvalidName(InvalidInput):
+    code = "INVALID_NAME"
+
+
+class NotEncodable(InvalidInput):
+    code = "NOT_ENCODABLE"
+
+
+class CursorAhead(InvalidInput):
+    code = "CURSOR_AHEAD"
+
+
+class InvalidDefinition(InvalidInput):
+    code = "INVALID_DEFINITION"
+
+
+class Conflict(HoldfastError):
+    code = "CONFLICT"
+
+
+class DispatchConflict(Conflict):
+    code = "DISPATCH_CONFLICT"
+
+
+class RequestClosed(Conflict):
+    code = "REQUEST_CLOSED"
+
+
+class TokenTaken(Conflict):
+    code = "TOKEN_TAKEN"
+
+
+class NoActiveSession(Conflict):
+    code = "NO_ACTIVE_SESSION"
+
+
+class SessionOver(Conflict):
+    code = "SESSION_OVER"
+
+
+class NothingToRetry(Conflict):
+    code = "NOTHING_TO_RETRY"
+
+
+class TaskCannotWait(Conflict):
+    code = "TASK_CANNOT_WAIT"
+
+
+class NotInTransaction(Conflict):
+    code = "NOT_IN_TRANSACTION"
+
+
+class StoreError(HoldfastError):
+    code = "STORE_ERROR"
+
+
+class StoreFromTheFuture(StoreError):
+    code = "STORE_FROM_THE_FUTURE"
+
+
+class StoreCorrupt(StoreError):
+    code = "STORE_CORRUPT"
+
+
+class StoreFull(StoreError):
+    code = "STORE_FULL"
+
+
+class StoreUnavailable(StoreError):
+    code = "STORE_UNAVAILABLE"
+
+
+class UnsupportedStore(StoreError):
+    code = "UNSUPPORTED_STORE"
+
+
+class UsedAfterFork(StoreError):
+    code = "USED_AFTER_FORK"
+
+
+class LeaseLost(StoreError):
+    code = "LEASE_LOST"
+
+
+class SessionFailed(HoldfastError):
+    code = "SESSION_FAILED"
+
+
+class ToolError(HoldfastError):
+    code = "TOOL_ERROR"
+
+
+class Retry(ToolError):
+    code = "RETRY"

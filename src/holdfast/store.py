@@ -1,0 +1,421 @@
+"""What Holdfast asks of a database, in sentences.
+
+A store keeps the logs of sessions and the indexes beside them, lets one worker at a
+time own a lane, and never shows what it could still take back. Every method is
+atomic: it happens whole or not at all, and what it returned has happened.
+`holdfast.testing.StoreContract` holds any implementation to these sentences.
+
+Instants are milliseconds since the epoch. An arrival is an entry that somebody other
+than a lane's owner added: the session's start, a delivery, a cancel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from holdfast.core.index import NO_CHANGES, Index
+from holdfast.core.record import FORMAT, AnyRecord, Entry
+from holdfast.errors import HoldfastError
+
+# What goes in
+
+
+class Admission(Struct, frozen=True, kw_only=True):
+    """One thing that arrives for a lane.
+
+    `records` are the arrivals to add: `session.started` first where the session is new,
+    then `delivery.queued` or `cancel.requested`. The same `dispatch_id` in the same `scope` is the same admission if its `fingerprint`
+    is the same too, and a conflict otherwise.
+    """
+
+    tenant: str
+    session_id: str
+    lane: str
+    delivery_id: str
+    kind: str
+    records: tuple[AnyRecord, ...]
+    at: int
+    dispatch_id: str
+    scope: str
+    fingerprint: str
+    new: bool = False
+    agent: str = ""
+    mode: str = ""
+    token: str = ""
+    request_id: str = ""
+
+
+class Receipt(Struct, frozen=True, kw_only=True):
+    """Proof that a delivery is in the log. `position` counts what is queued before it."""
+
+    session_id: str
+    lane: str
+    delivery_id: str
+    offset: int
+    position: int = 0
+    duplicate: bool = False
+
+
+class Snapshot(Struct, frozen=True):
+    """A fold's result up to and with `offset`, made by the rules of `fold`."""
+
+    offset: int
+    fold: int
+    data: bytes
+
+
+class Effect(Struct, frozen=True):
+    """A call's hold on an idempotency key in a scope.
+
+    `state`: held (by a call that has begun), done (with its outcome in `value`), unknown (it
+    was interrupted), or free (it failed for certain, so another may try).
+    """
+
+    scope: str
+    key: str
+    session_id: str
+    call_id: str
+    state: str = "held"
+    value: str = ""
+
+
+class Commit(Struct, frozen=True, kw_only=True):
+    """What a lane's owner adds to the log, all of it or nothing.
+
+    `number` is the lane's commit number as the owner knows it, `seen` the offset of the
+    last arrival that it has folded. `ready_at` is when the lane wants to be claimed again
+    should its owner be gone: an instant, or None for not before something arrives. With
+    `release` the lane has no owner afterwards. `effects` are holds to take or to change:
+    one that another call has, and that is not free, refuses the commit.
+    """
+
+    session_id: str
+    lane: str
+    worker: str
+    fence: int
+    number: int
+    seen: int
+    at: int
+    records: tuple[AnyRecord, ...]
+    body: bytes
+    index: Index = NO_CHANGES
+    status: str = "running"
+    turn: str = ""
+    ready_at: int | None = 0
+    release: bool = False
+    snapshot: Snapshot | None = None
+    slices: Snapshot | None = None
+    effects: tuple[Effect, ...] = ()
+
+
+class WorkerInfo(Struct, frozen=True, kw_only=True):
+    """A worker as the registry knows it."""
+
+    worker: str
+    host: str
+    pid: int
+    started_at: int
+    lease_until: int = 0
+    version: str = ""
+
+
+# What comes out
+
+
+class Committed(Struct, frozen=True):
+    """The commit is in the log from `first_offset` on; `arrivals` came since `seen`."""
+
+    first_offset: int
+    at: int
+    arrivals: tuple[Entry, ...] = ()
+
+
+class Refused(Struct, frozen=True):
+    """Nothing of the commit was written.
+
+    `reason`: `lease_lost` (another worker owns the lane, or the commit's number is not the
+    lane's), `arrivals` (it would have parked the lane, or closed a request, past what
+    arrived), or `effect_taken` (another call holds the idempotency key in `effect`).
+    """
+
+    reason: str
+    arrivals: tuple[Entry, ...] = ()
+    effect: Effect | None = None
+
+
+class Claim(Struct, frozen=True):
+    """A lane that the worker owns from now on, under this fence."""
+
+    session_id: str
+    tenant: str
+    lane: str
+    agent: str
+    fence: int
+    number: int
+    last_arrival: int
+
+
+class Loaded(Struct, frozen=True):
+    """What a fold needs: the newest snapshots with today's fold version, and what follows.
+
+    `entries` are those of the lane, and the slice changes and ends of the whole session,
+    after the offset asked for, or after the lane's snapshot (whose offset is then the
+    start). `slices` stands likewise for the session's slices.
+    """
+
+    snapshot: Snapshot | None
+    slices: Snapshot | None
+    entries: tuple[Entry, ...]
+    tail_bytes: int
+    last_at: int = 0
+
+
+class Page(Struct, frozen=True):
+    """Entries in order, and the cursor after them. `end` is the log's last offset."""
+
+    entries: tuple[Entry, ...]
+    cursor: int
+    end: int
+
+
+class LaneInfo(Struct, frozen=True, kw_only=True):
+    session_id: str
+    lane: str
+    status: str
+    turn: str
+    worker: str
+    fence: int
+    ready_at: int | None
+    queued: int
+
+
+class SessionInfo(Struct, frozen=True, kw_only=True):
+    """A session as it is listed. `status` is that of its liveliest lane, or how it ended."""
+
+    session_id: str
+    tenant: str
+    agent: str
+    mode: str
+    status: str
+    created_at: int
+    updated_at: int
+    end: int
+    over: str = ""
+    token: str = ""
+    lanes: tuple[LaneInfo, ...] = ()
+
+
+class DeliveryInfo(Struct, frozen=True, kw_only=True):
+    """A delivery: queued, running, joined or settled. Offsets say where in the log."""
+
+    session_id: str
+    lane: str
+    delivery_id: str
+    kind: str
+    state: str
+    outcome: str
+    turn: str
+    offset: int
+    settled_offset: int
+
+
+class RequestInfo(Struct, frozen=True, kw_only=True):
+    """A request to a human. `data` is its `input.requested` record as JSON text."""
+
+    request_id: str
+    session_id: str
+    lane: str
+    kind: str
+    state: str
+    expires_at: int
+    data: str
+
+
+class Lease(Protocol):
+    """A worker's hold on life. Methods may be called from any thread."""
+
+    def renew(self) -> bool:
+        """Extend the lease by its full length; say whether the worker was still known alive."""
+        ...
+
+    def release(self) -> None:
+        """Give up the lease and all signs of life: the worker has stopped."""
+        ...
+
+
+class Transaction(Protocol):
+    """A database transaction that a tool shares with the record of its outcome."""
+
+    async def execute(self, sql: str, params: Sequence[Any] = ()) -> int:
+        """Run a statement and return the number of rows that it changed."""
+        ...
+
+    async def fetch(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run a query and return its rows."""
+        ...
+
+    async def fetch_one(self, sql: str, params: Sequence[Any] = ()) -> tuple[Any, ...] | None:
+        """Run a query and return its first row, or None."""
+        ...
+
+    @property
+    def raw(self) -> Any:
+        """The driver's own connection."""
+        ...
+
+    async def commit(self, commit: Commit) -> Committed | Refused:
+        """Write the commit in this transaction and end it; refused, all is rolled back."""
+        ...
+
+
+class Store(Protocol):
+    """A database that keeps Holdfast's promises."""
+
+    async def migrate(self) -> None:
+        """Bring the schema up to date, or refuse.
+
+        A store of a newer or unknown version raises StoreFromTheFuture, one that cannot be
+        read StoreCorrupt; in both cases nothing was read or written beyond that finding.
+        Any number of processes may call this at once.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Finish what is under way and let go of everything. Closing twice is no error."""
+        ...
+
+    async def admit(self, admissions: Sequence[Admission]) -> Sequence[Receipt | HoldfastError]:
+        """Add each arrival to its lane's inbox, and say for each what became of it.
+
+        A repeated dispatch returns the first receipt, marked as duplicate; with other
+        content it is DispatchConflict. A new session, its first delivery and its token are
+        one admission; a token in use is TokenTaken. A session that is over is SessionOver,
+        one that does not exist UnknownSession. An answer closes its request in the same
+        transaction: to a closed or expired one it is RequestClosed, to one that never was
+        UnknownRequest. A cancel that names no turn is given the turn that is open at its
+        place in the log. Each admitted arrival makes its lane ready at once.
+        """
+        ...
+
+    async def enlist(self, worker: WorkerInfo, lease: int) -> Lease:
+        """Register a worker as alive for `lease` milliseconds, and say so visibly if possible."""
+        ...
+
+    async def find_dead(self) -> Sequence[str]:
+        """Look for workers that are visibly dead, and free their lanes at once.
+
+        A worker is dead when its sign of life is missing twice, 300 ms apart, seen by this
+        store; whose sign cannot be seen is left to its lease.
+        """
+        ...
+
+    async def workers(self) -> Sequence[WorkerInfo]:
+        """Return the workers whose lease has not run out."""
+        ...
+
+    async def claim(
+        self,
+        worker: str,
+        limit: int,
+        held: Sequence[tuple[str, str]] = (),
+        agents: Sequence[str] | None = None,
+        version: int = FORMAT,
+    ) -> Sequence[Claim]:
+        """Give up to `limit` lanes to the worker: ready, and with no living owner.
+
+        Each claim raises the lane's fence. Lanes that the worker owns already and does not
+        name in `held` are handed out again, under a new fence. Lanes of other agents than
+        `agents`, or with records of a newer format than `version`, are left alone. Those
+        ready for longest come first. No record is written.
+        """
+        ...
+
+    async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
+        """Write each commit whole or not at all, and say which for each.
+
+        A commit whose fence or number is no longer the lane's is refused by itself; the
+        others are written. One that parks or releases is refused when something arrived
+        that it has not seen. Offsets rise by one per session without gaps; `at` never
+        decreases. A commit repeated after a lost acknowledgement is found to have landed.
+        When this returns, what was written survives the loss of power.
+        """
+        ...
+
+    def transaction(self, limit: float = 5.0) -> AbstractAsyncContextManager[Transaction]:
+        """Open a transaction for a tool's own statements; leaving it without commit undoes all.
+
+        Nothing else is written through this store while it is open, and after `limit`
+        seconds it is rolled back and its further use raises.
+        """
+        ...
+
+    async def load(self, session_id: str, lane: str, after: int | None = None) -> Loaded:
+        """Return what is needed to fold the lane: from its snapshot on, or after an offset."""
+        ...
+
+    async def read(self, session_id: str, after: int, limit: int = 500) -> Page:
+        """Return the entries after a cursor, about `limit` of them, whole commits only.
+
+        A cursor beyond the end is CursorAhead; an unknown session is UnknownSession.
+        """
+        ...
+
+    async def read_back(self, session_id: str, before: int, limit: int = 50) -> Page:
+        """Return the last entries before an offset, oldest first; the cursor is where they begin."""
+        ...
+
+    async def session(self, session_id: str) -> SessionInfo | None:
+        """Return a session with its lanes, or None."""
+        ...
+
+    async def sessions(
+        self,
+        *,
+        tenant: str | None = None,
+        agent: str | None = None,
+        status: str | None = None,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> Sequence[SessionInfo]:
+        """List sessions, newest first, those older than the session `before`."""
+        ...
+
+    async def delivery(self, delivery_id: str) -> DeliveryInfo | None: ...
+
+    async def deliveries(self, session_id: str) -> Sequence[DeliveryInfo]:
+        """Return all deliveries of a session in the order of their arrival."""
+        ...
+
+    async def request(self, request_id: str) -> RequestInfo | None: ...
+
+    async def requests(
+        self, session_id: str | None = None, *, open_only: bool = True, limit: int = 500
+    ) -> Sequence[RequestInfo]: ...
+
+    async def find_token(self, tenant: str, token: str) -> str | None:
+        """Return the living session that a continuation token leads to."""
+        ...
+
+    async def tokens(self, session_id: str) -> Sequence[tuple[str, bool]]:
+        """Return a session's tokens, oldest first, and whether each still leads to it."""
+        ...
+
+    async def effect(self, scope: str, key: str) -> Effect | None:
+        """Return who holds an idempotency key in a scope, if anybody."""
+        ...
+
+    async def next_ready_at(self) -> int | None:
+        """Return the earliest instant at which an unowned lane becomes ready, if any."""
+        ...
+
+    def listen(self, heard: Callable[[str], None]) -> Callable[[], None]:
+        """Call `heard(session_id)` on this event loop soon after anything is written to it.
+
+        A hint, not a promise: it may come late, twice, for nothing (with an empty id) or
+        not at all. Returns a function that stops it.
+        """
+        ...

@@ -1,0 +1,29 @@
+import json
+import subprocess
+import sys
+from typing import Any
+
+HEAVY = set(
+    "anthropic fastapi google httpx httpx2 openai psycopg pydantic_ai rich starlette typer "
+    "uvicorn".split()
+)
+
+
+def fresh(expression: str) -> Any:
+    """What an expression gives in a new process that has only imported holdfast."""
+    program = f"import json, sys, holdfast; print(json.dumps({expression}))"
+    done = subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.PIPE)
+    return json.loads(done.stdout)
+
+
+def test_importing_holdfast_loads_no_provider_no_server_and_no_driver() -> None:
+    assert HEAVY.isdisjoint(fresh("sorted(sys.modules)"))
+
+
+def test_the_public_names_are_sorted() -> None:
+    names = fresh("holdfast.__all__")
+    assert names == sorted(names)
+
+
+def test_every_public_name_can_be_had() -> None:
+    assert fresh("[name for name in holdfast.__all__ if not hasattr(holdfast, name)]") == []
