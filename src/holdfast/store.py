@@ -28,8 +28,8 @@ class Admission(Struct, frozen=True, kw_only=True):
     """One thing that arrives for a lane.
 
     `records` are the arrivals to add: `session.started` first where the session is new,
-    then `delivery.queued` or `cancel.requested`. The same `dispatch_id` in the same `scope` is the same admission if its `fingerprint`
-    is the same too, and a conflict otherwise.
+    then `delivery.queued` or `cancel.requested`. The same `dispatch_id` in the same `scope` is
+    the same admission if its `fingerprint` is the same too, and a conflict otherwise.
     """
 
     tenant: str
@@ -365,7 +365,7 @@ class Store(Protocol):
         ...
 
     async def read_back(self, session_id: str, before: int, limit: int = 50) -> Page:
-        """Return the last entries before an offset, oldest first; the cursor is where they begin."""
+        """Return the last entries before an offset, oldest first; the cursor is their start."""
         ...
 
     async def session(self, session_id: str) -> SessionInfo | None:

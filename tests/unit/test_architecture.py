@@ -36,7 +36,7 @@ RANK = {unit: rank for rank, tier in enumerate(TIERS) for unit in tier}
 PURE = set(
     "__future__ abc base64 binascii bisect collections copy dataclasses datetime decimal enum "
     "functools hashlib heapq hmac itertools json math msgspec operator re string struct textwrap "
-    "typing zlib".split()
+    "typing zlib zstandard".split()
 )
 
 CHANCE = {"random", "secrets", "uuid"}

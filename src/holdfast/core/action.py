@@ -21,7 +21,7 @@ class Action(Struct, frozen=True, kw_only=True):
     is_rest: ClassVar[bool] = False
 
 
-class CallModel(Action):
+class CallModel(Action, frozen=True, kw_only=True):
     """Ask the model. `delivery` starts a turn with that message, `joins` adds others to it."""
 
     is_effect: ClassVar[bool] = True
@@ -48,7 +48,7 @@ class Start(Struct, frozen=True):
     reconcile: bool = False
 
 
-class RunTools(Action):
+class RunTools(Action, frozen=True, kw_only=True):
     """Begin some calls, report others as interrupted, and go on with those that run."""
 
     is_effect: ClassVar[bool] = True
@@ -59,14 +59,14 @@ class RunTools(Action):
     running: tuple[str, ...] = ()
 
 
-class AskHuman(Action):
+class AskHuman(Action, frozen=True, kw_only=True):
     """Put a call before a human; `kind` is approval or interrupted."""
 
     call_id: str
     kind: Literal["approval", "interrupted"]
 
 
-class Sleep(Action):
+class Sleep(Action, frozen=True, kw_only=True):
     """Wait a short while in the worker."""
 
     is_effect: ClassVar[bool] = True
@@ -74,7 +74,7 @@ class Sleep(Action):
     until: int
 
 
-class Settle(Action):
+class Settle(Action, frozen=True, kw_only=True):
     """Take a reply, close what has expired, or tell deliveries what became of them."""
 
     reply: Reply | None = None
@@ -82,14 +82,14 @@ class Settle(Action):
     settled: tuple[tuple[str, str, str], ...] = ()
 
 
-class CompleteTurn(Action):
+class CompleteTurn(Action, frozen=True, kw_only=True):
     turn: str
     step: int
     call_id: str
     output: str = ""
 
 
-class FailTurn(Action):
+class FailTurn(Action, frozen=True, kw_only=True):
     is_effect: ClassVar[bool] = True
 
     turn: str
@@ -97,7 +97,7 @@ class FailTurn(Action):
     structural: bool = False
 
 
-class CancelTurn(Action):
+class CancelTurn(Action, frozen=True, kw_only=True):
     is_effect: ClassVar[bool] = True
 
     turn: str
@@ -106,7 +106,7 @@ class CancelTurn(Action):
     superseded: bool = False
 
 
-class CompleteSession(Action):
+class CompleteSession(Action, frozen=True, kw_only=True):
     """End the session well: its task is done, or somebody asked for the end."""
 
     turn: str = ""
@@ -114,11 +114,11 @@ class CompleteSession(Action):
     delivery_id: str = ""
 
 
-class FailSession(Action):
+class FailSession(Action, frozen=True, kw_only=True):
     error: Failure
 
 
-class Park(Action):
+class Park(Action, frozen=True, kw_only=True):
     """Give the lane back until something of `wait` is here, or until a time."""
 
     is_rest: ClassVar[bool] = True

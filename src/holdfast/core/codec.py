@@ -58,7 +58,8 @@ class Packer:
 
     def pack(self, body: bytes) -> Packed:
         """Return the stored form of an encoded array of records."""
-        flags, blobs = 0, {}
+        flags = 0
+        blobs: dict[str, bytes] = {}
         if len(body) > BLOB_OVER:
             body, blobs = take_out_blobs(body)
             flags = HAS_BLOBS if blobs else 0
@@ -157,5 +158,10 @@ def blob_names(data: bytes, packer: Packer) -> set[str]:
         return set()
     names: set[str] = set()
     body = packer.expand(data[2:]) if data[1] & COMPRESSED else data[2:]
-    put_back_blobs(body, lambda name: names.add(name) or b"")
+
+    def note(name: str) -> bytes:
+        names.add(name)
+        return b""
+
+    put_back_blobs(body, note)
     return names

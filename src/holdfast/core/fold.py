@@ -46,9 +46,7 @@ def fold(lane: Lane, record: AnyRecord, offset: int = 0) -> Lane:
 def fold_all(lane: Lane, entries: Iterable[Entry]) -> Lane:
     """Return the lane after all entries that are its own."""
     for entry in entries:
-        if entry.lane == lane.name or type(entry.record) is r.SessionStarted:
-            lane = fold(lane, entry.record, entry.offset)
-        elif type(entry.record) in SESSION_ENDS:
+        if entry.lane == lane.name or type(entry.record) in SESSION_WIDE:
             lane = fold(lane, entry.record, entry.offset)
     return lane
 
@@ -115,15 +113,22 @@ def turn_started(lane: Lane, e: r.TurnStarted) -> Lane:
     )
 
 
-def turn_over(how: str) -> Step:
-    def end(lane: Lane, e: r.TurnCompleted | r.TurnFailed | r.TurnCancelled) -> Lane:
-        assert lane.turn is not None
-        settled = tuple(Unsettled(d, how, e.turn) for d in lane.turn.deliveries)
-        failed = isinstance(e, r.TurnFailed)
-        last = Ended(e.turn, how, e.error if failed else None, structural=failed and e.structural)
-        return replace(lane, turn=None, unsettled=(*lane.unsettled, *settled), last=last)
+def turn_completed(lane: Lane, e: r.TurnCompleted) -> Lane:
+    return end_turn(lane, Ended(e.turn, "completed"))
 
-    return end
+
+def turn_failed(lane: Lane, e: r.TurnFailed) -> Lane:
+    return end_turn(lane, Ended(e.turn, "failed", e.error, e.structural))
+
+
+def turn_cancelled(lane: Lane, e: r.TurnCancelled) -> Lane:
+    return end_turn(lane, Ended(e.turn, "cancelled"))
+
+
+def end_turn(lane: Lane, last: Ended) -> Lane:
+    assert lane.turn is not None
+    told = tuple(Unsettled(d, last.how, last.turn) for d in lane.turn.deliveries)
+    return replace(lane, turn=None, unsettled=(*lane.unsettled, *told), last=last)
 
 
 def step_started(lane: Lane, e: r.StepStarted) -> Lane:
@@ -136,8 +141,8 @@ def step_failed(lane: Lane, e: r.StepFailed) -> Lane:
 
 def delivery_joined(lane: Lane, e: r.DeliveryJoined) -> Lane:
     assert lane.turn is not None
-    lane = replace(lane, queue=tuple(q for q in lane.queue if q.delivery_id != e.delivery_id))
-    return lane.with_turn(deliveries=(*lane.turn.deliveries, e.delivery_id))
+    lane = lane.with_turn(deliveries=(*lane.turn.deliveries, e.delivery_id))
+    return replace(lane, queue=tuple(q for q in lane.queue if q.delivery_id != e.delivery_id))
 
 
 def delivery_settled(lane: Lane, e: r.DeliverySettled) -> Lane:
@@ -358,7 +363,7 @@ def lane_taken_over(lane: Lane, e: r.LaneTakenOver) -> Lane:
     )
 
 
-SESSION_ENDS = (r.SessionCompleted, r.SessionFailed, r.SessionEnded)
+SESSION_WIDE = (r.SessionStarted, r.SessionCompleted, r.SessionFailed, r.SessionEnded)
 
 FACTS: dict[type, Step] = {
     r.SessionWaiting: session_waiting,
@@ -367,9 +372,9 @@ FACTS: dict[type, Step] = {
     r.SessionFailed: session_over("failed"),
     r.SessionEnded: session_over("ended"),
     r.TurnStarted: turn_started,
-    r.TurnCompleted: turn_over("completed"),
-    r.TurnFailed: turn_over("failed"),
-    r.TurnCancelled: turn_over("cancelled"),
+    r.TurnCompleted: turn_completed,
+    r.TurnFailed: turn_failed,
+    r.TurnCancelled: turn_cancelled,
     r.StepStarted: step_started,
     r.StepFailed: step_failed,
     r.DeliveryJoined: delivery_joined,

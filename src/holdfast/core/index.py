@@ -41,8 +41,6 @@ class ClosedRequest(Struct, frozen=True):
     how: str
 
 
-
-
 class Index(Struct, frozen=True):
     """All that a store must change besides adding to the log."""
 
@@ -120,9 +118,7 @@ _INDEXED = frozenset(
 
 
 def opened(e: r.InputRequested) -> OpenedRequest:
-    return OpenedRequest(
-        e.request_id, e.kind, e.expires_at, msgspec.json.encode(e).decode()
-    )
+    return OpenedRequest(e.request_id, e.kind, e.expires_at, msgspec.json.encode(e).decode())
 
 
 def status_of(lane: Lane) -> str:

@@ -41,7 +41,7 @@ class Reasoning(Struct, frozen=True, tag="reasoning", tag_field="kind", omit_def
 
 
 class ToolCall(Struct, frozen=True, tag="tool_call", tag_field="kind", omit_defaults=True):
-    """The model asks for a tool. `args` is JSON text; `provider_id` is the provider's name for it."""
+    """The model asks for a tool. `args` is JSON text, `provider_id` the provider's own name."""
 
     call_id: str
     tool: str

@@ -70,9 +70,7 @@ def _opening(lane: Lane, action: AnyAction, now: int) -> Iterator[AnyRecord]:
             yield from settle(lane, action)
         case CompleteTurn():
             yield r.StepCompleted(turn=action.turn, step=action.step)
-            yield r.TurnCompleted(
-                turn=action.turn, call_id=action.call_id, output=action.output
-            )
+            yield r.TurnCompleted(turn=action.turn, call_id=action.call_id, output=action.output)
         case CancelTurn(superseded=superseded):
             yield from close_requests(lane, "superseded" if superseded else "cancelled")
         case FailTurn():

@@ -42,7 +42,7 @@ class Record(Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=
 # Sessions
 
 
-class SessionStarted(Record, tag="session.started"):
+class SessionStarted(Record, frozen=True, kw_only=True, tag="session.started"):
     agent: str
     mode: str = "conversation"
     can_ask: bool = True
@@ -51,7 +51,7 @@ class SessionStarted(Record, tag="session.started"):
     token: str = ""
 
 
-class SessionWaiting(Record, tag="session.waiting"):
+class SessionWaiting(Record, frozen=True, kw_only=True, tag="session.waiting"):
     """Nothing can go on until one of `wait` is here; `spent` is the turn's active time so far."""
 
     wait: tuple[str, ...]
@@ -60,23 +60,23 @@ class SessionWaiting(Record, tag="session.waiting"):
     spent: int = 0
 
 
-class SessionResumed(Record, tag="session.resumed"):
+class SessionResumed(Record, frozen=True, kw_only=True, tag="session.resumed"):
     since: int
 
 
-class SessionCompleted(Record, tag="session.completed"):
+class SessionCompleted(Record, frozen=True, kw_only=True, tag="session.completed"):
     turn: str
 
 
-class SessionFailed(Record, tag="session.failed"):
+class SessionFailed(Record, frozen=True, kw_only=True, tag="session.failed"):
     error: Failure
 
 
-class SessionEnded(Record, tag="session.ended"):
+class SessionEnded(Record, frozen=True, kw_only=True, tag="session.ended"):
     reason: str = ""
 
 
-class SessionRekeyed(Record, tag="session.rekeyed"):
+class SessionRekeyed(Record, frozen=True, kw_only=True, tag="session.rekeyed"):
     """The session has a new continuation token; older ones forward unless revoked."""
 
     token: str
@@ -86,7 +86,7 @@ class SessionRekeyed(Record, tag="session.rekeyed"):
 # Turns and steps
 
 
-class TurnStarted(Record, tag="turn.started"):
+class TurnStarted(Record, frozen=True, kw_only=True, tag="turn.started"):
     """A delivery was taken up. `retries` names the failed turn that this one tries again."""
 
     turn: str
@@ -95,7 +95,7 @@ class TurnStarted(Record, tag="turn.started"):
     retries: str = ""
 
 
-class TurnCompleted(Record, tag="turn.completed"):
+class TurnCompleted(Record, frozen=True, kw_only=True, tag="turn.completed"):
     """The agent has answered: with the text of `call_id`, or by the tool call `output`."""
 
     turn: str
@@ -103,7 +103,7 @@ class TurnCompleted(Record, tag="turn.completed"):
     output: str = ""
 
 
-class TurnFailed(Record, tag="turn.failed"):
+class TurnFailed(Record, frozen=True, kw_only=True, tag="turn.failed"):
     """The turn came to nothing. A `structural` failure is one that no follow-up can mend."""
 
     turn: str
@@ -111,23 +111,23 @@ class TurnFailed(Record, tag="turn.failed"):
     structural: bool = False
 
 
-class TurnCancelled(Record, tag="turn.cancelled"):
+class TurnCancelled(Record, frozen=True, kw_only=True, tag="turn.cancelled"):
     turn: str
     reason: str = ""
     superseded: bool = False
 
 
-class StepStarted(Record, tag="step.started"):
+class StepStarted(Record, frozen=True, kw_only=True, tag="step.started"):
     turn: str
     step: int
 
 
-class StepCompleted(Record, tag="step.completed"):
+class StepCompleted(Record, frozen=True, kw_only=True, tag="step.completed"):
     turn: str
     step: int
 
 
-class StepFailed(Record, tag="step.failed"):
+class StepFailed(Record, frozen=True, kw_only=True, tag="step.failed"):
     turn: str
     step: int
     error: Failure
@@ -137,7 +137,7 @@ class StepFailed(Record, tag="step.failed"):
 # Deliveries
 
 
-class DeliveryQueued(Record, tag="delivery.queued"):
+class DeliveryQueued(Record, frozen=True, kw_only=True, tag="delivery.queued"):
     """Something arrived for the lane: a `message`, a `retry` of a failed turn, or a `reply`."""
 
     delivery_id: str
@@ -150,12 +150,12 @@ class DeliveryQueued(Record, tag="delivery.queued"):
     args: str = ""
 
 
-class DeliveryJoined(Record, tag="delivery.joined"):
+class DeliveryJoined(Record, frozen=True, kw_only=True, tag="delivery.joined"):
     delivery_id: str
     turn: str
 
 
-class DeliverySettled(Record, tag="delivery.settled"):
+class DeliverySettled(Record, frozen=True, kw_only=True, tag="delivery.settled"):
     """`outcome`: completed, failed, cancelled, answered, ignored or refused."""
 
     delivery_id: str
@@ -163,7 +163,7 @@ class DeliverySettled(Record, tag="delivery.settled"):
     turn: str = ""
 
 
-class CancelRequested(Record, tag="cancel.requested"):
+class CancelRequested(Record, frozen=True, kw_only=True, tag="cancel.requested"):
     """Somebody wants the open turn stopped, or with `ends` the whole session."""
 
     delivery_id: str
@@ -176,14 +176,14 @@ class CancelRequested(Record, tag="cancel.requested"):
 # Model calls
 
 
-class ModelStarted(Record, tag="model.started"):
+class ModelStarted(Record, frozen=True, kw_only=True, tag="model.started"):
     internal: ClassVar[bool] = True
 
     call_id: str
     attempt: int
 
 
-class ModelRetrying(Record, tag="model.retrying"):
+class ModelRetrying(Record, frozen=True, kw_only=True, tag="model.retrying"):
     """An attempt failed in a way that another may mend, not before `not_before`."""
 
     call_id: str
@@ -193,7 +193,7 @@ class ModelRetrying(Record, tag="model.retrying"):
     parked: bool = False
 
 
-class MessageDelta(Record, tag="message.delta"):
+class MessageDelta(Record, frozen=True, kw_only=True, tag="message.delta"):
     """A piece of an answer that is being given; `tool` instead of text says that a call began."""
 
     call_id: str
@@ -203,15 +203,15 @@ class MessageDelta(Record, tag="message.delta"):
     tool: str = ""
 
 
-class ReasoningDelta(Record, tag="reasoning.delta"):
+class ReasoningDelta(Record, frozen=True, kw_only=True, tag="reasoning.delta"):
     call_id: str
     attempt: int
     part: int
     text: str
 
 
-class MessageCompleted(Record, tag="message.completed"):
-    """The whole answer. Texts of parts in `streamed` are the attempt's deltas since `deltas_from`."""
+class MessageCompleted(Record, frozen=True, kw_only=True, tag="message.completed"):
+    """The whole answer. The texts of parts in `streamed` are the deltas since `deltas_from`."""
 
     call_id: str
     attempt: int
@@ -222,7 +222,7 @@ class MessageCompleted(Record, tag="message.completed"):
     streamed: tuple[int, ...] = ()
 
 
-class MessageAborted(Record, tag="message.aborted"):
+class MessageAborted(Record, frozen=True, kw_only=True, tag="message.aborted"):
     """The answer of that attempt ended early: `kept` as a partial answer, or to be dropped."""
 
     call_id: str
@@ -230,7 +230,7 @@ class MessageAborted(Record, tag="message.aborted"):
     kept: bool = False
 
 
-class ReasoningCompleted(Record, tag="reasoning.completed"):
+class ReasoningCompleted(Record, frozen=True, kw_only=True, tag="reasoning.completed"):
     """The thinking of an answer is over; its text is in the answer's part of that number."""
 
     call_id: str
@@ -238,7 +238,7 @@ class ReasoningCompleted(Record, tag="reasoning.completed"):
     part: int
 
 
-class UsageRecorded(Record, tag="usage.recorded"):
+class UsageRecorded(Record, frozen=True, kw_only=True, tag="usage.recorded"):
     call_id: str
     attempt: int
     input_tokens: int = 0
@@ -251,7 +251,7 @@ class UsageRecorded(Record, tag="usage.recorded"):
 # Tool calls
 
 
-class ToolRequested(Record, tag="tool.requested"):
+class ToolRequested(Record, frozen=True, kw_only=True, tag="tool.requested"):
     """The model wants a tool run. `asks` says what a human has to say to it first, if anything.
 
     `output` marks the call that carries the agent's typed answer. The arguments are those of
@@ -267,20 +267,20 @@ class ToolRequested(Record, tag="tool.requested"):
     dedupe: str = ""
 
 
-class ToolStarted(Record, tag="tool.started"):
+class ToolStarted(Record, frozen=True, kw_only=True, tag="tool.started"):
     """The call may have begun."""
 
     call_id: str
     attempt: int
 
 
-class ToolProgress(Record, tag="tool.progress"):
+class ToolProgress(Record, frozen=True, kw_only=True, tag="tool.progress"):
     call_id: str
     attempt: int
     progress: str
 
 
-class ToolStepRecorded(Record, tag="tool.step_recorded"):
+class ToolStepRecorded(Record, frozen=True, kw_only=True, tag="tool.step_recorded"):
     internal: ClassVar[bool] = True
 
     call_id: str
@@ -288,7 +288,7 @@ class ToolStepRecorded(Record, tag="tool.step_recorded"):
     value: str
 
 
-class ToolEmitted(Record, tag="tool.emitted"):
+class ToolEmitted(Record, frozen=True, kw_only=True, tag="tool.emitted"):
     """An event of the user's own."""
 
     call_id: str
@@ -296,7 +296,7 @@ class ToolEmitted(Record, tag="tool.emitted"):
     data: str
 
 
-class ToolWaiting(Record, tag="tool.waiting"):
+class ToolWaiting(Record, frozen=True, kw_only=True, tag="tool.waiting"):
     """The tool stopped at a wait, and will be called again when that is over."""
 
     call_id: str
@@ -304,12 +304,12 @@ class ToolWaiting(Record, tag="tool.waiting"):
     name: str
 
 
-class ToolWoken(Record, tag="tool.woken"):
+class ToolWoken(Record, frozen=True, kw_only=True, tag="tool.woken"):
     call_id: str
     name: str
 
 
-class ToolCompleted(Record, tag="tool.completed"):
+class ToolCompleted(Record, frozen=True, kw_only=True, tag="tool.completed"):
     """The result as JSON text; `message`, where given, is what the model sees instead."""
 
     call_id: str
@@ -319,7 +319,7 @@ class ToolCompleted(Record, tag="tool.completed"):
     same_as: str = ""
 
 
-class ToolFailed(Record, tag="tool.failed"):
+class ToolFailed(Record, frozen=True, kw_only=True, tag="tool.failed"):
     """A definite failure. With `again_at` the call is tried again by itself."""
 
     call_id: str
@@ -328,7 +328,7 @@ class ToolFailed(Record, tag="tool.failed"):
     again_at: int = 0
 
 
-class ToolInterrupted(Record, tag="tool.interrupted"):
+class ToolInterrupted(Record, frozen=True, kw_only=True, tag="tool.interrupted"):
     """Nobody knows whether the call happened. `reason`: crash, timeout, cancelled, unstorable."""
 
     call_id: str
@@ -337,7 +337,7 @@ class ToolInterrupted(Record, tag="tool.interrupted"):
     final: bool = True
 
 
-class ToolDenied(Record, tag="tool.denied"):
+class ToolDenied(Record, frozen=True, kw_only=True, tag="tool.denied"):
     call_id: str
     reason: str
     by: str = ""
@@ -346,8 +346,8 @@ class ToolDenied(Record, tag="tool.denied"):
 # Waiting
 
 
-class InputRequested(Record, tag="input.requested"):
-    """A human is asked. `kind`: approval, question or interrupted; `name` is the tool's own wait."""
+class InputRequested(Record, frozen=True, kw_only=True, tag="input.requested"):
+    """A human is asked. `kind`: approval, question, interrupted; `name` is a tool's own wait."""
 
     request_id: str
     kind: str
@@ -362,7 +362,7 @@ class InputRequested(Record, tag="input.requested"):
     expires_at: int = 0
 
 
-class InputResolved(Record, tag="input.resolved"):
+class InputResolved(Record, frozen=True, kw_only=True, tag="input.resolved"):
     """`how`: answered, cancelled or superseded."""
 
     request_id: str
@@ -373,17 +373,17 @@ class InputResolved(Record, tag="input.resolved"):
     by: str = ""
 
 
-class InputExpired(Record, tag="input.expired"):
+class InputExpired(Record, frozen=True, kw_only=True, tag="input.expired"):
     request_id: str
 
 
-class TimerSet(Record, tag="timer.set"):
+class TimerSet(Record, frozen=True, kw_only=True, tag="timer.set"):
     call_id: str
     name: str
     due_at: int
 
 
-class TimerFired(Record, tag="timer.fired"):
+class TimerFired(Record, frozen=True, kw_only=True, tag="timer.fired"):
     call_id: str
     name: str
 
@@ -391,7 +391,7 @@ class TimerFired(Record, tag="timer.fired"):
 # State and ownership
 
 
-class StateChanged(Record, tag="state.changed"):
+class StateChanged(Record, frozen=True, kw_only=True, tag="state.changed"):
     """A slice was `put` or appended to; `value` is JSON text."""
 
     internal: ClassVar[bool] = True
@@ -401,7 +401,7 @@ class StateChanged(Record, tag="state.changed"):
     value: str
 
 
-class LaneTakenOver(Record, tag="lane.taken_over"):
+class LaneTakenOver(Record, frozen=True, kw_only=True, tag="lane.taken_over"):
     """The lane changed hands with work under way; `graceful` if its owner gave it up."""
 
     internal: ClassVar[bool] = True

@@ -111,9 +111,7 @@ class View:
         text, failed = told(e)
         if args := self._edited.pop(e.call_id, ""):
             text = f"(A human changed the arguments to {args}.)\n{text}"
-        self._results[e.call_id] = ToolResult(
-            e.call_id, call.tool, text, failed, call.provider_id
-        )
+        self._results[e.call_id] = ToolResult(e.call_id, call.tool, text, failed, call.provider_id)
 
     def _step_over(self, _: AnyRecord) -> None:
         results = (self._results.get(call.call_id) for call in self._calls)
