@@ -408,14 +408,15 @@ class Store(Protocol):
         """Return who holds an idempotency key in a scope, if anybody."""
         ...
 
-    async def next_ready_at(self) -> int | None:
-        """Return the earliest instant at which an unowned lane becomes ready, if any."""
+    async def next_ready_at(self, after: int) -> int | None:
+        """Return the first instant after the given one at which an unowned lane gets ready."""
         ...
 
-    def listen(self, heard: Callable[[str], None]) -> Callable[[], None]:
-        """Call `heard(session_id)` on this event loop soon after anything is written to it.
+    def listen(self, heard: Callable[[str, bool], None]) -> Callable[[], None]:
+        """Call `heard(session_id, arrived)` on this event loop soon after anything is written.
 
-        A hint, not a promise: it may come late, twice, for nothing (with an empty id) or
-        not at all. Returns a function that stops it.
+        `arrived` says whether something came into an inbox or a lane was given back. A hint,
+        not a promise: it may come late, twice, for nothing (with an empty id) or not at all.
+        Returns a function that stops it.
         """
         ...

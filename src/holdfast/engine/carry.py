@@ -1,0 +1,269 @@
+"""Takes a claimed lane forward until it has to wait or has ended.
+
+Decides, writes down, commits before every effect, performs, writes down what came of
+it, and again. The work itself runs in tasks beside the loop, so that what arrives
+while a tool runs is looked at at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from holdfast.clock import Clock
+from holdfast.core import record as r
+from holdfast.core.action import AnyAction, CallModel, CancelTurn, FailTurn, RunTools, Start
+from holdfast.core.decide import decide
+from holdfast.core.lane import Call
+from holdfast.core.outcome import opening, outcome
+from holdfast.core.record import AnyRecord, MessageDelta, ReasoningDelta
+from holdfast.core.result import Answered, ModelFailed, Result, Stopped, ToolEnd
+from holdfast.engine.desk import CallDesk
+from holdfast.engine.owned import LaneStale, OwnedLane
+from holdfast.engine.performer import Performer
+from holdfast.engine.settings import WorkerSettings
+from holdfast.engine.stream import DeltaStream
+from holdfast.store import Effect, Store
+
+HELD_POLL = 500
+"""How long to wait, in milliseconds, before looking again at a key that another call holds."""
+
+
+class Carrier:
+    """One lane's journey in this worker."""
+
+    def __init__(
+        self,
+        lane: OwnedLane,
+        performer: Performer,
+        store: Store,
+        clock: Clock,
+        settings: WorkerSettings,
+        until_confirmed: Callable[[], Awaitable[None]],
+    ) -> None:
+        self.lane = lane
+        self.cancelled = False
+        self._performer = performer
+        self._policy = performer.policy
+        self._store = store
+        self._clock = clock
+        self._settings = settings
+        self._until_confirmed = until_confirmed
+        self._work: dict[str, asyncio.Task[None]] = {}
+        self._results: list[Result] = []
+        self._broken: BaseException | None = None
+        self._news = False
+        self._stopping = False
+
+    async def run(self) -> None:
+        """Carry the lane until it was given back. Raises LaneLost if another has it now."""
+        try:
+            while True:
+                try:
+                    self.lane.take_over()
+                    return await self._carry()
+                except LaneStale:
+                    await self._abandon()
+                    await self.lane.reload()
+        finally:
+            await self._abandon()
+
+    def nudge(self) -> None:
+        """Something may have arrived: look."""
+        self._news = True
+        self.lane.stirred.set()
+
+    def stop(self) -> None:
+        """Begin nothing more, and give the lane back when what runs has ended."""
+        self._stopping = True
+        self.lane.stirred.set()
+
+    # The loop
+
+    async def _carry(self) -> None:
+        while not self._stopping:
+            now = self._clock.now()
+            action = decide(self.lane.state, self._policy, now)
+            if action.is_rest:
+                if await self.lane.rest(action):  # type: ignore[arg-type]
+                    return
+                continue
+            if isinstance(action, RunTools) and await self._met_duplicates(action):
+                continue
+            self.lane.write(opening(self.lane.state, action, now))
+            if action.is_effect:
+                await self._until_confirmed()
+                await self.lane.flush()
+                self._record(action, await self._perform(action))
+        await self._wind_down()
+
+    def _record(self, action: AnyAction, results: list[Result]) -> None:
+        now = self._clock.now()
+        for result in results:
+            self.lane.write(outcome(self.lane.state, action, result, self._policy, now))
+
+    async def _perform(self, action: AnyAction) -> list[Result]:
+        """Do what the action says, as far as the next result or arrival."""
+        match action:
+            case CallModel():
+                if not action.running:
+                    self._begin(action.call_id, self._ask_model(action))
+            case RunTools():
+                for start in action.start:
+                    self._begin(start.call_id, self._run_tool(start))
+                if not self._work:
+                    return []
+            case CancelTurn() | FailTurn():
+                return [await self._stop_work()]
+        return await self._next_results(action.until)  # type: ignore[union-attr]
+
+    async def _next_results(self, until: int) -> list[Result]:
+        """Wait for something to happen; return the results that are there by then."""
+        while not (self._results or self._stopping):
+            if not await self._stir(until):
+                break
+            if self._broken:
+                raise self._broken
+            if self._news:
+                self._news = False
+                before = self.lane.head
+                await self.lane.catch_up()
+                if self.lane.head > before:
+                    break
+            elif not self._results:
+                break
+        results, self._results = self._results, []
+        return results
+
+    async def _stir(self, until: int) -> bool:
+        try:
+            async with asyncio.timeout(max(0, until - self._clock.now()) / 1000):
+                await self.lane.stirred.wait()
+        except TimeoutError:
+            return False
+        self.lane.stirred.clear()
+        return True
+
+    # The work
+
+    def _begin(self, call_id: str, work: Awaitable[Result | None]) -> None:
+        async def run() -> None:
+            try:
+                result = await work
+                if result is not None:
+                    self._results.append(result)
+            except asyncio.CancelledError:
+                raise
+            except BaseException as error:  # noqa: BLE001 - raised again by the lane's own loop
+                self._broken = error
+            finally:
+                self._work.pop(call_id, None)
+                self.lane.stirred.set()
+
+        self._work[call_id] = asyncio.create_task(run(), name=f"holdfast {call_id}")
+
+    async def _ask_model(self, action: CallModel) -> Answered | ModelFailed | None:
+        stream = DeltaStream(self.lane, self._settings.flush)
+        view = await self.lane.view()
+        result: Answered | ModelFailed | None = None
+        try:
+            said = self._performer.call_model(self.lane.state, self.lane.slices, view, action)
+            async for piece in said:
+                if isinstance(piece, MessageDelta | ReasoningDelta):
+                    stream.add(piece)
+                else:
+                    result = piece
+        finally:
+            await stream.end()
+        return stream.complete(result) if result else None
+
+    async def _run_tool(self, start: Start) -> ToolEnd | None:
+        call = self._call(start.call_id)
+        desk = CallDesk(self.lane, self, self._policy, self._store, self._clock)
+        return await self._performer.run_tool(call, start, desk)
+
+    def _call(self, call_id: str) -> Call:
+        assert self.lane.state.turn is not None
+        return self.lane.state.turn.calls[call_id]
+
+    # Calls that must not be made twice
+
+    async def _met_duplicates(self, action: RunTools) -> bool:
+        """Give calls whose key another call holds its outcome, or wait for that one."""
+        keyed = [self._call(start.call_id) for start in action.start]
+        met = [(call, await self._other(call)) for call in keyed if call.dedupe]
+        taken = [(call, effect) for call, effect in met if effect]
+        for call, effect in taken:
+            self.lane.write(same_outcome(call, effect))
+        if any(effect.state == "held" for _, effect in taken):
+            await self.lane.flush()
+            self._record(action, await self._next_results(self._clock.now() + HELD_POLL))
+        return bool(taken)
+
+    async def _other(self, call: Call) -> Effect | None:
+        """Return another call's hold on this call's key, if there is one."""
+        scope, _, key = call.dedupe.partition("\n")
+        effect = await self._store.effect(scope, key)
+        if effect is None or effect.state == "free":
+            return None
+        ours = (effect.session_id, effect.call_id) == (self.lane.session_id, call.call_id)
+        return None if ours else effect
+
+    # Stopping
+
+    async def _stop_work(self) -> Stopped:
+        """Signal all that runs, give it a little time, and return what ended by itself."""
+        self.cancelled = True
+        for task in self._work.values():
+            task.cancel()
+        if self._work:
+            await asyncio.wait(self._work.values(), timeout=self._settings.stop_grace)
+        self._work.clear()
+        self.cancelled = False
+        ends, self._results = self._results, []
+        return Stopped(tuple(end for end in ends if not isinstance(end, Answered | ModelFailed)))  # type: ignore[misc]
+
+    async def _wind_down(self) -> None:
+        """Let what runs end for a while, record it, and hand the lane back."""
+        if self._work:
+            await asyncio.wait(self._work.values(), timeout=self._settings.grace)
+        if self._broken:
+            raise self._broken
+        results, self._results = self._results, []
+        action = decide(self.lane.state, self._policy, self._clock.now())
+        self._record(action, results)
+        await self._abandon()
+        await self.lane.hand_back()
+
+    async def _abandon(self) -> None:
+        tasks = list(self._work.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=self._settings.stop_grace)
+        self._work.clear()
+        self._results.clear()
+        self._broken = None
+
+
+def same_outcome(call: Call, effect: Effect) -> list[AnyRecord]:
+    """Return the outcome that a call shares with the one that had its key before."""
+    other = f"{effect.session_id}:{effect.call_id}"
+    match effect.state:
+        case "done":
+            value, message = msgspec.json.decode(effect.value)
+            return [
+                r.ToolCompleted(
+                    call_id=call.call_id,
+                    attempt=call.attempt,
+                    value=value,
+                    message=message,
+                    same_as=other,
+                )
+            ]
+        case "unknown":
+            reason = f"the same call was interrupted as {other}"
+            return [r.ToolInterrupted(call_id=call.call_id, attempt=call.attempt, reason=reason)]
+    return []

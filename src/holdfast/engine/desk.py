@@ -1,0 +1,85 @@
+"""What a running tool may do to its lane before it has ended."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Protocol
+
+from holdfast.clock import Clock
+from holdfast.core.lane import Lane
+from holdfast.core.outcome import tool_ended
+from holdfast.core.policy import Policy
+from holdfast.core.record import ToolProgress, ToolStepRecorded
+from holdfast.core.result import Returned
+from holdfast.core.slices import Slices
+from holdfast.engine.owned import OwnedLane
+from holdfast.store import Store, Transaction
+
+PROGRESS_EVERY = 0.1
+
+
+class Signal(Protocol):
+    """Tells whether the call's turn is being cancelled."""
+
+    @property
+    def cancelled(self) -> bool: ...
+
+
+class CallDesk:
+    """One call's desk."""
+
+    def __init__(
+        self, lane: OwnedLane, signal: Signal, policy: Policy, store: Store, clock: Clock
+    ) -> None:
+        self._owned = lane
+        self._signal = signal
+        self._policy = policy
+        self._store = store
+        self._clock = clock
+        self._last_progress = float("-inf")
+
+    @property
+    def lane(self) -> Lane:
+        return self._owned.state
+
+    @property
+    def slices(self) -> Slices:
+        return self._owned.slices
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self._signal.cancelled
+
+    def now(self) -> int:
+        return self._clock.now()
+
+    async def record_step(self, call_id: str, name: str, value: str) -> None:
+        self._owned.write([ToolStepRecorded(call_id=call_id, name=name, value=value)])
+        await self._owned.flush()
+
+    async def progress(self, call_id: str, progress: str) -> None:
+        if self._clock.monotonic() - self._last_progress < PROGRESS_EVERY:
+            return
+        self._last_progress = self._clock.monotonic()
+        assert self._owned.state.turn is not None
+        attempt = self._owned.state.turn.calls[call_id].attempt
+        self._owned.write([ToolProgress(call_id=call_id, attempt=attempt, progress=progress)])
+        await self._owned.flush()
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Transaction]:
+        # The lane's lock comes first: a sibling's flush would wait for the database's only
+        # writer while holding it, and this transaction could never be concluded.
+        async with self._owned.lock, self._store.transaction() as transaction:
+            yield transaction
+
+    async def conclude(self, transaction: Transaction, end: Returned) -> None:
+        assert self._owned.state.turn is not None
+        call = self._owned.state.turn.calls[end.call_id]
+        records = list(tool_ended(self.lane, call, end, self._policy, self.now()))
+        await self._owned.conclude(transaction, records)
+
+    async def find_token(self, token: str) -> str | None:
+        """Return the session that a continuation token leads to."""
+        return await self._store.find_token(self.lane.tenant, token)

@@ -1,0 +1,328 @@
+"""A lane in its owner's hands: its folds in memory, and the only way to write to it.
+
+Records are folded as they are written, and reach the log with the next `flush`, all
+in one commit. What the store refuses because another worker owns the lane ends the
+ownership at once: `LaneLost`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from holdfast.clock import Clock
+from holdfast.core import codec
+from holdfast.core import record as r
+from holdfast.core.action import Park
+from holdfast.core.fold import fold, fold_all
+from holdfast.core.index import index, status_of
+from holdfast.core.lane import FOLD, Lane
+from holdfast.core.outcome import active_time, opening
+from holdfast.core.record import AnyRecord, Entry
+from holdfast.core.slices import EMPTY, Slices, change, change_all
+from holdfast.core.view import View
+from holdfast.errors import StoreFull, StoreUnavailable
+from holdfast.store import (
+    Claim,
+    Commit,
+    Committed,
+    Effect,
+    Loaded,
+    Refused,
+    Snapshot,
+    Store,
+    Transaction,
+)
+
+log = logging.getLogger("holdfast.engine")
+
+SNAPSHOT_OVER = 64 * 1024
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_lane = msgspec.msgpack.Decoder(Lane).decode
+_decode_slices = msgspec.msgpack.Decoder(dict[str, tuple[str, ...]]).decode
+
+
+class LaneLost(BaseException):
+    """The lane is no longer ours. Private, and not an Exception: users cannot swallow it."""
+
+
+class LaneStale(BaseException):
+    """Somebody else was quicker: an answer, or a call with the same key. Look at the log again."""
+
+
+class OwnedLane:
+    """One claimed lane. Only one commit is under way at a time."""
+
+    def __init__(self, claim: Claim, worker: str, store: Store, clock: Clock) -> None:
+        self.session_id = claim.session_id
+        self.name = claim.lane
+        self.worker = worker
+        self.fence = claim.fence
+        self.number = claim.number
+        self.state = Lane(session=claim.session_id, name=claim.lane)
+        self.slices: Slices = EMPTY
+        self.head = 0
+        self.last_at = 0
+        self.stirred = asyncio.Event()
+        self.lock = asyncio.Lock()
+        self._view: View | None = None
+        self._tail = 0
+        self._snapshot_size = 0
+        self._slices_changed = False
+        self._snapshots: tuple[Snapshot | None, Snapshot | None] = (None, None)
+        self._buffer: list[AnyRecord] = []
+        self._effects: list[Effect] = []
+        self._store = store
+        self._clock = clock
+
+    # Reading
+
+    async def load(self) -> None:
+        """Fold the lane from its snapshot and its log."""
+        loaded = await self._store.load(self.session_id, self.name)
+        self._restore(loaded)
+        if loaded.snapshot is None:
+            self._view = View()
+            self._view.see_all(loaded.entries, self.name)
+        await self._catch_up()
+
+    async def reload(self) -> None:
+        """Forget what is in memory and fold the log again, under the same fence."""
+        async with self.lock:
+            self.state = Lane(session=self.session_id, name=self.name)
+            self.slices, self._view = EMPTY, None
+            self._buffer, self._effects, self._snapshots = [], [], (None, None)
+        await self.load()
+
+    def _restore(self, loaded: Loaded) -> None:
+        start, slices_start = 0, 0
+        if loaded.snapshot:
+            self.state = _decode_lane(loaded.snapshot.data)
+            start = loaded.snapshot.offset
+            self._snapshot_size = len(loaded.snapshot.data)
+        if loaded.slices:
+            self.slices = _decode_slices(loaded.slices.data)
+            slices_start = loaded.slices.offset
+        self.state = fold_all(self.state, (e for e in loaded.entries if e.offset > start))
+        self.slices = change_all(
+            self.slices, (e for e in loaded.entries if e.offset > slices_start)
+        )
+        self.head = max(start, loaded.entries[-1].offset if loaded.entries else 0)
+        self._tail = loaded.tail_bytes
+        self.last_at = loaded.last_at
+
+    async def renew(self, claim: Claim, worker: str) -> None:
+        """Own the lane again, from what is still in memory and what came since."""
+        self.fence, self.worker = claim.fence, worker
+        self.stirred.clear()
+        await self.catch_up()
+
+    async def catch_up(self) -> None:
+        """Take in what has arrived since the last look."""
+        async with self.lock:
+            await self._catch_up()
+
+    async def _catch_up(self) -> None:
+        loaded = await self._store.load(self.session_id, self.name, after=self.head)
+        self._take_in(loaded.entries)
+
+    def _take_in(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            if entry.offset <= self.head:
+                continue
+            self.state = fold_all(self.state, (entry,))
+            self.slices = change_all(self.slices, (entry,))
+            if self._view and entry.lane == self.name:
+                self._view.see(entry.record)
+            self.head = entry.offset
+            self.stirred.set()
+
+    async def view(self) -> View:
+        """Return what the model sees; read from the log once, then kept."""
+        if self._view is None:
+            self._view = await read_view(self._store, self.session_id, self.name, self.head)
+        return self._view
+
+    # Writing
+
+    def write(self, records: Iterable[AnyRecord]) -> None:
+        """Fold records now; they are in the log after the next flush."""
+        for record in records:
+            if effect := effect_of(self.state, record):
+                self._effects.append(effect)
+            self.state = fold(self.state, record)
+            if isinstance(record, r.StateChanged):
+                self.slices = change(self.slices, record)
+                self._slices_changed = True
+            self._buffer.append(record)
+
+    def take_over(self) -> None:
+        """Note that the lane changed hands, if its owner left it in the middle of something."""
+        if self.state.turn and not self.state.waiting:
+            spent = active_time(self.state, max(self.last_at, self.state.turn.since))
+            now = self._clock.now()
+            taken = r.LaneTakenOver(worker=self.worker, fence=self.fence, since=now, spent=spent)
+            self.write([taken])
+
+    async def flush(self) -> int:
+        """Commit what was written; return the offset of its first record, 0 if there was none."""
+        async with self.lock:
+            if not self._buffer:
+                return 0
+            records, self._buffer = self._buffer, []
+            result = await self._commit(self._prepare(records))
+            assert isinstance(result, Committed)
+            return result.first_offset
+
+    async def rest(self, park: Park) -> bool:
+        """Give the lane back, unless something came that it has to look at first."""
+        ready_at = park.until or None
+        return await self._release(opening(self.state, park, self._clock.now()), ready_at)
+
+    async def hand_back(self) -> None:
+        """Give the lane back as it is, for another worker to go on with at once."""
+        now = self._clock.now()
+        goes_on = self.state.turn and not self.state.waiting
+        parting = r.LaneTakenOver(
+            worker=self.worker,
+            fence=self.fence,
+            since=now,
+            spent=active_time(self.state, now),
+            graceful=True,
+        )
+        while not await self._release([parting] if goes_on else [], now):
+            pass
+
+    async def _release(self, last: Sequence[AnyRecord], ready_at: int | None) -> bool:
+        async with self.lock:
+            written, self._buffer = self._buffer, []
+            state = self.state
+            for record in last:
+                state = fold(state, record)
+            commit = self._prepare([*written, *last], state, ready_at, release=True)
+            result = await self._commit(commit)
+            if isinstance(result, Refused):
+                self._buffer = [*written, *self._buffer]
+                return False
+            self.state = state
+            return True
+
+    async def conclude(self, transaction: Transaction, records: Sequence[AnyRecord]) -> None:
+        """Write records in a tool's own transaction. The caller holds the lane's lock."""
+        self.write(records)
+        written, self._buffer = self._buffer, []
+        commit = self._prepare(written)
+        self._accept(commit, await transaction.commit(commit))
+
+    def _prepare(
+        self,
+        records: Sequence[AnyRecord],
+        state: Lane | None = None,
+        ready_at: int | None = 0,
+        release: bool = False,
+    ) -> Commit:
+        state = state or self.state
+        snapshot, slices = self._snapshots
+        return Commit(
+            session_id=self.session_id,
+            lane=self.name,
+            worker=self.worker,
+            fence=self.fence,
+            number=self.number,
+            seen=self.head,
+            at=self._clock.now(),
+            records=tuple(records),
+            body=codec.encode(records),
+            index=index(records),
+            status=status_of(state),
+            turn=state.turn.id if state.turn else "",
+            ready_at=ready_at,
+            release=release,
+            snapshot=snapshot,
+            slices=slices,
+            effects=tuple(self._effects),
+        )
+
+    async def _commit(self, commit: Commit) -> Committed | Refused:
+        """Commit for as long as it takes: a store that is full or away may come back."""
+        pause = 0.05
+        while True:
+            try:
+                [result] = await self._store.commit([commit])
+                return self._accept(commit, result)
+            except (StoreUnavailable, StoreFull) as error:
+                log.warning(
+                    "the store cannot be written to",
+                    extra={"session": self.session_id, "lane": self.name, "code": error.code},
+                )
+                await asyncio.sleep(self._clock.jitter(pause))
+                pause = min(pause * 2, 5.0)
+
+    def _accept(self, commit: Commit, result: Committed | Refused) -> Committed | Refused:
+        if isinstance(result, Refused):
+            if result.reason == "lease_lost":
+                raise LaneLost
+            if not commit.release:
+                raise LaneStale(result.reason)
+            self._take_in(result.arrivals)
+            return result
+        self.number += 1
+        self._effects = self._effects[len(commit.effects) :]
+        if commit.snapshot:
+            self._snapshot_size, self._tail = len(commit.snapshot.data), 0
+        self._snapshots = (None, None)
+        self._tail += len(commit.body)
+        self.last_at = result.at
+        # Arrivals first: a turn that starts in this commit takes a message that arrived before.
+        self._take_in(result.arrivals)
+        if self._view:
+            for record in commit.records:
+                self._view.see(record)
+        self.head = max(self.head, result.first_offset + len(commit.records) - 1)
+        if self._tail > max(SNAPSHOT_OVER, self._snapshot_size) and not self._buffer:
+            self._take_snapshots()
+        return result
+
+    def _take_snapshots(self) -> None:
+        """Make snapshots of the folds as they are now, to go with the next commit."""
+        lane = Snapshot(self.head, FOLD, _encode(self.state))
+        slices = None
+        if self._slices_changed:
+            slices = Snapshot(self.head, FOLD, _encode(self.slices))
+            self._slices_changed = False
+        self._snapshots = (lane, slices)
+
+
+async def read_view(store: Store, session_id: str, lane: str, head: int) -> View:
+    """Fold what the model sees from the log, up to an offset."""
+    view, cursor = View(), 0
+    while cursor < head:
+        page = await store.read(session_id, cursor)
+        view.see_all((e for e in page.entries if e.offset <= head), lane)
+        cursor = page.cursor
+    return view
+
+
+def effect_of(lane: Lane, record: AnyRecord) -> Effect | None:
+    """Return the hold on an idempotency key that a record takes, fills or gives up."""
+    call_id = getattr(record, "call_id", "")
+    call = lane.turn.calls.get(call_id) if lane.turn and call_id else None
+    if call is None or not call.dedupe:
+        return None
+    scope, _, key = call.dedupe.partition("\n")
+    hold = Effect(scope, key, lane.session, call.call_id)
+    match record:
+        case r.ToolStarted():
+            return hold
+        case r.ToolCompleted(same_as=""):
+            told = msgspec.json.encode([record.value, record.message]).decode()
+            return msgspec.structs.replace(hold, state="done", value=told)
+        case r.ToolFailed(again_at=0):
+            return msgspec.structs.replace(hold, state="free")
+        case r.ToolInterrupted(final=True):
+            return msgspec.structs.replace(hold, state="unknown")
+    return None

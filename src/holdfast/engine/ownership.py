@@ -1,0 +1,73 @@
+"""A worker's lease, kept alive by a thread of its own.
+
+A tool that blocks the event loop for a minute must not lose its lanes to another
+worker while it still runs: so nothing here depends on the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+
+from holdfast.clock import Clock
+from holdfast.errors import StoreError
+from holdfast.store import Lease
+
+log = logging.getLogger("holdfast.engine")
+
+
+class Ownership:
+    """Renews a lease three times in its length, and knows how fresh it is."""
+
+    def __init__(
+        self, lease: Lease, length: float, clock: Clock, on_lost: Callable[[], None]
+    ) -> None:
+        self._lease = lease
+        self._length = length
+        self._clock = clock
+        self._on_lost = on_lost
+        self._confirmed = clock.monotonic()
+        self._stopped = threading.Event()
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(
+            target=self._renew_repeatedly, name="holdfast lease", daemon=True
+        )
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether the lease is fresh enough to begin something new."""
+        return self._clock.monotonic() - self._confirmed < self._length * 2 / 3
+
+    async def until_confirmed(self) -> None:
+        """Wait until something new may begin."""
+        while not self.is_confirmed:  # noqa: ASYNC110 - a thread confirms, not this loop
+            await asyncio.sleep(self._length / 100)
+
+    def _renew_repeatedly(self) -> None:
+        pause = self._length / 3
+        while not self._stopped.wait(pause):
+            asked = self._clock.monotonic()
+            try:
+                alive = self._lease.renew()
+            except StoreError as error:
+                log.warning("the lease could not be renewed", extra={"code": error.code})
+                pause = self._length / 30
+                continue
+            if not alive:
+                self._loop.call_soon_threadsafe(self._on_lost)
+                return
+            self._confirmed, pause = asked, self._length / 3
+
+    async def end(self) -> None:
+        """Stop renewing and show the worker as gone."""
+        self._stopped.set()
+        await asyncio.to_thread(self._finish)
+
+    def _finish(self) -> None:
+        self._thread.join()
+        self._lease.release()

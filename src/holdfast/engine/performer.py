@@ -1,0 +1,74 @@
+"""What the engine asks of those who know models and tools.
+
+The engine decides when; a performer knows how. It never writes to the log: it is given
+a desk for the little that it may record while it works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+from holdfast.core.action import CallModel, Start
+from holdfast.core.lane import Call, Lane
+from holdfast.core.policy import Policy
+from holdfast.core.record import MessageDelta, ReasoningDelta
+from holdfast.core.result import Answered, ModelFailed, Returned, ToolEnd
+from holdfast.core.slices import Slices
+from holdfast.core.view import View
+from holdfast.store import Transaction
+
+
+class Desk(Protocol):
+    """A running call's place in its lane."""
+
+    @property
+    def lane(self) -> Lane: ...
+
+    @property
+    def slices(self) -> Slices:
+        """The session's slices as committed."""
+        ...
+
+    @property
+    def is_cancelled(self) -> bool: ...
+
+    def now(self) -> int: ...
+
+    async def record_step(self, call_id: str, name: str, value: str) -> None:
+        """Record what a named step of the call returned, durably."""
+        ...
+
+    async def progress(self, call_id: str, progress: str) -> None:
+        """Tell readers how far the call is; frequent calls are thinned out."""
+        ...
+
+    def transaction(self) -> AbstractAsyncContextManager[Transaction]:
+        """Open a transaction; nothing else of this lane is written while it is open."""
+        ...
+
+    async def conclude(self, transaction: Transaction, end: Returned) -> None:
+        """Record the call's outcome in the transaction and commit both."""
+        ...
+
+    async def find_token(self, token: str) -> str | None:
+        """Return the session that a continuation token leads to."""
+        ...
+
+
+class Performer(Protocol):
+    """One agent's way of doing things."""
+
+    @property
+    def policy(self) -> Policy: ...
+
+    def call_model(
+        self, lane: Lane, slices: Slices, view: View, action: CallModel
+    ) -> AsyncIterator[MessageDelta | ReasoningDelta | Answered | ModelFailed]:
+        """Ask the model: deltas first, if it streams, then what the call came to."""
+        ...
+
+    async def run_tool(self, call: Call, start: Start, desk: Desk) -> ToolEnd | None:
+        """Run a tool to its end; None if the end has been recorded already."""
+        ...

@@ -1,0 +1,26 @@
+"""How a worker goes about its work. Durations are seconds."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class WorkerSettings(Struct, frozen=True, kw_only=True):
+    """`concurrency` lanes at once; a lease of `lease` seconds, renewed three times as often.
+
+    `grace` is how long a graceful stop waits for calls under way, `stop_grace` how long a
+    cancelled turn's calls have to end, `flush` the shortest time between two commits of a
+    streamed answer, `hot` how many lanes are kept in memory after they were given back, and
+    `rest` the pause before a lane that could not go on for a reason unforeseen is tried again.
+    """
+
+    concurrency: int = 200
+    lease: float = 30.0
+    poll: float = 1.0
+    watch: float = 0.3
+    grace: float = 5.0
+    stop_grace: float = 5.0
+    flush: float = 0.1
+    hot: int = 256
+    rest: float = 5.0
+    name: str = ""

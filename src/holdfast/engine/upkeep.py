@@ -1,0 +1,51 @@
+"""Background duties: a loop that exists once, and small classes that do the work."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from holdfast.errors import StoreError
+from holdfast.store import Store
+
+log = logging.getLogger("holdfast.engine")
+
+
+class Duty(Protocol):
+    """Something to be done again and again."""
+
+    @property
+    def interval(self) -> float: ...
+
+    async def run_once(self) -> int:
+        """Do it, and return how much there was to do."""
+        ...
+
+
+async def keep_up(duty: Duty) -> None:
+    """Do a duty for ever; a store that is away for a while is no reason to stop."""
+    while True:
+        try:
+            await duty.run_once()
+        except StoreError as error:
+            log.warning("a duty failed", extra={"duty": type(duty).__name__, "code": error.code})
+        await asyncio.sleep(duty.interval)
+
+
+class DeathWatch:
+    """Frees the lanes of workers that are visibly dead."""
+
+    def __init__(self, store: Store, interval: float, found: Callable[[], None]) -> None:
+        self.interval = interval
+        self._store = store
+        self._found = found
+
+    async def run_once(self) -> int:
+        dead = await self._store.find_dead()
+        for worker in dead:
+            log.info("a worker died; its lanes are free", extra={"worker": worker})
+        if dead:
+            self._found()
+        return len(dead)

@@ -1,0 +1,191 @@
+"""A worker: claims lanes that are ready and carries them forward, many at once.
+
+Owns its lease, the tasks of its lanes and the cache of those it gave back. Knows
+nothing of models or tools: a performer per agent does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Mapping
+from importlib.metadata import version
+
+from holdfast.clock import Clock
+from holdfast.engine.carry import Carrier
+from holdfast.engine.hot import HotLanes
+from holdfast.engine.owned import LaneLost, OwnedLane
+from holdfast.engine.ownership import Ownership
+from holdfast.engine.performer import Performer
+from holdfast.engine.settings import WorkerSettings
+from holdfast.engine.upkeep import DeathWatch, keep_up
+from holdfast.errors import StoreError
+from holdfast.store import Claim, Store, WorkerInfo
+
+log = logging.getLogger("holdfast.engine")
+
+Key = tuple[str, str]
+
+
+class Worker:
+    """One process's hands."""
+
+    def __init__(
+        self,
+        store: Store,
+        performers: Mapping[str, Performer],
+        clock: Clock,
+        settings: WorkerSettings,
+    ) -> None:
+        self.name = settings.name or clock.new_id("wrk")
+        self._store = store
+        self._performers = performers
+        self._clock = clock
+        self._settings = settings
+        self._hot = HotLanes(settings.hot)
+        self._carriers: dict[Key, Carrier] = {}
+        self._tasks: dict[Key, asyncio.Task[None]] = {}
+        self._hint = asyncio.Event()
+        self._stopping = False
+        self._ownership: Ownership | None = None
+        self._services: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Enlist, and begin to look for work."""
+        await self._enlist()
+        self._stop_listening = self._store.listen(self._heard)
+        watch = DeathWatch(self._store, self._settings.watch, self._hint.set)
+        self._services = [
+            asyncio.create_task(self._claim_repeatedly(), name="holdfast claim"),
+            asyncio.create_task(keep_up(watch), name="holdfast death watch"),
+        ]
+
+    async def stop(self) -> None:
+        """Hand back every lane, losing nothing, and leave the registry."""
+        self._stopping = True
+        self._stop_listening()
+        for service in self._services:
+            service.cancel()
+        await asyncio.gather(*self._services, return_exceptions=True)
+        for carrier in self._carriers.values():
+            carrier.stop()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks.values()))
+        if self._ownership:
+            await self._ownership.end()
+
+    # Life
+
+    async def _enlist(self) -> None:
+        info = WorkerInfo(
+            worker=self.name,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            started_at=self._clock.now(),
+            version=version("holdfast"),
+        )
+        lease = await self._store.enlist(info, int(self._settings.lease * 1000))
+        self._ownership = Ownership(lease, self._settings.lease, self._clock, self._declared_dead)
+        self._ownership.start()
+
+    def _declared_dead(self) -> None:
+        """Somebody took us for dead: let everything go, and begin anew under another name."""
+        log.warning("this worker was taken for dead", extra={"worker": self.name})
+        for task in self._tasks.values():
+            task.cancel()
+        self.name = self._clock.new_id("wrk")
+        if not self._stopping:
+            self._services.append(asyncio.create_task(self._enlist()))
+
+    async def _until_confirmed(self) -> None:
+        assert self._ownership is not None
+        if not self._ownership.is_confirmed:
+            await self._ownership.until_confirmed()
+
+    # Work
+
+    def _heard(self, session_id: str, arrived: bool) -> None:
+        if not arrived:
+            return
+        for (session, _), carrier in self._carriers.items():
+            if session == session_id:
+                carrier.nudge()
+        self._hint.set()
+
+    async def _claim_repeatedly(self) -> None:
+        while True:
+            self._hint.clear()
+            try:
+                wait = await self._claim()
+            except StoreError as error:
+                log.warning("lanes could not be claimed", extra={"code": error.code})
+                wait = self._settings.poll
+            await self._until_hint(wait)
+
+    async def _until_hint(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._hint.wait()
+        except TimeoutError:
+            return
+
+    async def _claim(self) -> float:
+        """Claim what is ready and fits; return how long there will be nothing more to claim."""
+        free = self._settings.concurrency - len(self._tasks)
+        if free <= 0:
+            return self._settings.poll
+        claims = await self._store.claim(self.name, free, list(self._tasks), list(self._performers))
+        for claim in claims:
+            self._carry(claim)
+        if len(claims) == free:
+            return self._settings.poll
+        now = self._clock.now()
+        ready_at = await self._store.next_ready_at(now)
+        return min(self._settings.poll, (ready_at - now) / 1000 if ready_at else 60.0)
+
+    def _carry(self, claim: Claim) -> None:
+        key = (claim.session_id, claim.lane)
+        if key in self._tasks:
+            return
+        task = asyncio.create_task(self._carry_one(claim), name=f"holdfast lane {key}")
+        self._tasks[key] = task
+        task.add_done_callback(lambda _: self._done(key))
+
+    def _done(self, key: Key) -> None:
+        self._tasks.pop(key, None)
+        self._carriers.pop(key, None)
+        self._hint.set()
+
+    async def _carry_one(self, claim: Claim) -> None:
+        ids = {"session": claim.session_id, "lane": claim.lane, "fence": claim.fence}
+        try:
+            lane = await self._open(claim)
+            carrier = Carrier(
+                lane,
+                self._performers[claim.agent],
+                self._store,
+                self._clock,
+                self._settings,
+                self._until_confirmed,
+            )
+            self._carriers[claim.session_id, claim.lane] = carrier
+            if self._stopping:
+                carrier.stop()
+            await carrier.run()
+            self._hot.keep(lane)
+        except LaneLost:
+            log.info("a lane was taken over by another worker", extra=ids)
+        except Exception:
+            log.exception("a lane cannot go on; it is tried again", extra=ids)
+            await asyncio.sleep(self._settings.rest)
+
+    async def _open(self, claim: Claim) -> OwnedLane:
+        lane = self._hot.take(claim.session_id, claim.lane, claim.number)
+        if lane:
+            await lane.renew(claim, self.name)
+            return lane
+        lane = OwnedLane(claim, self.name, self._store, self._clock)
+        await lane.load()
+        return lane

@@ -1,0 +1,160 @@
+"""Arrivals: what anybody may add to a lane's inbox, at most once each."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from holdfast.core.codec import encode
+from holdfast.core.record import AnyRecord, CancelRequested, SessionStarted
+from holdfast.errors import (
+    DispatchConflict,
+    HoldfastError,
+    RequestClosed,
+    SessionOver,
+    TokenTaken,
+    UnknownRequest,
+    UnknownSession,
+)
+from holdfast.store import Admission, Receipt
+from holdfast.stores.memory.table import (
+    DeliveryRow,
+    LaneRow,
+    LogRow,
+    RequestRow,
+    SessionRow,
+    Tables,
+    append,
+)
+
+
+def admit(tables: Tables, admission: Admission, now: int) -> Receipt | HoldfastError:
+    """Add one arrival, or say why not; then nothing was changed."""
+    try:
+        return find_repeated(tables, admission) or admit_new(tables, admission, now)
+    except HoldfastError as refusal:
+        return refusal
+
+
+def find_repeated(tables: Tables, admission: Admission) -> Receipt | None:
+    known = tables.dispatches.get(dispatch_key(admission))
+    if known is None:
+        return None
+    fingerprint, receipt = known
+    if fingerprint != admission.fingerprint:
+        raise DispatchConflict(
+            f"dispatch {admission.dispatch_id!r} was used for other content;"
+            " use a new dispatch_id for new content",
+            dispatch_id=admission.dispatch_id,
+        )
+    return replace(receipt, duplicate=True)
+
+
+def admit_new(tables: Tables, admission: Admission, now: int) -> Receipt:
+    session = to_be_started(tables, admission) if admission.new else existing(tables, admission)
+    request = find_request(tables, admission, now) if admission.kind == "reply" else None
+    lane = session.lanes.get(admission.lane) or LaneRow(admission.lane)
+    records = [with_turn(record, lane) for record in admission.records]
+    body = encode(records)
+
+    is_shared = any(isinstance(record, SessionStarted) for record in records)
+    row = append(
+        tables,
+        session,
+        lane,
+        body,
+        len(records),
+        admission.at,
+        is_arrival=True,
+        is_shared=is_shared,
+    )
+    tables.sessions[session.id] = session
+    session.lanes[lane.name] = lane
+    if admission.new and admission.token:
+        session.tokens.append(admission.token)
+        tables.tokens[session.tenant, admission.token] = session.id
+    if request:
+        request.state, request.answered_at_offset = "answered", row.last_offset
+    lane.last_arrival = row.last_offset
+    lane.ready_at = now if lane.ready_at is None else min(lane.ready_at, now)
+    return deliver(tables, session, lane, admission, row)
+
+
+def to_be_started(tables: Tables, admission: Admission) -> SessionRow:
+    if admission.session_id in tables.sessions:
+        raise DispatchConflict(
+            f"session {admission.session_id} exists already; start one under a new id",
+            session_id=admission.session_id,
+        )
+    if admission.token and (admission.tenant, admission.token) in tables.tokens:
+        raise TokenTaken("this continuation token leads to another session; choose another one")
+    return SessionRow(
+        admission.session_id,
+        admission.tenant,
+        admission.agent,
+        admission.mode,
+        created_at=admission.at,
+        last_at=admission.at,
+    )
+
+
+def existing(tables: Tables, admission: Admission) -> SessionRow:
+    session = tables.sessions.get(admission.session_id)
+    if session is None or session.tenant != admission.tenant:
+        raise UnknownSession(
+            f"there is no session {admission.session_id}; check its id",
+            session_id=admission.session_id,
+        )
+    if session.over:
+        raise SessionOver(
+            f"session {session.id} is {session.over}; start a new one", session_id=session.id
+        )
+    return session
+
+
+def find_request(tables: Tables, admission: Admission, now: int) -> RequestRow:
+    request = tables.requests.get(admission.request_id)
+    if request is None or request.session_id != admission.session_id:
+        raise UnknownRequest(
+            f"session {admission.session_id} has no request {admission.request_id}; check its id",
+            request_id=admission.request_id,
+        )
+    is_late = 0 < request.expires_at <= now
+    if request.state != "open" or is_late:
+        how = "expired" if is_late and request.state == "open" else request.state
+        raise RequestClosed(
+            f"request {request.id} is {how}; it takes no more answers",
+            request_id=request.id,
+            state=how,
+        )
+    return request
+
+
+def with_turn(record: AnyRecord, lane: LaneRow) -> AnyRecord:
+    """Give a cancel that names no turn the one that is open now."""
+    if isinstance(record, CancelRequested) and not record.turn:
+        return replace(record, turn=lane.turn)
+    return record
+
+
+def deliver(
+    tables: Tables, session: SessionRow, lane: LaneRow, admission: Admission, row: LogRow
+) -> Receipt:
+    receipt = Receipt(
+        session_id=session.id,
+        lane=lane.name,
+        delivery_id=admission.delivery_id,
+        offset=row.last_offset,
+        position=len(lane.queued),
+    )
+    tables.dispatches[dispatch_key(admission)] = (admission.fingerprint, receipt)
+    tables.deliveries[admission.delivery_id] = DeliveryRow(
+        admission.delivery_id, session.id, lane.name, admission.kind, row.last_offset
+    )
+    session.deliveries.append(admission.delivery_id)
+    if admission.kind in ("message", "retry"):
+        lane.queued.add(admission.delivery_id)
+    return receipt
+
+
+def dispatch_key(admission: Admission) -> tuple[str, str, str]:
+    return admission.tenant, admission.scope, admission.dispatch_id

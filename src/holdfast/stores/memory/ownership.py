@@ -1,0 +1,123 @@
+"""Who is alive, and who owns which lane."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from msgspec.structs import replace
+
+from holdfast.clock import Clock
+from holdfast.store import Claim, WorkerInfo
+from holdfast.stores.memory.table import LaneRow, SessionRow, Tables, WorkerRow
+
+Place = tuple[SessionRow, LaneRow]
+
+
+class MemoryLease:
+    """A worker's hold on life: its row, until it is released or found dead."""
+
+    def __init__(self, tables: Tables, row: WorkerRow, clock: Clock) -> None:
+        self._tables = tables
+        self._row = row
+        self._clock = clock
+
+    def renew(self) -> bool:
+        """Extend the lease; say whether it had neither run out nor been taken away."""
+        now = self._clock.now()
+        if self._tables.workers.get(self._row.info.worker) is not self._row:
+            return False
+        was_alive = self._row.lease_until > now
+        self._row.lease_until = now + self._row.lease
+        return was_alive
+
+    def release(self) -> None:
+        """Give up the lease; the worker's lanes are free."""
+        if self._tables.workers.get(self._row.info.worker) is self._row:
+            del self._tables.workers[self._row.info.worker]
+
+
+def enlist(tables: Tables, worker: WorkerInfo, lease: int, clock: Clock) -> MemoryLease:
+    row = WorkerRow(worker, lease, clock.now() + lease)
+    tables.workers[worker.worker] = row
+    return MemoryLease(tables, row, clock)
+
+
+def living(tables: Tables, now: int) -> list[WorkerInfo]:
+    return [
+        replace(row.info, lease_until=row.lease_until)
+        for row in tables.workers.values()
+        if row.lease_until > now
+    ]
+
+
+def is_living(tables: Tables, worker: str, now: int) -> bool:
+    row = tables.workers.get(worker)
+    return row is not None and row.lease_until > now
+
+
+def bury_dead(tables: Tables) -> list[str]:
+    """Strike those that look dead from the registry, and free their lanes."""
+    dead = [worker for worker, row in tables.workers.items() if row.looks_dead]
+    for worker in dead:
+        del tables.workers[worker]
+    for _, lane in all_lanes(tables):
+        if lane.worker in dead:
+            lane.worker = ""
+    return dead
+
+
+def claim(
+    tables: Tables,
+    worker: str,
+    limit: int,
+    held: Collection[tuple[str, str]],
+    agents: Collection[str] | None,
+    version: int,
+    now: int,
+) -> list[Claim]:
+    def is_suitable(place: Place) -> bool:
+        session, lane = place
+        return (agents is None or session.agent in agents) and lane.version <= version
+
+    def is_free(place: Place) -> bool:
+        session, lane = place
+        if lane.worker == worker:
+            return (session.id, lane.name) not in held
+        return is_ready(lane, now) and not is_living(tables, lane.worker, now)
+
+    free = [place for place in all_lanes(tables) if is_free(place) and is_suitable(place)]
+    free.sort(key=lambda place: place[1].ready_at or 0)
+    return [take(session, lane, worker) for session, lane in free[:limit]]
+
+
+def all_lanes(tables: Tables) -> Iterator[Place]:
+    for session in tables.sessions.values():
+        for lane in session.lanes.values():
+            yield session, lane
+
+
+def is_ready(lane: LaneRow, now: int) -> bool:
+    return lane.ready_at is not None and lane.ready_at <= now
+
+
+def take(session: SessionRow, lane: LaneRow, worker: str) -> Claim:
+    lane.worker = worker
+    lane.fence += 1
+    return Claim(
+        session.id,
+        session.tenant,
+        lane.name,
+        session.agent,
+        lane.fence,
+        lane.number,
+        lane.last_arrival,
+    )
+
+
+def next_ready_at(tables: Tables, now: int) -> int | None:
+    instants = (
+        lane.ready_at
+        for _, lane in all_lanes(tables)
+        if lane.ready_at is not None and not is_living(tables, lane.worker, now)
+    )
+    return min(instants, default=None)

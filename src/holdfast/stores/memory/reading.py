@@ -1,0 +1,158 @@
+"""What can be read: the log, and listings of what is in it. Changes nothing."""
+
+from __future__ import annotations
+
+from holdfast.core.lane import FOLD
+from holdfast.core.record import Entry, StateChanged
+from holdfast.errors import CursorAhead, UnknownSession
+from holdfast.store import (
+    DeliveryInfo,
+    LaneInfo,
+    Loaded,
+    Page,
+    RequestInfo,
+    SessionInfo,
+    Snapshot,
+)
+from holdfast.stores.memory.table import (
+    DeliveryRow,
+    LaneRow,
+    RequestRow,
+    SessionRow,
+    Tables,
+    entries_of,
+    rows_after,
+)
+
+LIVELIEST_FIRST = ("running", "queued", "waiting", "idle")
+
+
+def find_session(tables: Tables, session_id: str) -> SessionRow:
+    session = tables.sessions.get(session_id)
+    if session is None:
+        raise UnknownSession(
+            f"there is no session {session_id}; check its id", session_id=session_id
+        )
+    return session
+
+
+def load(tables: Tables, session: SessionRow, lane: str, after: int | None) -> Loaded:
+    snapshot = slices = None
+    if after is None:
+        row = session.lanes.get(lane)
+        snapshot, slices = of_today(row.snapshot if row else None), of_today(session.slices)
+        after = snapshot.offset if snapshot else 0
+        slices_after = min(after, slices.offset if slices else 0)
+    else:
+        slices_after = after
+    entries: list[Entry] = []
+    tail_bytes = 0
+    for log in rows_after(session, slices_after):
+        if log.lane == lane or log.is_shared:
+            found = entries_of(tables, session, log, slices_after)
+            entries += (e for e in found if e.offset > after or type(e.record) is StateChanged)
+            tail_bytes += len(log.data) if log.last_offset > after else 0
+    return Loaded(snapshot, slices, tuple(entries), tail_bytes, session.last_at)
+
+
+def of_today(snapshot: Snapshot | None) -> Snapshot | None:
+    return snapshot if snapshot and snapshot.fold == FOLD else None
+
+
+def read(tables: Tables, session: SessionRow, after: int, limit: int) -> Page:
+    if after > session.end:
+        raise CursorAhead(
+            f"the log of {session.id} ends at {session.end}, before the cursor {after};"
+            " read again from its beginning",
+            end=session.end,
+        )
+    entries: list[Entry] = []
+    for row in rows_after(session, after):
+        if len(entries) >= limit:
+            break
+        entries += entries_of(tables, session, row, after)
+    return Page(tuple(entries), entries[-1].offset if entries else after, session.end)
+
+
+def read_back(tables: Tables, session: SessionRow, before: int, limit: int) -> Page:
+    pages: list[list[Entry]] = []
+    wanted = limit
+    for row in reversed(session.rows):
+        if row.first_offset >= before:
+            continue
+        if wanted <= 0:
+            break
+        pages.append([e for e in entries_of(tables, session, row) if e.offset < before])
+        wanted -= len(pages[-1])
+    entries = tuple(entry for page in reversed(pages) for entry in page)
+    return Page(entries, entries[0].offset if entries else before, session.end)
+
+
+def describe_session(tables: Tables, session: SessionRow) -> SessionInfo:
+    lanes = tuple(describe_lane(session, lane) for lane in session.lanes.values())
+    living = [token for token, leads in tokens_of(tables, session) if leads]
+    return SessionInfo(
+        session_id=session.id,
+        tenant=session.tenant,
+        agent=session.agent,
+        mode=session.mode,
+        status=session.over or liveliest(lanes),
+        created_at=session.created_at,
+        updated_at=session.last_at,
+        end=session.end,
+        over=session.over,
+        token=living[-1] if living else "",
+        lanes=lanes,
+    )
+
+
+def liveliest(lanes: tuple[LaneInfo, ...]) -> str:
+    found = {lane.status for lane in lanes}
+    return next((status for status in LIVELIEST_FIRST if status in found), "idle")
+
+
+def describe_lane(session: SessionRow, lane: LaneRow) -> LaneInfo:
+    is_queued = lane.status == "idle" and lane.queued
+    return LaneInfo(
+        session_id=session.id,
+        lane=lane.name,
+        status="queued" if is_queued else lane.status,
+        turn=lane.turn,
+        worker=lane.worker,
+        fence=lane.fence,
+        ready_at=lane.ready_at,
+        queued=len(lane.queued),
+    )
+
+
+def tokens_of(tables: Tables, session: SessionRow) -> list[tuple[str, bool]]:
+    return [
+        (token, tables.tokens.get((session.tenant, token)) == session.id)
+        for token in session.tokens
+    ]
+
+
+def describe_delivery(delivery: DeliveryRow) -> DeliveryInfo:
+    return DeliveryInfo(
+        session_id=delivery.session_id,
+        lane=delivery.lane,
+        delivery_id=delivery.id,
+        kind=delivery.kind,
+        state=delivery.state,
+        outcome=delivery.outcome,
+        turn=delivery.turn,
+        offset=delivery.offset,
+        settled_offset=delivery.settled_offset,
+    )
+
+
+def describe_request(request: RequestRow) -> RequestInfo:
+    return RequestInfo(
+        request_id=request.id,
+        session_id=request.session_id,
+        lane=request.lane,
+        kind=request.kind,
+        state=request.state,
+        expires_at=request.expires_at,
+        data=request.data,
+    )

@@ -1,0 +1,206 @@
+"""The memory store: the contract's methods, each one synchronous step on the tables."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from itertools import islice
+from types import TracebackType
+
+from holdfast.clock import Clock
+from holdfast.core.record import FORMAT
+from holdfast.errors import HoldfastError, UnsupportedStore
+from holdfast.store import (
+    Admission,
+    Claim,
+    Commit,
+    Committed,
+    DeliveryInfo,
+    Effect,
+    Lease,
+    Loaded,
+    Page,
+    Receipt,
+    Refused,
+    RequestInfo,
+    SessionInfo,
+    Transaction,
+    WorkerInfo,
+)
+from holdfast.stores.memory import ownership, reading
+from holdfast.stores.memory.admit import admit
+from holdfast.stores.memory.commit import commit
+from holdfast.stores.memory.table import Tables
+
+
+class MemoryStore:
+    """A `holdfast.store.Store` for one process and one event loop; not durable.
+
+    Any number of workers in the process may share it.
+    """
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or Clock()
+        self._tables = Tables()
+        self._listeners: dict[object, Callable[[str, bool], None]] = {}
+
+    async def migrate(self) -> None:
+        """Do nothing: the schema is this code."""
+
+    async def close(self) -> None:
+        """Stop all listening. What was written stays for as long as the object does."""
+        self._listeners.clear()
+
+    async def admit(self, admissions: Sequence[Admission]) -> Sequence[Receipt | HoldfastError]:
+        now = self._clock.now()
+        results = [admit(self._tables, admission, now) for admission in admissions]
+        for result in results:
+            if isinstance(result, Receipt) and not result.duplicate:
+                self._tell(result.session_id, arrived=True)
+        return results
+
+    async def enlist(self, worker: WorkerInfo, lease: int) -> Lease:
+        return ownership.enlist(self._tables, worker, lease, self._clock)
+
+    def declare_dead(self, worker: str) -> None:
+        """Make a worker look as if it had been killed: the next `find_dead` finds it."""
+        if row := self._tables.workers.get(worker):
+            row.looks_dead = True
+
+    async def find_dead(self) -> Sequence[str]:
+        dead = ownership.bury_dead(self._tables)
+        if dead:
+            self._tell("", arrived=True)
+        return dead
+
+    async def workers(self) -> Sequence[WorkerInfo]:
+        return ownership.living(self._tables, self._clock.now())
+
+    async def claim(
+        self,
+        worker: str,
+        limit: int,
+        held: Sequence[tuple[str, str]] = (),
+        agents: Sequence[str] | None = None,
+        version: int = FORMAT,
+    ) -> Sequence[Claim]:
+        now = self._clock.now()
+        return ownership.claim(self._tables, worker, limit, set(held), agents, version, now)
+
+    async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
+        results = [commit(self._tables, wanted) for wanted in commits]
+        for wanted, result in zip(commits, results, strict=True):
+            if isinstance(result, Committed):
+                self._tell(wanted.session_id, arrived=wanted.release)
+        return results
+
+    def transaction(self, limit: float = 5.0) -> AbstractAsyncContextManager[Transaction]:
+        return NoTransaction()
+
+    async def load(self, session_id: str, lane: str, after: int | None = None) -> Loaded:
+        session = reading.find_session(self._tables, session_id)
+        return reading.load(self._tables, session, lane, after)
+
+    async def read(self, session_id: str, after: int, limit: int = 500) -> Page:
+        session = reading.find_session(self._tables, session_id)
+        return reading.read(self._tables, session, after, limit)
+
+    async def read_back(self, session_id: str, before: int, limit: int = 50) -> Page:
+        session = reading.find_session(self._tables, session_id)
+        return reading.read_back(self._tables, session, before, limit)
+
+    async def session(self, session_id: str) -> SessionInfo | None:
+        session = self._tables.sessions.get(session_id)
+        return reading.describe_session(self._tables, session) if session else None
+
+    async def sessions(
+        self,
+        *,
+        tenant: str | None = None,
+        agent: str | None = None,
+        status: str | None = None,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> Sequence[SessionInfo]:
+        newest_first = sorted(self._tables.sessions.values(), key=lambda s: s.id, reverse=True)
+        candidates = (
+            reading.describe_session(self._tables, row)
+            for row in newest_first
+            if (before is None or row.id < before)
+            and tenant in (None, row.tenant)
+            and agent in (None, row.agent)
+        )
+        return list(islice((s for s in candidates if status in (None, s.status)), limit))
+
+    async def delivery(self, delivery_id: str) -> DeliveryInfo | None:
+        row = self._tables.deliveries.get(delivery_id)
+        return reading.describe_delivery(row) if row else None
+
+    async def deliveries(self, session_id: str) -> Sequence[DeliveryInfo]:
+        session = self._tables.sessions.get(session_id)
+        names = session.deliveries if session else []
+        return [reading.describe_delivery(self._tables.deliveries[name]) for name in names]
+
+    async def request(self, request_id: str) -> RequestInfo | None:
+        row = self._tables.requests.get(request_id)
+        return reading.describe_request(row) if row else None
+
+    async def requests(
+        self, session_id: str | None = None, *, open_only: bool = True, limit: int = 500
+    ) -> Sequence[RequestInfo]:
+        wanted = (
+            reading.describe_request(row)
+            for row in self._tables.requests.values()
+            if session_id in (None, row.session_id) and (row.state == "open" or not open_only)
+        )
+        return list(islice(wanted, limit))
+
+    async def find_token(self, tenant: str, token: str) -> str | None:
+        return self._tables.tokens.get((tenant, token))
+
+    async def tokens(self, session_id: str) -> Sequence[tuple[str, bool]]:
+        session = self._tables.sessions.get(session_id)
+        return reading.tokens_of(self._tables, session) if session else []
+
+    async def effect(self, scope: str, key: str) -> Effect | None:
+        return self._tables.effects.get((scope, key))
+
+    async def next_ready_at(self) -> int | None:
+        return ownership.next_ready_at(self._tables, self._clock.now())
+
+    def listen(self, heard: Callable[[str, bool], None]) -> Callable[[], None]:
+        key = object()
+        self._listeners[key] = heard
+
+        def stop() -> None:
+            self._listeners.pop(key, None)
+
+        return stop
+
+    def _tell(self, session_id: str, *, arrived: bool) -> None:
+        loop = asyncio.get_running_loop()
+        for key in self._listeners:
+            loop.call_soon(self._tell_one, key, session_id, arrived)
+
+    def _tell_one(self, key: object, session_id: str, arrived: bool) -> None:
+        if heard := self._listeners.get(key):
+            heard(session_id, arrived)
+
+
+class NoTransaction(AbstractAsyncContextManager[Transaction]):
+    """Stands where other stores open a transaction."""
+
+    async def __aenter__(self) -> Transaction:
+        raise UnsupportedStore(
+            "the memory store has no SQL, so tools cannot be transactional on it;"
+            " use sqlite:// or postgresql://"
+        )
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Nothing was entered."""

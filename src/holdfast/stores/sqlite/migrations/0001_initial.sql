@@ -1,0 +1,143 @@
+-- The first schema. What each column is for: ../schema.sql
+
+CREATE TABLE holdfast_sessions (
+    sid INTEGER PRIMARY KEY CHECK (sid BETWEEN 1 AND 2147483647),
+    id TEXT NOT NULL UNIQUE,
+    tenant TEXT NOT NULL,
+    agent TEXT NOT NULL,
+    mode TEXT NOT NULL,
+    head INTEGER NOT NULL CHECK (head BETWEEN 0 AND 4294967295),
+    last_at INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    over TEXT NOT NULL DEFAULT '' CHECK (over IN ('', 'completed', 'failed', 'ended'))
+) STRICT;
+
+CREATE INDEX holdfast_sessions_of_tenant ON holdfast_sessions (tenant, id);
+
+CREATE TABLE holdfast_log (
+    key INTEGER PRIMARY KEY,
+    count INTEGER NOT NULL CHECK (count > 0),
+    lane TEXT,
+    at INTEGER NOT NULL,
+    marks INTEGER NOT NULL CHECK (marks BETWEEN 0 AND 7),
+    data BLOB NOT NULL
+) STRICT;
+
+CREATE TABLE holdfast_lanes (
+    lid INTEGER PRIMARY KEY,
+    sid INTEGER NOT NULL,
+    lane TEXT NOT NULL,
+    agent TEXT NOT NULL,
+    worker TEXT,
+    fence INTEGER NOT NULL DEFAULT 0,
+    number INTEGER NOT NULL DEFAULT 0,
+    last_arrival INTEGER NOT NULL,
+    ready_at INTEGER,
+    version INTEGER NOT NULL,
+    status TEXT NOT NULL,
+    turn TEXT NOT NULL DEFAULT '',
+    queued INTEGER NOT NULL DEFAULT 0 CHECK (queued >= 0),
+    first_offset INTEGER NOT NULL DEFAULT 0,
+    digest BLOB,
+    UNIQUE (sid, lane)
+) STRICT;
+
+CREATE INDEX holdfast_lanes_ready ON holdfast_lanes (ready_at)
+    WHERE worker IS NULL AND ready_at IS NOT NULL;
+CREATE INDEX holdfast_lanes_owned ON holdfast_lanes (worker) WHERE worker IS NOT NULL;
+
+CREATE TABLE holdfast_deliveries (
+    key INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    lane TEXT,
+    kind TEXT NOT NULL,
+    position INTEGER NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('queued', 'running', 'joined', 'settled')),
+    outcome TEXT,
+    turn TEXT,
+    settled_offset INTEGER,
+    fingerprint BLOB NOT NULL CHECK (length(fingerprint) = 16)
+) STRICT;
+
+CREATE TABLE holdfast_dispatches (
+    tenant TEXT NOT NULL,
+    name BLOB NOT NULL CHECK (length(name) = 16),
+    delivery INTEGER NOT NULL,
+    UNIQUE (tenant, name)
+) STRICT;
+
+CREATE TABLE holdfast_requests (
+    rid INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    sid INTEGER NOT NULL,
+    lane TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    state TEXT NOT NULL
+        CHECK (state IN ('open', 'answered', 'cancelled', 'superseded', 'expired')),
+    expires_at INTEGER NOT NULL,
+    answered_offset INTEGER NOT NULL DEFAULT 0,
+    data TEXT NOT NULL
+) STRICT;
+
+CREATE INDEX holdfast_requests_of_session ON holdfast_requests (sid);
+CREATE INDEX holdfast_requests_open ON holdfast_requests (sid) WHERE state = 'open';
+
+CREATE TABLE holdfast_tokens (
+    tid INTEGER PRIMARY KEY,
+    tenant TEXT NOT NULL,
+    token TEXT NOT NULL,
+    sid INTEGER NOT NULL,
+    living INTEGER NOT NULL CHECK (living IN (0, 1))
+) STRICT;
+
+CREATE UNIQUE INDEX holdfast_tokens_living ON holdfast_tokens (tenant, token) WHERE living;
+CREATE INDEX holdfast_tokens_of_session ON holdfast_tokens (sid);
+
+CREATE TABLE holdfast_blobs (
+    tenant TEXT NOT NULL,
+    hash BLOB NOT NULL CHECK (length(hash) = 32),
+    touched_at INTEGER NOT NULL,
+    data BLOB NOT NULL,
+    UNIQUE (tenant, hash)
+) STRICT;
+
+CREATE TABLE holdfast_snapshots (
+    lid INTEGER PRIMARY KEY,
+    offset INTEGER NOT NULL,
+    fold INTEGER NOT NULL,
+    data BLOB NOT NULL
+) STRICT;
+
+CREATE TABLE holdfast_slices (
+    sid INTEGER PRIMARY KEY,
+    offset INTEGER NOT NULL,
+    fold INTEGER NOT NULL,
+    data BLOB NOT NULL
+) STRICT;
+
+CREATE TABLE holdfast_effects (
+    tenant TEXT NOT NULL,
+    scope TEXT NOT NULL,
+    key TEXT NOT NULL,
+    session_id TEXT NOT NULL,
+    call_id TEXT NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('held', 'done', 'unknown', 'free')),
+    value TEXT NOT NULL,
+    UNIQUE (scope, key)
+) STRICT;
+
+CREATE TABLE holdfast_workers (
+    worker TEXT NOT NULL PRIMARY KEY,
+    machine TEXT NOT NULL,
+    host TEXT NOT NULL,
+    pid INTEGER NOT NULL,
+    started_at INTEGER NOT NULL,
+    version TEXT NOT NULL,
+    lease INTEGER NOT NULL CHECK (lease > 0),
+    lease_until INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE holdfast_listeners (
+    address TEXT NOT NULL PRIMARY KEY,
+    place TEXT NOT NULL
+) STRICT;

@@ -1,0 +1,56 @@
+-- name: receipt_by_delivery
+-- A dispatch id that Holdfast made is the delivery's id: this alone makes it idempotent.
+SELECT s.id, d.lane, d.id, d.key, d.position, d.fingerprint
+  FROM holdfast_deliveries AS d
+  JOIN holdfast_sessions AS s ON s.sid = d.key >> 32
+ WHERE d.id = :delivery_id;
+
+-- name: receipt_by_dispatch
+SELECT s.id, d.lane, d.id, d.key, d.position, d.fingerprint
+  FROM holdfast_dispatches AS p
+  JOIN holdfast_deliveries AS d ON d.key = p.delivery
+  JOIN holdfast_sessions AS s ON s.sid = d.key >> 32
+ WHERE p.tenant = :tenant AND p.name = :name;
+
+-- name: target
+-- The session, and the lane in it if there is one of that name.
+SELECT s.sid, s.tenant, s.agent, s.over, l.lid, l.turn
+  FROM holdfast_sessions AS s
+  LEFT JOIN holdfast_lanes AS l ON l.sid = s.sid AND l.lane = :lane
+ WHERE s.id = :session_id;
+
+-- name: add_session
+INSERT INTO holdfast_sessions (id, tenant, agent, mode, head, last_at, created_at)
+VALUES (:session_id, :tenant, :agent, :mode, 0, :at, :at)
+RETURNING sid;
+
+-- name: add_lane
+INSERT INTO holdfast_lanes (sid, lane, agent, last_arrival, version, status)
+VALUES (:sid, :lane, :agent, 0, :version, 'idle')
+RETURNING lid;
+
+-- name: receive
+-- An arrival makes its lane ready at once. An owned lane too: were its owner to die
+-- before it saw the arrival, nobody else would come for it.
+UPDATE holdfast_lanes
+   SET last_arrival = :offset,
+       ready_at = min(coalesce(ready_at, :now), :now),
+       queued = queued + :waits,
+       version = max(version, :version)
+ WHERE lid = :lid
+RETURNING queued - :waits;
+
+-- name: add_delivery
+INSERT INTO holdfast_deliveries (key, id, lane, kind, position, state, fingerprint)
+VALUES (:key, :delivery_id, :lane, :kind, :position, 'queued', :fingerprint);
+
+-- name: add_dispatch
+INSERT INTO holdfast_dispatches (tenant, name, delivery) VALUES (:tenant, :name, :key);
+
+-- name: request_to_answer
+SELECT state, expires_at FROM holdfast_requests WHERE id = :request_id AND sid = :sid;
+
+-- name: answer_request
+UPDATE holdfast_requests
+   SET state = 'answered', answered_offset = :offset
+ WHERE id = :request_id;

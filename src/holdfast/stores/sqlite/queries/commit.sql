@@ -1,0 +1,155 @@
+-- name: advance_lane
+-- The first write of a commit is its check: no row comes back unless the worker owns the
+-- lane under this fence, has made all its commits so far, and parks past nothing unseen.
+-- If something came that it has not seen, the lane is ready for whoever comes after it.
+-- `worker` is not set here: the indexes of lanes stay as they are.
+UPDATE holdfast_lanes
+   SET number = number + 1,
+       status = :status,
+       turn = :turn,
+       ready_at = iif(last_arrival > :seen, min(:ready_at, :now), :ready_at),
+       version = max(version, :version),
+       first_offset = (SELECT head + 1 FROM holdfast_sessions AS s WHERE s.sid = holdfast_lanes.sid),
+       digest = :digest
+ WHERE lid = (SELECT l.lid
+                FROM holdfast_sessions AS s
+                JOIN holdfast_lanes AS l ON l.sid = s.sid AND l.lane = :lane
+               WHERE s.id = :session_id)
+   AND worker = :worker
+   AND fence = :fence
+   AND number = :number
+   AND (last_arrival <= :seen OR NOT :parks)
+RETURNING lid, sid, last_arrival;
+
+-- name: advance_and_release_lane
+-- The same, and the lane has no owner afterwards.
+UPDATE holdfast_lanes
+   SET number = number + 1,
+       status = :status,
+       turn = :turn,
+       ready_at = :ready_at,
+       version = max(version, :version),
+       first_offset = (SELECT head + 1 FROM holdfast_sessions AS s WHERE s.sid = holdfast_lanes.sid),
+       digest = :digest,
+       worker = NULL
+ WHERE lid = (SELECT l.lid
+                FROM holdfast_sessions AS s
+                JOIN holdfast_lanes AS l ON l.sid = s.sid AND l.lane = :lane
+               WHERE s.id = :session_id)
+   AND worker = :worker
+   AND fence = :fence
+   AND number = :number
+   AND last_arrival <= :seen
+RETURNING lid, sid, last_arrival;
+
+-- name: advance_session
+-- Takes the next offsets. Time never goes back within a session.
+UPDATE holdfast_sessions
+   SET head = head + :count, last_at = max(last_at, :at)
+ WHERE sid = :sid
+RETURNING head, last_at, tenant;
+
+-- name: append
+INSERT INTO holdfast_log (key, count, lane, at, marks, data)
+VALUES (:key, :count, :lane, :at, :marks, :data);
+
+-- name: lane_as_it_is
+-- What a refused commit is told: whose the lane is, and what its last commit was.
+SELECT l.sid, l.worker, l.fence, l.number, l.last_arrival, l.first_offset, l.digest, s.tenant,
+       coalesce((SELECT g.at FROM holdfast_log AS g WHERE g.key = l.sid << 32 | l.first_offset),
+                s.last_at)
+  FROM holdfast_sessions AS s
+  JOIN holdfast_lanes AS l ON l.sid = s.sid AND l.lane = :lane
+ WHERE s.id = :session_id;
+
+-- name: arrivals
+-- The row that holds the first offset asked for may begin before it.
+SELECT key, count, at, data
+  FROM holdfast_log
+ WHERE key >= coalesce((SELECT max(key) FROM holdfast_log WHERE key BETWEEN :base AND :first), :first)
+   AND key <= :last
+   AND marks & 1
+   AND lane IS :lane
+ ORDER BY key;
+
+-- name: leave_queue
+-- Before a delivery's state changes: it counts no longer if it was one that waited.
+UPDATE holdfast_lanes
+   SET queued = queued - 1
+ WHERE lid = :lid
+   AND EXISTS (SELECT 1
+                 FROM holdfast_deliveries
+                WHERE id = :delivery_id AND state = 'queued' AND kind IN ('message', 'retry'));
+
+-- name: change_delivery
+UPDATE holdfast_deliveries
+   SET state = :state, outcome = :outcome, turn = coalesce(:turn, turn), settled_offset = :settled_offset
+ WHERE id = :delivery_id;
+
+-- name: open_request
+INSERT INTO holdfast_requests (id, sid, lane, kind, state, expires_at, data)
+VALUES (:request_id, :sid, :lane, :kind, 'open', :expires_at, :data);
+
+-- name: close_request
+-- Its owner may do so: `answered_since` was asked before.
+UPDATE holdfast_requests SET state = :how WHERE id = :request_id;
+
+-- name: answered_since
+-- Whether an answer has arrived that the lane's owner has not seen.
+SELECT 1 FROM holdfast_requests WHERE id = :request_id AND answered_offset > :seen;
+
+-- name: owner_of_token
+SELECT sid FROM holdfast_tokens WHERE tenant = :tenant AND token = :token AND living;
+
+-- name: forget_token
+-- A session that takes a token again has it as its newest.
+DELETE FROM holdfast_tokens WHERE sid = :sid AND token = :token;
+
+-- name: add_token
+INSERT INTO holdfast_tokens (tenant, token, sid, living) VALUES (:tenant, :token, :sid, 1);
+
+-- name: revoke_token
+UPDATE holdfast_tokens SET living = 0 WHERE sid = :sid AND token = :token AND living;
+
+-- name: end_session
+-- What ended stays ended as it did.
+UPDATE holdfast_sessions SET over = :over WHERE sid = :sid AND over = '';
+
+-- name: kill_tokens
+UPDATE holdfast_tokens SET living = 0 WHERE sid = :sid AND living;
+
+-- name: effect
+SELECT scope, key, session_id, call_id, state, value
+  FROM holdfast_effects
+ WHERE scope = :scope AND key = :key;
+
+-- name: put_effect
+INSERT INTO holdfast_effects (tenant, scope, key, session_id, call_id, state, value)
+VALUES (:tenant, :scope, :key, :session_id, :call_id, :state, :value)
+    ON CONFLICT (scope, key) DO UPDATE
+   SET session_id = excluded.session_id,
+       call_id = excluded.call_id,
+       state = excluded.state,
+       value = excluded.value;
+
+-- name: touch_blob
+-- Written once: the same content under the same tenant is the same blob.
+UPDATE holdfast_blobs
+   SET touched_at = max(touched_at, :at)
+ WHERE tenant = :tenant AND hash = :hash
+RETURNING 1;
+
+-- name: put_blob
+INSERT INTO holdfast_blobs (tenant, hash, touched_at, data) VALUES (:tenant, :hash, :at, :data);
+
+-- name: put_snapshot
+INSERT INTO holdfast_snapshots (lid, offset, fold, data) VALUES (:lid, :offset, :fold, :data)
+    ON CONFLICT (lid) DO UPDATE
+   SET offset = excluded.offset, fold = excluded.fold, data = excluded.data;
+
+-- name: put_slices
+-- Lanes share these: one that comes late with an older fold does not undo a newer one.
+INSERT INTO holdfast_slices (sid, offset, fold, data) VALUES (:sid, :offset, :fold, :data)
+    ON CONFLICT (sid) DO UPDATE
+   SET offset = excluded.offset, fold = excluded.fold, data = excluded.data
+ WHERE excluded.offset >= holdfast_slices.offset OR excluded.fold <> holdfast_slices.fold;

@@ -1,0 +1,185 @@
+-- What Holdfast keeps in a SQLite file, as of today; migrations/ is the road here.
+--
+--   a session has lanes, and one log that they share
+--   a lane has deliveries, requests to humans, and a snapshot of its fold
+--
+-- All that is here besides the log can be built anew from it, but for who owns what.
+-- Every name begins with holdfast_, so that an application may keep its own tables in
+-- the same file. Keys that join tables are integers: ids are stored once. Tables have
+-- a rowid: with WITHOUT ROWID the log took twice the room. Lanes named `main` are NULL
+-- where a row is written per commit. No foreign keys: every write goes through one
+-- transaction of ours, and checking them again would cost a lookup per row.
+
+CREATE TABLE holdfast_sessions (
+    -- Half of a log key, hence 31 bits.
+    sid INTEGER PRIMARY KEY CHECK (sid BETWEEN 1 AND 2147483647),
+    id TEXT NOT NULL UNIQUE,
+    tenant TEXT NOT NULL,
+    agent TEXT NOT NULL,
+    mode TEXT NOT NULL,
+    -- The last offset of the log. Offsets come from here, inside the writing transaction,
+    -- so they become visible in order and without gaps.
+    head INTEGER NOT NULL CHECK (head BETWEEN 0 AND 4294967295),
+    -- The time of the last entry: time never goes back within a session.
+    last_at INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    over TEXT NOT NULL DEFAULT '' CHECK (over IN ('', 'completed', 'failed', 'ended'))
+) STRICT;
+
+CREATE INDEX holdfast_sessions_of_tenant ON holdfast_sessions (tenant, id);
+
+-- One row per commit. The key is sid << 32 | first offset: reading a session is a scan
+-- of neighbours, and there is no second index to keep.
+CREATE TABLE holdfast_log (
+    key INTEGER PRIMARY KEY,
+    count INTEGER NOT NULL CHECK (count > 0),
+    lane TEXT,
+    at INTEGER NOT NULL,
+    -- 1: an arrival. 2: changes slices. 4: the session's start or end.
+    -- With these, loading a lane skips what is another lane's without reading it.
+    marks INTEGER NOT NULL CHECK (marks BETWEEN 0 AND 7),
+    data BLOB NOT NULL
+) STRICT;
+
+CREATE TABLE holdfast_lanes (
+    lid INTEGER PRIMARY KEY,
+    sid INTEGER NOT NULL,
+    lane TEXT NOT NULL,
+    agent TEXT NOT NULL,
+    -- Who may commit. It stays when the owner's lease has run out: the fence decides.
+    worker TEXT,
+    -- Grows with every claim: a worker that comes back late is refused.
+    fence INTEGER NOT NULL DEFAULT 0,
+    -- Grows with every commit, so that a commit asked for twice is written once.
+    number INTEGER NOT NULL DEFAULT 0,
+    -- The offset of the last arrival. Nobody parks a lane past one that he has not seen.
+    last_arrival INTEGER NOT NULL,
+    -- When to claim the lane, if nobody living owns it; NULL: not before something arrives.
+    ready_at INTEGER,
+    -- The newest record format in the lane: who cannot read it does not claim it.
+    version INTEGER NOT NULL,
+    status TEXT NOT NULL,
+    turn TEXT NOT NULL DEFAULT '',
+    -- How many messages wait; counted, so that a long queue costs nothing.
+    queued INTEGER NOT NULL DEFAULT 0 CHECK (queued >= 0),
+    -- Where the owner's last commit begins and what it was, for who lost its acknowledgement.
+    first_offset INTEGER NOT NULL DEFAULT 0,
+    digest BLOB,
+    UNIQUE (sid, lane)
+) STRICT;
+
+-- A lane is in one of these at most, and moves only when it is claimed or released:
+-- an ordinary commit touches neither.
+CREATE INDEX holdfast_lanes_ready ON holdfast_lanes (ready_at)
+    WHERE worker IS NULL AND ready_at IS NOT NULL;
+CREATE INDEX holdfast_lanes_owned ON holdfast_lanes (worker) WHERE worker IS NOT NULL;
+
+-- The key is sid << 32 | offset of the arrival.
+CREATE TABLE holdfast_deliveries (
+    key INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    lane TEXT,
+    kind TEXT NOT NULL,
+    -- What was queued before it when it came: the receipt says so again if asked again.
+    position INTEGER NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('queued', 'running', 'joined', 'settled')),
+    outcome TEXT,
+    turn TEXT,
+    settled_offset INTEGER,
+    -- A digest of what was asked for: the same id with other content is a conflict.
+    fingerprint BLOB NOT NULL CHECK (length(fingerprint) = 16)
+) STRICT;
+
+-- Only dispatch ids that a caller chose. One that Holdfast made is the delivery's own id.
+-- `name` is a digest of scope and id: it can outlive the session that it was used for.
+CREATE TABLE holdfast_dispatches (
+    tenant TEXT NOT NULL,
+    name BLOB NOT NULL CHECK (length(name) = 16),
+    delivery INTEGER NOT NULL,
+    UNIQUE (tenant, name)
+) STRICT;
+
+-- A question to a human: open until the first of answer, expiry and cancel closes it.
+CREATE TABLE holdfast_requests (
+    rid INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    sid INTEGER NOT NULL,
+    lane TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    state TEXT NOT NULL
+        CHECK (state IN ('open', 'answered', 'cancelled', 'superseded', 'expired')),
+    expires_at INTEGER NOT NULL,
+    -- Where the answer arrived: its lane may close the request otherwise only having seen it.
+    answered_offset INTEGER NOT NULL DEFAULT 0,
+    data TEXT NOT NULL
+) STRICT;
+
+CREATE INDEX holdfast_requests_of_session ON holdfast_requests (sid);
+CREATE INDEX holdfast_requests_open ON holdfast_requests (sid) WHERE state = 'open';
+
+CREATE TABLE holdfast_tokens (
+    tid INTEGER PRIMARY KEY,
+    tenant TEXT NOT NULL,
+    token TEXT NOT NULL,
+    sid INTEGER NOT NULL,
+    living INTEGER NOT NULL CHECK (living IN (0, 1))
+) STRICT;
+
+-- A token leads to one session; a dead one may be used again.
+CREATE UNIQUE INDEX holdfast_tokens_living ON holdfast_tokens (tenant, token) WHERE living;
+CREATE INDEX holdfast_tokens_of_session ON holdfast_tokens (sid);
+
+-- Values too large for the log. Each commit that uses one touches it, so that a
+-- collector can tell what nobody has needed for a day.
+CREATE TABLE holdfast_blobs (
+    tenant TEXT NOT NULL,
+    hash BLOB NOT NULL CHECK (length(hash) = 32),
+    touched_at INTEGER NOT NULL,
+    data BLOB NOT NULL,
+    UNIQUE (tenant, hash)
+) STRICT;
+
+-- Folds, overwritten in place. One made by other rules than today's is ignored.
+CREATE TABLE holdfast_snapshots (
+    lid INTEGER PRIMARY KEY,
+    offset INTEGER NOT NULL,
+    fold INTEGER NOT NULL,
+    data BLOB NOT NULL
+) STRICT;
+
+CREATE TABLE holdfast_slices (
+    sid INTEGER PRIMARY KEY,
+    offset INTEGER NOT NULL,
+    fold INTEGER NOT NULL,
+    data BLOB NOT NULL
+) STRICT;
+
+-- Who holds an idempotency key. The scope names its tenant or session.
+CREATE TABLE holdfast_effects (
+    tenant TEXT NOT NULL,
+    scope TEXT NOT NULL,
+    key TEXT NOT NULL,
+    session_id TEXT NOT NULL,
+    call_id TEXT NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('held', 'done', 'unknown', 'free')),
+    value TEXT NOT NULL,
+    UNIQUE (scope, key)
+) STRICT;
+
+-- The workers not known to be dead. `machine` says where their lock files can be probed.
+CREATE TABLE holdfast_workers (
+    worker TEXT NOT NULL PRIMARY KEY,
+    machine TEXT NOT NULL,
+    host TEXT NOT NULL,
+    pid INTEGER NOT NULL,
+    started_at INTEGER NOT NULL,
+    version TEXT NOT NULL,
+    lease INTEGER NOT NULL CHECK (lease > 0),
+    lease_until INTEGER NOT NULL
+) STRICT;
+
+-- Sockets that want a hint after every write. `place` says from where they can be reached.
+CREATE TABLE holdfast_listeners (
+    address TEXT NOT NULL PRIMARY KEY,
+    place TEXT NOT NULL
+) STRICT;

@@ -1,0 +1,42 @@
+"""The published specification of a store, as tests: what `holdfast.store` promises, held to.
+
+A store passes by completing the class (a pytest file of ten lines):
+
+    class TestMyStore(StoreContract):
+        async def open_store(self, tmp_path: Path, clock: Clock) -> Store:
+            return MyStore(tmp_path / "my.db", clock)
+
+Hooks and flags that a store may also set are in `subject.py`. Needs pytest and pytest-asyncio.
+"""
+
+import pytest
+
+pytest.register_assert_rewrite(__name__)
+
+from holdfast.testing.store_contract.admission import AdmissionContract  # noqa: E402
+from holdfast.testing.store_contract.commit import CommitContract  # noqa: E402
+from holdfast.testing.store_contract.consequence import ConsequenceContract  # noqa: E402
+from holdfast.testing.store_contract.durability import DurabilityContract  # noqa: E402
+from holdfast.testing.store_contract.listing import ListingContract  # noqa: E402
+from holdfast.testing.store_contract.ownership import OwnershipContract  # noqa: E402
+from holdfast.testing.store_contract.reading import ReadingContract  # noqa: E402
+from holdfast.testing.store_contract.request import RequestContract  # noqa: E402
+from holdfast.testing.store_contract.transaction import TransactionContract  # noqa: E402
+from holdfast.testing.store_contract.wake_up import WakeUpContract  # noqa: E402
+
+__all__ = ["StoreContract"]
+
+
+class StoreContract(
+    AdmissionContract,
+    RequestContract,
+    OwnershipContract,
+    CommitContract,
+    ConsequenceContract,
+    ReadingContract,
+    ListingContract,
+    WakeUpContract,
+    TransactionContract,
+    DurabilityContract,
+):
+    """Every sentence of `holdfast.store` as a test."""

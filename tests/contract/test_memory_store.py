@@ -1,0 +1,18 @@
+from pathlib import Path
+
+from holdfast.clock import Clock
+from holdfast.store import Lease, Store
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.store_contract import StoreContract
+
+
+class TestMemoryStore(StoreContract):
+    durable = False
+    has_transactions = False
+
+    async def open_store(self, tmp_path: Path, clock: Clock) -> Store:
+        return MemoryStore(clock)
+
+    async def kill(self, store: Store, worker: str, lease: Lease) -> None:
+        assert isinstance(store, MemoryStore)
+        store.declare_dead(worker)
