@@ -3,7 +3,8 @@
     HoldfastError
     ├── InvalidInput            what the caller gave cannot be used; nothing was changed
     │   ├── UnknownAgent · UnknownSession · UnknownDelivery · UnknownRequest · UnknownLane
-    │   ├── InvalidMessage · InvalidAnswer · InvalidName · NotEncodable · CursorAhead
+    │   ├── InvalidMessage · MessageTooLarge · InvalidAnswer · InvalidName · NotEncodable
+    │   ├── CursorAhead
     │   └── InvalidDefinition   an agent or tool that cannot work as written
     ├── Conflict                well formed, but not now
     │   ├── DispatchConflict · RequestClosed · TokenTaken · NoActiveSession
@@ -61,6 +62,10 @@ class UnknownLane(InvalidInput):
 
 class InvalidMessage(InvalidInput):
     code = "INVALID_MESSAGE"
+
+
+class MessageTooLarge(InvalidMessage):
+    code = "MESSAGE_TOO_LARGE"
 
 
 class InvalidAnswer(InvalidInput):

@@ -139,7 +139,8 @@ class Refused(Struct, frozen=True):
 
     `reason`: `lease_lost` (another worker owns the lane, or the commit's number is not the
     lane's), `arrivals` (it would have parked the lane, or closed a request, past what
-    arrived), or `effect_taken` (another call holds the idempotency key in `effect`).
+    arrived), `effect_taken` (another call holds the idempotency key in `effect`), or
+    `token_taken` (another living session has the continuation token).
     """
 
     reason: str

@@ -84,7 +84,7 @@ class ModelFailure(Struct, frozen=True):
     retry_after: int = 0
 
 
-class AnswerCutOff(Exception):  # noqa: N818 - a fact about the stream, not a bug
+class AnswerCutOff(Exception):
     """The provider's stream ended before the answer did."""
 
 

@@ -13,6 +13,8 @@ from functools import cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
+
 from holdfast.agents.classification import classify
 from holdfast.agents.model import (
     AnswerCutOff,
@@ -188,9 +190,11 @@ def history(view: View) -> list[ModelMessage]:
 
 
 def translate(message: Message) -> ModelMessage:
-    plain = render(message)
+    plain = [render(message)]
     try:
-        return library().adapter.validate_python([plain])[0]
+        if isinstance(message, Answer):  # written down as JSON, so bytes in it are in base64
+            return library().adapter.validate_json(msgspec.json.encode(plain))[0]
+        return library().adapter.validate_python(plain)[0]
     except ValueError as error:
         if not (wrote := writers(message)):
             raise

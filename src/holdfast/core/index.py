@@ -122,9 +122,14 @@ def opened(e: r.InputRequested) -> OpenedRequest:
 
 
 def status_of(lane: Lane) -> str:
-    """Name a lane's state for listings: queued, running, waiting, idle, or how it ended."""
+    """Name a lane's state for listings: queued, running, idle, how it ended, or how it waits.
+
+    A lane that is `waiting` needs somebody; one that is `sleeping` goes on by itself.
+    """
     if lane.over:
         return lane.over
+    if lane.turn and lane.waiting:
+        return "waiting" if "input" in lane.waiting else "sleeping"
     if lane.turn:
-        return "waiting" if lane.waiting else "running"
+        return "running"
     return "queued" if lane.queue else "idle"

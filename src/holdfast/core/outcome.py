@@ -290,6 +290,8 @@ def answered(lane: Lane, result: Answered) -> Iterator[AnyRecord]:
         )
         if wanted.refusal:
             yield r.ToolFailed(call_id=wanted.call_id, attempt=0, error=wanted.refusal)
+        elif wanted.output:
+            yield r.ToolCompleted(call_id=wanted.call_id, attempt=0, value='"accepted"')
 
 
 def usage(call_id: str, attempt: int, used: Usage) -> AnyRecord:
@@ -339,7 +341,6 @@ def tool_ended(
 ) -> Iterator[AnyRecord]:
     match end:
         case Returned():
-            yield from end.leftovers.progress
             yield from end.leftovers.changes
             yield from end.leftovers.emitted
             yield r.ToolCompleted(

@@ -12,9 +12,9 @@ from holdfast.core.record import (
     MessageDelta,
     Option,
     ReasoningDelta,
+    SessionRekeyed,
     StateChanged,
     ToolEmitted,
-    ToolProgress,
 )
 
 
@@ -67,8 +67,7 @@ class Leftovers(Struct, frozen=True):
     """What a tool had buffered: to be committed with its outcome."""
 
     emitted: tuple[ToolEmitted, ...] = ()
-    changes: tuple[StateChanged, ...] = ()
-    progress: tuple[ToolProgress, ...] = ()
+    changes: tuple[StateChanged | SessionRekeyed, ...] = ()
 
 
 NOTHING = Leftovers()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from holdfast.core import record as r
@@ -136,7 +137,7 @@ def told(e: AnyRecord) -> tuple[str, bool]:
     """Return what the model is told of a tool's outcome, and whether that is a failure."""
     match e:
         case r.ToolCompleted():
-            return (e.value if e.message is None else e.message), False
+            return (plain(e.value) if e.message is None else e.message), False
         case r.ToolFailed():
             return f"{e.error.code}: {e.error.message}", True
         case r.ToolInterrupted():
@@ -144,6 +145,11 @@ def told(e: AnyRecord) -> tuple[str, bool]:
         case r.ToolDenied():
             return f"Not run: {e.reason}.", True
     raise TypeError(e)
+
+
+def plain(value: str) -> str:
+    """Return JSON text as a model reads it best: a string without its quotes."""
+    return str(msgspec.json.decode(value)) if value.startswith('"') else value
 
 
 STEPS: dict[type, Callable[[View, Any], None]] = {

@@ -12,6 +12,8 @@ keeps the requests and gives the next answer, error or broken connection of its 
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
@@ -132,7 +134,7 @@ async def respond(
         case _ if protocol is None:
             await write_whole(writer, 404, {"error": {"message": f"no such path: {received.path}"}})
         case Reset():
-            writer.transport.abort()
+            reset(writer)
         case Fault():
             error = {"message": answer.message, "type": "made_up", "code": answer.code or None}
             await write_whole(writer, answer.status, {"error": error}, answer.headers)
@@ -179,7 +181,14 @@ async def stream(
         writer.write(b"0\r\n\r\n")
         await writer.drain()
     else:
-        writer.transport.abort()
+        reset(writer)
+
+
+def reset(writer: asyncio.StreamWriter) -> None:
+    """Break the connection as a crashed peer does, not with the goodbye of a closed one."""
+    at_once = struct.pack("ii", 1, 0)
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+    writer.transport.abort()
 
 
 async def released(gate: asyncio.Event | None, reader: asyncio.StreamReader) -> bool:

@@ -114,10 +114,12 @@ def take(session: SessionRow, lane: LaneRow, worker: str) -> Claim:
     )
 
 
-def next_ready_at(tables: Tables, now: int) -> int | None:
+def next_ready_at(tables: Tables, after: int, now: int) -> int | None:
     instants = (
         lane.ready_at
         for _, lane in all_lanes(tables)
-        if lane.ready_at is not None and not is_living(tables, lane.worker, now)
+        if lane.ready_at is not None
+        and lane.ready_at > after
+        and not is_living(tables, lane.worker, now)
     )
     return min(instants, default=None)

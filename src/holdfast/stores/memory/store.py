@@ -166,8 +166,8 @@ class MemoryStore:
     async def effect(self, scope: str, key: str) -> Effect | None:
         return self._tables.effects.get((scope, key))
 
-    async def next_ready_at(self) -> int | None:
-        return ownership.next_ready_at(self._tables, self._clock.now())
+    async def next_ready_at(self, after: int) -> int | None:
+        return ownership.next_ready_at(self._tables, after, self._clock.now())
 
     def listen(self, heard: Callable[[str, bool], None]) -> Callable[[], None]:
         key = object()

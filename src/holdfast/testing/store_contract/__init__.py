@@ -11,7 +11,11 @@ Hooks and flags that a store may also set are in `subject.py`. Needs pytest and 
 
 import pytest
 
-pytest.register_assert_rewrite(__name__)
+TOPICS = (
+    "admission builder commit consequence durability listing ownership reading request "
+    "transaction wake_up"
+)
+pytest.register_assert_rewrite(*(f"{__name__}.{topic}" for topic in TOPICS.split()))
 
 from holdfast.testing.store_contract.admission import AdmissionContract  # noqa: E402
 from holdfast.testing.store_contract.commit import CommitContract  # noqa: E402

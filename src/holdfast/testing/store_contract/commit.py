@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from holdfast.core.record import Entry
-from holdfast.store import Claim, Commit, Committed, Refused, Store
+from holdfast.store import Claim, Committed, Refused, Store
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.store_contract.builder import (
     LEASE,
@@ -103,8 +104,8 @@ class CommitContract(Subject):
         self, store: Store, clock: ManualClock
     ) -> None:
         claim = await start_and_claim(store, clock)
-        elsewhere = commit(replace_place(claim, lane="notes"), delta())
-        nowhere = commit(replace_place(claim, session_id=clock.new_id("ses")), delta())
+        elsewhere = commit(replace(claim, lane="notes"), delta())
+        nowhere = commit(replace(claim, session_id=clock.new_id("ses")), delta())
         results = await store.commit([elsewhere, nowhere])
         assert list(results) == [Refused("lease_lost"), Refused("lease_lost")]
 
@@ -174,6 +175,15 @@ class CommitContract(Subject):
     ) -> None:
         claim = await start_and_claim(store, clock)
         await admit(store, message(clock, claim.session_id, lane="notes"))
+        own = await admit(store, message(clock, claim.session_id))
+        written = await write(store, commit(claim, delta()))
+        assert [entry.offset for entry in written.arrivals] == [own.offset]
+
+    async def test_a_lane_parks_past_arrivals_in_other_lanes(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        claim = await start_and_claim(store, clock)
+        await admit(store, message(clock, claim.session_id, lane="notes"))
         assert (await write(store, park(claim, delta()))).arrivals == ()
 
     @pytest.mark.parametrize(
@@ -187,7 +197,7 @@ class CommitContract(Subject):
         ids=["parks", "sleeps", "hands back", "waits"],
     )
     async def test_a_commit_that_parks_past_an_arrival_is_refused_and_told_of_it(
-        self, store: Store, clock: ManualClock, rest: dict[str, int | None]
+        self, store: Store, clock: ManualClock, rest: dict[str, Any]
     ) -> None:
         claim = await start_and_claim(store, clock)
         receipt = await admit(store, message(clock, claim.session_id))
@@ -322,11 +332,7 @@ class CommitContract(Subject):
         self, store: Store, clock: ManualClock
     ) -> None:
         claim = await start_and_claim(store, clock)
-        wanted: Commit = commit(claim, delta())
+        wanted = commit(claim, delta())
         results = await asyncio.gather(*(write(store, wanted) for _ in range(10)))
         assert {result.first_offset for result in results} == {3}
         assert await end_of(store, claim.session_id) == 3
-
-
-def replace_place(claim: Claim, **changes: str) -> Claim:
-    return replace(claim, **changes)

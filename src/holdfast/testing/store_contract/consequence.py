@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.core import record as r
 from holdfast.core.message import File, Text
@@ -41,8 +42,8 @@ class ConsequenceContract(Subject):
         await write(store, commit(claim, turn_started(queued.delivery_id)))
         (running,) = await store.deliveries(claim.session_id)
         assert (running.state, running.turn, running.settled_offset) == ("running", "t1", 0)
-        done = [r.TurnCompleted(turn="t1", call_id="t1.s1"), settled(queued.delivery_id)]
-        await write(store, park(claim, *done, number=1))
+        answered = r.TurnCompleted(turn="t1", call_id="t1.s1")
+        await write(store, park(claim, answered, settled(queued.delivery_id), number=1))
         (ended,) = await store.deliveries(claim.session_id)
         assert (ended.state, ended.outcome, ended.turn) == ("settled", "completed", "t1")
         assert (ended.offset, ended.settled_offset) == (2, 5)
@@ -189,8 +190,16 @@ class ConsequenceContract(Subject):
         content = (Text("Look."), File(data=picture, name="map"))
         blank = message(clock, session)
         record = r.DeliveryQueued(delivery_id=blank.delivery_id, content=content)
-        await admit(store, message(clock, session, records=(record,)))
+        await admit(store, replace(blank, records=(record,)))
         assert (await read_all(store, session))[-1].record == record
+
+    async def test_a_large_value_comes_back_to_any_tenant(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        large = delta("y" * MEGABYTE)
+        claim = await start_and_claim(store, clock, tenant="other")
+        await write(store, commit(claim, large))
+        assert (await read_all(store, claim.session_id))[-1].record == large
 
     async def test_a_large_value_that_was_stored_before_comes_back_in_every_place(
         self, store: Store, clock: ManualClock

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 
 from holdfast.core import record as r
 from holdfast.core.lane import FOLD
@@ -234,11 +233,11 @@ class ReadingContract(Subject):
         tail = await store.load(session, "main", after=8)
         assert list(tail.entries) == list((await store.read(session, 8)).entries)
 
-    async def test_an_empty_lane_of_a_session_is_loaded_with_its_start(
+    async def test_a_new_lane_is_loaded_with_its_sessions_start(
         self, store: Store, clock: ManualClock
     ) -> None:
         claim = await start_and_claim(store, clock)
-        other = replace(claim, lane="notes")
-        await admit(store, message(clock, other.session_id, lane=other.lane))
-        loaded = await store.load(claim.session_id, other.lane)
+        receipt = await admit(store, message(clock, claim.session_id, lane="notes"))
+        loaded = await store.load(claim.session_id, "notes")
         assert type(loaded.entries[0].record) is r.SessionStarted
+        assert loaded.entries[-1].offset == receipt.offset

@@ -86,10 +86,14 @@ class TransactionContract(Subject):
         self, store: Store, clock: ManualClock
     ) -> None:
         await self.make_notes(store, clock)
-        with pytest.raises(ZeroDivisionError):
+
+        async def stumble() -> None:
             async with store.transaction() as tx:
                 await tx.execute(SQL["add_note"])
                 raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            await stumble()
         assert await count_notes(store) == 1
 
     @pytest.mark.usefixtures("needs_transactions")

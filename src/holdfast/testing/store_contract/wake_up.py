@@ -30,7 +30,7 @@ class Ear:
         self._news = asyncio.Event()
 
     def __call__(self, session_id: str, arrived: bool) -> None:
-        asyncio.get_running_loop()
+        asyncio.get_running_loop()  # raises in any other thread
         self.heard.append((session_id, arrived))
         self._news.set()
 
@@ -45,32 +45,37 @@ class WakeUpContract(Subject):
     async def test_nothing_becomes_ready_where_everything_waits(
         self, store: Store, clock: ManualClock
     ) -> None:
-        assert await store.next_ready_at() is None
+        assert await store.next_ready_at(0) is None
         claim = await start_and_claim(store, clock)
         await write(store, park(claim))
-        assert await store.next_ready_at() is None
+        assert await store.next_ready_at(0) is None
 
-    async def test_the_earliest_instant_at_which_a_lane_becomes_ready_is_known(
+    async def test_the_first_instant_at_which_a_lane_gets_ready_is_known(
         self, store: Store, clock: ManualClock
     ) -> None:
         one = await start_and_claim(store, clock)
         two = await start_and_claim(store, clock, held=[one])
         await write(store, park(one, ready_at=clock.now() + 900))
         await write(store, park(two, ready_at=clock.now() + 700))
-        assert await store.next_ready_at() == clock.now() + 700
+        assert await store.next_ready_at(clock.now()) == clock.now() + 700
+        assert await store.next_ready_at(clock.now() + 700) == clock.now() + 900
+        assert await store.next_ready_at(clock.now() + 900) is None
 
-    async def test_an_arrival_is_ready_now(self, store: Store, clock: ManualClock) -> None:
+    async def test_an_arrival_is_ready_when_it_arrives(
+        self, store: Store, clock: ManualClock
+    ) -> None:
         claim = await start_and_claim(store, clock)
         await write(store, park(claim, ready_at=clock.now() + 900))
         await admit(store, message(clock, claim.session_id))
-        assert await store.next_ready_at() == clock.now()
+        assert await store.next_ready_at(clock.now() - 1) == clock.now()
+        assert await store.next_ready_at(clock.now()) is None
 
     async def test_a_lane_whose_owner_lives_is_not_waited_for(
         self, store: Store, clock: ManualClock
     ) -> None:
         claim = await start_and_claim(store, clock)
-        await write(store, commit(claim, delta(), ready_at=0))
-        assert await store.next_ready_at() is None
+        await write(store, commit(claim, delta(), ready_at=clock.now() + 500))
+        assert await store.next_ready_at(clock.now()) is None
 
     async def test_a_listener_hears_of_arrivals(self, store: Store, clock: ManualClock) -> None:
         ear = Ear()

@@ -64,7 +64,7 @@ SELECT l.sid, l.worker, l.fence, l.number, l.last_arrival, l.first_offset, l.dig
 
 -- name: arrivals
 -- The row that holds the first offset asked for may begin before it.
-SELECT key, count, at, data
+SELECT key, count, lane, at, data
   FROM holdfast_log
  WHERE key >= coalesce((SELECT max(key) FROM holdfast_log WHERE key BETWEEN :base AND :first), :first)
    AND key <= :last

@@ -1,0 +1,36 @@
+"""Holdfast: durable execution for AI agents."""
+
+from holdfast.agents.agent import Agent
+from holdfast.agents.context import Answer, Context
+from holdfast.agents.tool import NotDone, Tool, ToolResult, tool
+from holdfast.app import Holdfast
+from holdfast.core.event import Event
+from holdfast.core.message import File, Image, Text
+from holdfast.core.record import Option
+from holdfast.engine.settings import WorkerSettings
+from holdfast.errors import HoldfastError, Retry, ToolError
+from holdfast.session import Receipt, Request, Result, Session
+
+__all__ = [
+    "Agent",
+    "Answer",
+    "Context",
+    "Event",
+    "File",
+    "Holdfast",
+    "HoldfastError",
+    "Image",
+    "NotDone",
+    "Option",
+    "Receipt",
+    "Request",
+    "Result",
+    "Retry",
+    "Session",
+    "Text",
+    "Tool",
+    "ToolError",
+    "ToolResult",
+    "WorkerSettings",
+    "tool",
+]

@@ -1,0 +1,126 @@
+"""An agent: a model, instructions and tools, and how it should behave."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+from pydantic import TypeAdapter
+from pydantic.errors import PydanticUserError
+
+from holdfast.agents.context import Context
+from holdfast.agents.model import ModelClient, ToolSpec
+from holdfast.agents.tool import Function, Tool, tool
+from holdfast.core.policy import HOUR, OnBusy, OnPartial, Policy
+from holdfast.core.record import Option
+from holdfast.errors import InvalidDefinition
+
+Deps = TypeVar("Deps")
+Out = TypeVar("Out")
+
+Instructions = str | Callable[[Any], str | Awaitable[str]]
+
+OUTPUT_TOOL = "final_result"
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+
+
+class Agent(Generic[Deps, Out]):
+    """What a session runs. Durations are seconds.
+
+    `model` is a pydantic-ai model name such as "openai:gpt-5.2", a pydantic-ai Model, or any
+    ModelClient. `instructions` may be a function of a context with `session` and `deps`.
+    With `output_type` the final answer is a value of that type. `ask_question` gives the model
+    a tool to ask the human.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        model: str | ModelClient | Any,
+        *,
+        instructions: Instructions = "",
+        tools: Sequence[Tool | Function] = (),
+        output_type: type[Out] | None = None,
+        on_busy: OnBusy = "queue",
+        on_partial: OnPartial = "continue",
+        max_steps: int = 50,
+        max_attempts: int = 10,
+        turn_timeout: float = HOUR / 1000,
+        model_tries: int = 4,
+        model_timeout: float = 600.0,
+        idle_timeout: float = 120.0,
+        model_settings: Mapping[str, Any] | None = None,
+        stream: bool = True,
+        ask_question: bool = False,
+    ) -> None:
+        if not _NAME.fullmatch(name):
+            raise InvalidDefinition(
+                f"{name!r} cannot be an agent's name: begin with a letter, then letters, digits,"
+                " _ and -, at most 64"
+            )
+        self.name = name
+        self.model = model
+        self.instructions = instructions
+        self.tools = collect(name, tools, ask_question)
+        self.output_type = output_type
+        self.model_timeout = model_timeout
+        self.idle_timeout = idle_timeout
+        self.model_settings = dict(model_settings or {})
+        self.stream = stream
+        self.output, self.wraps_output = output_spec(name, output_type)
+        self.policy = Policy(
+            on_busy=on_busy,
+            on_partial=on_partial,
+            max_steps=max_steps,
+            max_attempts=max_attempts,
+            turn_timeout=int(turn_timeout * 1000),
+            model_tries=model_tries,
+            typed=output_type is not None,
+            tools={tool.name: tool.policy for tool in self.tools.values()},
+        )
+        self.specs = tuple(tool.spec for tool in self.tools.values())
+
+    def __repr__(self) -> str:
+        return f"Agent({self.name!r})"
+
+
+def collect(agent: str, tools: Sequence[Tool | Function], ask: bool) -> dict[str, Tool]:
+    given: list[Tool | Function] = [*tools, *([ask_question] if ask else [])]
+    found: dict[str, Tool] = {}
+    for item in given:
+        made = item if isinstance(item, Tool) else Tool(item)
+        if made.name in found or made.name == OUTPUT_TOOL:
+            raise InvalidDefinition(
+                f"agent {agent} has two tools named {made.name}: give one another name", agent=agent
+            )
+        found[made.name] = made
+    return found
+
+
+def output_spec(agent: str, kind: type | None) -> tuple[ToolSpec | None, bool]:
+    """Return the tool by which the model gives a typed answer, and whether it wraps a value."""
+    if kind is None:
+        return None, False
+    try:
+        schema = TypeAdapter(kind).json_schema()
+    except PydanticUserError as error:
+        raise InvalidDefinition(
+            f"the output_type of agent {agent} has no schema: {error}", agent=agent
+        ) from error
+    wraps = schema.get("type") != "object"
+    if wraps:
+        schema = {"type": "object", "properties": {"value": schema}, "required": ["value"]}
+    return ToolSpec(OUTPUT_TOOL, "Give the final answer.", schema), wraps
+
+
+@tool(name="ask_question", idempotent=True)
+async def ask_question(ctx: Context[Any], question: str, options: list[str] | None = None) -> str:
+    """Ask the human a question and wait for the answer.
+
+    Args:
+        question: What you want to know.
+        options: Answers to choose from, if there are only a few.
+    """
+    answer = await ctx.ask(question, [Option(o, o) for o in options or ()])
+    return answer.text or answer.option

@@ -1,0 +1,222 @@
+"""What a tool sees of the session that it works for.
+
+`put`, `append` and `emit` are buffered and committed with the call's outcome; an
+attempt that fails or is interrupted leaves none of them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.agents.value import from_json, slice_name, to_json
+from holdfast.core.lane import Call, Lane
+from holdfast.core.name import effect_key
+from holdfast.core.record import Option, SessionRekeyed, StateChanged, ToolEmitted
+from holdfast.core.result import Question, Waits
+from holdfast.core.slices import Slices, change
+from holdfast.engine.performer import Desk
+from holdfast.errors import InvalidInput, NotInTransaction, TokenTaken, ToolError
+from holdfast.store import Transaction
+
+T = TypeVar("T")
+Deps = TypeVar("Deps")
+
+
+class Parked(BaseException):
+    """Unwinds a tool that waits. Private, and not an Exception: tools cannot swallow it."""
+
+    def __init__(self, wait: Waits) -> None:
+        super().__init__("the tool waits")
+        self.wait = wait
+
+
+class Answer(Struct, frozen=True):
+    """What a human said to `ctx.ask`."""
+
+    option: str = ""
+    text: str = ""
+
+
+class Slice(Generic[T]):
+    """The values of one type in the session's state, oldest first."""
+
+    def __init__(self, values: Sequence[str], kind: type[T]) -> None:
+        self._values = values
+        self._kind = kind
+
+    def all(self) -> list[T]:
+        return [from_json(value, self._kind) for value in self._values]
+
+    def latest(self) -> T | None:
+        return from_json(self._values[-1], self._kind) if self._values else None
+
+
+class SessionContext:
+    """The session as tools and instructions see it."""
+
+    def __init__(self, lane: Lane, slices: Slices, desk: Desk | None = None) -> None:
+        self.id = lane.session
+        self.lane = lane.name
+        self.turn = lane.turn.id if lane.turn else ""
+        self.agent = lane.agent
+        self.tenant = lane.tenant
+        self.principal = lane.principal
+        self.changes: list[StateChanged | SessionRekeyed] = []
+        self._slices = slices
+        self._desk = desk
+
+    def query(self, kind: type[T]) -> Slice[T]:
+        """Return what the session keeps of a type, this call's own changes included."""
+        return Slice(self._slices.get(slice_name(kind), ()), kind)
+
+    def put(self, value: object) -> None:
+        """Keep a value as the only one of its type."""
+        self._change("put", type(value), value)
+
+    def append(self, value: object) -> None:
+        """Keep a value beside the others of its type."""
+        self._change("append", type(value), value)
+
+    def update(self, kind: type[T], change: Callable[[T | None], T]) -> T:
+        """Replace the value of a type by what a function makes of it."""
+        value = change(self.query(kind).latest())
+        self._change("put", kind, value)
+        return value
+
+    def _change(self, op: str, kind: type, value: object) -> None:
+        record = StateChanged(slice=slice_name(kind), op=op, value=to_json(value))
+        self.changes.append(record)
+        self._slices = change(self._slices, record)
+
+    async def set_continuation_token(self, token: str, *, revoke: Sequence[str] = ()) -> None:
+        """Give the session another address; the old ones forward to it unless revoked."""
+        if self._desk is None:
+            raise InvalidInput("a continuation token can be set by tools only")
+        if not token:
+            raise InvalidInput("a continuation token cannot be empty")
+        owner = await self._desk.find_token(token)
+        if owner not in (None, self.id):
+            raise TokenTaken("another session has this continuation token: choose another")
+        self.changes.append(SessionRekeyed(token=token, revoked=tuple(revoke)))
+
+
+class Context(Generic[Deps]):
+    """What a running tool is given."""
+
+    def __init__(
+        self,
+        *,
+        deps: Deps,
+        session: SessionContext,
+        call: Call,
+        desk: Desk,
+        key: str = "",
+    ) -> None:
+        self.deps = deps
+        self.session = session
+        self.call_id = call.call_id
+        self.tool = call.tool
+        self.attempt = call.attempt
+        self.idempotency_key = key or effect_key(session.id, call.call_id)
+        self.approved_by = call.by
+        self.emitted: list[ToolEmitted] = []
+        self.parked: Parked | None = None
+        self._call = call
+        self._desk = desk
+        self._waits = 0
+        self._transaction: Transaction | None = None
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the turn is being cancelled: a good time to stop."""
+        return self._desk.is_cancelled
+
+    @property
+    def tx(self) -> Transaction:
+        """The transaction that this call shares with the record of its outcome."""
+        if self._transaction is None:
+            raise NotInTransaction("ctx.tx is there for tools with transactional=True only")
+        return self._transaction
+
+    def emit(self, name: str, data: Any = None) -> None:
+        """Add an event of your own to the session's stream, with the call's outcome."""
+        event = ToolEmitted(call_id=self.call_id, name=name, data=to_json(data))
+        self.emitted.append(event)
+
+    async def heartbeat(self, progress: Any = None) -> None:
+        """Tell readers how far this call is. Cheap: at most ten a second are kept."""
+        self._not_in_transaction("heartbeat")
+        await self._desk.progress(self.call_id, to_json(progress))
+
+    async def step(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
+        """Do something once, however often this call is run again, and return its result."""
+        self._not_in_transaction("step")
+        known = self._call.memo.get(f"step:{name}")
+        if known is None:
+            value = function(*args)
+            known = to_json(await value if inspect.isawaitable(value) else value)
+            await self._desk.record_step(self.call_id, f"step:{name}", known)
+            self._call = msgspec.structs.replace(
+                self._call, memo={**self._call.memo, f"step:{name}": known}
+            )
+        return from_json(known)
+
+    async def ask(
+        self,
+        prompt: str,
+        options: Sequence[str | Option] = (),
+        *,
+        allow_freeform: bool = True,
+        within: timedelta | None = None,
+    ) -> Answer:
+        """Ask a human and wait, for a week if need be.
+
+        The call ends here and is run again from its first line when the answer is there.
+        """
+        self._not_in_transaction("ask")
+        name, known = self._wait("ask")
+        if known is not None:
+            answer = msgspec.json.decode(known)
+            if answer.get("expired"):
+                raise ToolError("nobody answered in time")
+            return msgspec.convert(answer, Answer)
+        if not self._desk.lane.can_ask:
+            raise ToolError("nobody can be asked in this session")
+        choices = tuple(o if isinstance(o, Option) else Option(o, o) for o in options)
+        if not choices and not allow_freeform:
+            raise InvalidInput("a question needs options, or allow_freeform=True")
+        expires_at = self._desk.now() + milliseconds(within) if within else 0
+        question = Question(prompt, choices, allow_freeform, expires_at)
+        raise self._park(Waits(self.call_id, name, question=question))
+
+    async def sleep(self, duration: timedelta) -> None:
+        """Wait, holding nothing. The call is run again from its first line afterwards."""
+        self._not_in_transaction("sleep")
+        name, known = self._wait("sleep")
+        if known is None:
+            due_at = self._desk.now() + max(1, milliseconds(duration))
+            raise self._park(Waits(self.call_id, name, due_at=due_at))
+
+    def _wait(self, kind: str) -> tuple[str, str | None]:
+        """Name the next wait by its order, and return what it has come to, if it has."""
+        self._waits += 1
+        name = f"{kind}:{self._waits}"
+        return name, self._call.memo.get(name)
+
+    def _park(self, wait: Waits) -> Parked:
+        self.parked = Parked(wait)
+        return self.parked
+
+    def _not_in_transaction(self, what: str) -> None:
+        if self._transaction is not None:
+            raise NotInTransaction(f"ctx.{what} cannot be used in a transactional tool")
+
+
+def milliseconds(duration: timedelta) -> int:
+    return int(duration.total_seconds() * 1000)

@@ -1,0 +1,322 @@
+"""How an agent does what the engine decided: asks its model, runs its tools.
+
+Time limits, the meaning of exceptions and the naming of calls are settled here; the
+log is the engine's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+from msgspec.structs import replace
+
+from holdfast.agents.agent import OUTPUT_TOOL, Agent
+from holdfast.agents.context import Context, Parked, SessionContext
+from holdfast.agents.model import (
+    AnswerCutOff,
+    BeganToolCall,
+    Finished,
+    ModelClient,
+    ModelRequest,
+    Said,
+    SaidReasoning,
+    SaidText,
+)
+from holdfast.agents.thread import ToolThreads
+from holdfast.agents.tool import NotDone, Tool, ToolResult
+from holdfast.agents.transaction import LazyTransaction
+from holdfast.agents.value import from_json, to_json
+from holdfast.clock import Clock
+from holdfast.core.action import CallModel, Start
+from holdfast.core.lane import Call, Lane
+from holdfast.core.message import Part, ToolCall, text_of
+from holdfast.core.name import args_digest, tool_call_name
+from holdfast.core.policy import Policy
+from holdfast.core.record import Failure, MessageDelta, ReasoningDelta
+from holdfast.core.result import (
+    Answered,
+    Interrupted,
+    Leftovers,
+    ModelFailed,
+    Raised,
+    Returned,
+    ToolEnd,
+    Wanted,
+)
+from holdfast.core.slices import Slices
+from holdfast.core.view import View
+from holdfast.engine.performer import Desk
+from holdfast.errors import NotEncodable, Retry, StoreCorrupt, ToolError
+
+Delta = MessageDelta | ReasoningDelta
+
+
+class AgentPerformer:
+    """One agent at work in one worker."""
+
+    def __init__(
+        self,
+        agent: Agent[Any, Any],
+        client: Callable[[], ModelClient],
+        deps: Callable[[], Any],
+        threads: ToolThreads,
+        clock: Clock,
+    ) -> None:
+        self._agent = agent
+        self._client = client
+        self._deps = deps
+        self._threads = threads
+        self._clock = clock
+
+    @property
+    def policy(self) -> Policy:
+        return self._agent.policy
+
+    # The model
+
+    async def call_model(
+        self, lane: Lane, slices: Slices, view: View, action: CallModel
+    ) -> AsyncIterator[Delta | Answered | ModelFailed]:
+        try:
+            client = self._client()
+            request = await self._request(lane, slices, view, action)
+        except Exception as error:  # noqa: BLE001 - the user's instructions, or a bad model name
+            yield ModelFailed(failure_of(error), kind="structural")
+            return
+        finished: Finished | None = None
+        try:
+            async for said in self._said(client, request):
+                if isinstance(said, Finished):
+                    finished = said
+                else:
+                    yield delta(said, action)
+            if finished is None:
+                raise AnswerCutOff("the stream ended before the answer did")
+            yield self._answered(finished, action, lane)
+        except Exception as error:  # noqa: BLE001 - the client says what it means
+            yield self._failed(client, error, lane)
+
+    async def _request(
+        self, lane: Lane, slices: Slices, view: View, action: CallModel
+    ) -> ModelRequest:
+        return ModelRequest(
+            view=view,
+            call_id=action.call_id,
+            attempt=action.attempt,
+            instructions=await self._instructions(lane, slices),
+            tools=self._agent.specs,
+            output=self._agent.output,
+            settings=self._agent.model_settings,
+        )
+
+    async def _instructions(self, lane: Lane, slices: Slices) -> str:
+        given = self._agent.instructions
+        if isinstance(given, str):
+            return given
+        said = given(InstructionContext(self._deps(), SessionContext(lane, slices)))
+        return await said if inspect.isawaitable(said) else said
+
+    async def _said(self, client: ModelClient, request: ModelRequest) -> AsyncIterator[Said]:
+        """Give what the model says, with an end to all patience and one to each silence."""
+        deadline = asyncio.get_running_loop().time() + self._agent.model_timeout
+        if not self._agent.stream:
+            async with asyncio.timeout_at(deadline):
+                whole = await client.request(request)
+            yield whole
+            return
+        pieces = client.stream(request)
+        try:
+            while True:
+                silence = asyncio.get_running_loop().time() + self._agent.idle_timeout
+                async with asyncio.timeout_at(min(deadline, silence)):
+                    piece = await anext(pieces, None)
+                if piece is None:
+                    return
+                yield piece
+        finally:
+            if isinstance(pieces, AsyncGenerator):
+                await pieces.aclose()
+
+    def _failed(self, client: ModelClient, error: Exception, lane: Lane) -> ModelFailed:
+        model = lane.turn.model if lane.turn else None
+        failed = model.failed if model else 0
+        if isinstance(error, TimeoutError | AnswerCutOff):
+            message = str(error) or "the model did not answer in time"
+            code = "MODEL_TIMEOUT" if isinstance(error, TimeoutError) else "ANSWER_CUT_OFF"
+            return ModelFailed(Failure(code, message), "transient", backoff=self._backoff(failed))
+        meaning = client.classify(error)
+        return ModelFailed(
+            meaning.error, meaning.kind, meaning.retry_after, backoff=self._backoff(failed)
+        )
+
+    def _backoff(self, failed: int) -> int:
+        return int(self._clock.jitter(500 * 2.0**failed))
+
+    def _answered(self, finished: Finished, action: CallModel, lane: Lane) -> Answered:
+        parts: list[Part] = []
+        wanted: list[Wanted] = []
+        for part in finished.parts:
+            if isinstance(part, ToolCall):
+                call_id = tool_call_name(action.call_id, len(wanted) + 1)
+                part = replace(part, call_id=call_id)
+                wanted.append(self._wanted(part, lane))
+            parts.append(part)
+        if self._agent.output and not wanted:
+            self.parse_output(text_of(tuple(parts)))
+        return Answered(
+            tuple(parts), finished.usage, tuple(wanted), finished.model, finished.finish
+        )
+
+    def parse_output(self, text: str) -> Any:
+        """Return a typed answer from its JSON text; a text that is none is cut off."""
+        try:
+            return from_json(text, self._agent.output_type)
+        except StoreCorrupt as error:
+            raise AnswerCutOff(f"the answer is not of the output type: {error}") from None
+
+    def _wanted(self, part: ToolCall, lane: Lane) -> Wanted:
+        """Look at a call that the model asks for, before anything runs."""
+        digest = args_digest(part.tool, part.args)
+        seen = Wanted(part.call_id, part.tool, digest)
+        try:
+            if part.tool == OUTPUT_TOOL and self._agent.output:
+                check_output(part.args, self._agent)
+                return replace(seen, output=True)
+            tool = self._agent.tools.get(part.tool)
+            if tool is None:
+                names = ", ".join(self._agent.tools) or "none"
+                raise Retry(f"there is no tool named {part.tool}; there is: {names}")
+            args = tool.arguments.parse(part.args)
+            return replace(seen, asks=tool.asks(args), dedupe=dedupe_of(tool, args, lane))
+        except ToolError as error:
+            return replace(seen, refusal=Failure(error.code, error.message))
+        except Exception as error:  # noqa: BLE001 - the user's own approval or key function
+            return replace(seen, refusal=failure_of(error))
+
+    # The tools
+
+    async def run_tool(self, call: Call, start: Start, desk: Desk) -> ToolEnd | None:
+        tool = self._agent.tools.get(call.tool)
+        if tool is None:
+            return Raised(call.call_id, Failure("UNKNOWN_TOOL", f"{call.tool} is no longer there"))
+        session = SessionContext(desk.lane, desk.slices, desk)
+        limit = asyncio.timeout(tool.timeout)
+        try:
+            args = tool.arguments.parse(call.args)
+            key = f"{tool.name}:{tool.idempotency_key(args)}" if tool.idempotency_key else ""
+            ctx = Context(deps=self._deps(), session=session, call=call, desk=desk, key=key)
+            async with limit:
+                return await self._run(tool, ctx, args, call, start, desk)
+        except Parked as parked:
+            return parked.wait
+        except NotEncodable:
+            return Interrupted(call.call_id, "unstorable")
+        except ToolError as error:
+            return Raised(call.call_id, Failure(error.code, error.message))
+        except Exception as error:  # noqa: BLE001 - a tool's own failure, which the model sees
+            if limit.expired():
+                return Interrupted(call.call_id, "timeout")
+            return Raised(call.call_id, failure_of(error), backoff=self._backoff(call.failed))
+
+    async def _run(
+        self,
+        tool: Tool,
+        ctx: Context[Any],
+        args: dict[str, Any],
+        call: Call,
+        start: Start,
+        desk: Desk,
+    ) -> ToolEnd | None:
+        if start.reconcile and callable(tool.on_interrupt):
+            found = await self._invoke(tool.on_interrupt, ctx, args)
+            if found is not NotDone and not isinstance(found, NotDone):
+                return returned(call.call_id, found, ctx)
+        async with AsyncExitStack() as stack:
+            transaction = LazyTransaction(desk, stack) if tool.transactional else None
+            ctx._transaction = transaction
+            value = await self._call(tool, ctx, args)
+            if ctx.parked:
+                return ctx.parked.wait
+            end = returned(call.call_id, value, ctx)
+            if transaction and transaction.opened:
+                await desk.conclude(transaction.opened, end)
+                return None
+            return end
+
+    async def _call(self, tool: Tool, ctx: Context[Any], args: dict[str, Any]) -> Any:
+        given = (ctx,) if tool.arguments.takes_context else ()
+        if tool.is_async:
+            return await tool.function(*given, **args)
+        return await self._threads.run(lambda: tool.function(*given, **args))
+
+    async def _invoke(self, reconcile: Callable[..., Any], ctx: Context[Any], args: Any) -> Any:
+        if inspect.iscoroutinefunction(reconcile):
+            return await reconcile(ctx, args)
+        return await self._threads.run(lambda: reconcile(ctx, args))
+
+
+class InstructionContext:
+    """What a function that makes instructions is given."""
+
+    def __init__(self, deps: Any, session: SessionContext) -> None:
+        self.deps = deps
+        self.session = session
+
+
+def delta(said: Said, action: CallModel) -> Delta:
+    match said:
+        case SaidText():
+            return MessageDelta(
+                call_id=action.call_id, attempt=action.attempt, part=said.part, text=said.text
+            )
+        case SaidReasoning():
+            return ReasoningDelta(
+                call_id=action.call_id, attempt=action.attempt, part=said.part, text=said.text
+            )
+        case BeganToolCall():
+            return MessageDelta(
+                call_id=action.call_id, attempt=action.attempt, part=said.part, tool=said.tool
+            )
+    raise TypeError(said)
+
+
+def returned(call_id: str, value: Any, ctx: Context[Any]) -> Returned:
+    """Return a tool's result as it is stored, with all that the tool had buffered."""
+    message = None
+    if isinstance(value, ToolResult):
+        message, value = value.message, value.value
+    leftovers = Leftovers(tuple(ctx.emitted), tuple(ctx.session.changes))
+    return Returned(call_id, to_json(value), message, leftovers)
+
+
+def check_output(args: str, agent: Agent[Any, Any]) -> None:
+    try:
+        output_value(args, agent)
+    except StoreCorrupt as error:
+        raise Retry(f"the answer does not fit: {error}") from None
+
+
+def output_value(args: str, agent: Agent[Any, Any]) -> Any:
+    """Return the typed answer that the output tool's arguments hold."""
+    if agent.wraps_output:
+        args = to_json(from_json(args, dict[str, Any]).get("value"))
+    return from_json(args, agent.output_type)
+
+
+def dedupe_of(tool: Tool, args: dict[str, Any], lane: Lane) -> str:
+    """Return the scope and key under which a call must not happen twice, if it has one."""
+    if tool.dedupe == "call" or tool.idempotency_key is None:
+        return ""
+    scope = f"session:{lane.session}" if tool.dedupe == "session" else f"tenant:{lane.tenant}"
+    return f"{scope}\n{tool.name}:{tool.idempotency_key(args)}"
+
+
+def failure_of(error: BaseException) -> Failure:
+    code = getattr(error, "code", None)
+    return Failure(
+        code if isinstance(code, str) else "TOOL_ERROR", f"{type(error).__name__}: {error}"
+    )

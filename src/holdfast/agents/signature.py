@@ -1,0 +1,120 @@
+"""A function's arguments as a schema for the model and a check for what it sends.
+
+Everything is read from the signature, its type hints and the docstring.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic.errors import PydanticUserError
+
+from holdfast.errors import InvalidDefinition, Retry
+
+_ARGS = re.compile(r"^\s*(?:Args|Arguments|Parameters):\s*$")
+_ARG = re.compile(r"^\s+(\w+)(?:\s*\([^)]*\))?:\s*(.+)$")
+
+
+class Arguments:
+    """What a tool takes."""
+
+    def __init__(self, function: Callable[..., Any], name: str, context: type) -> None:
+        hints = type_hints(function, name)
+        parameters = list(inspect.signature(function).parameters.values())
+        first = parameters[0] if parameters else None
+        self.takes_context = bool(first and takes(context, hints.get(first.name)))
+        if self.takes_context:
+            parameters = parameters[1:]
+        self._model = model_of(function, name, parameters, hints)
+        self.schema: Mapping[str, Any] = self._model.model_json_schema()
+        self.returns = hints.get("return", Any)
+
+    def parse(self, args: str) -> dict[str, Any]:
+        """Return checked arguments, or ask the model to correct them."""
+        try:
+            checked = self._model.model_validate_json(args or "{}")
+        except ValidationError as error:
+            raise Retry(f"the arguments do not fit: {explain(error)}") from None
+        return {name: getattr(checked, name) for name in type(checked).model_fields}
+
+
+def type_hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise InvalidDefinition(
+            f"the type hints of {name} cannot be resolved: {error}; "
+            "import the types at module level",
+            tool=name,
+        ) from error
+
+
+def takes(context: type, hint: Any) -> bool:
+    return hint is context or typing.get_origin(hint) is context
+
+
+def model_of(
+    function: Callable[..., Any],
+    name: str,
+    parameters: list[inspect.Parameter],
+    hints: Mapping[str, Any],
+) -> type[BaseModel]:
+    told = described_arguments(inspect.getdoc(function) or "")
+    fields: dict[str, Any] = {}
+    for parameter in parameters:
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise InvalidDefinition(
+                f"{name} takes *{parameter.name}: name every argument, a model must know them",
+                tool=name,
+            )
+        if parameter.name not in hints:
+            raise InvalidDefinition(
+                f"{name} does not say what type {parameter.name} is: add a type hint", tool=name
+            )
+        default = ... if parameter.default is parameter.empty else parameter.default
+        field = Field(default, description=told.get(parameter.name))
+        fields[parameter.name] = (hints[parameter.name], field)
+    try:
+        return create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
+    except (PydanticUserError, NameError) as error:
+        raise InvalidDefinition(
+            f"{name} takes something that has no schema: {error}", tool=name
+        ) from error
+
+
+def described_arguments(doc: str) -> dict[str, str]:
+    """Return what a docstring's `Args:` section says of each argument."""
+    found: dict[str, str] = {}
+    inside = False
+    for line in doc.splitlines():
+        if _ARGS.match(line):
+            inside = True
+        elif inside and (match := _ARG.match(line)):
+            found[match[1]] = match[2].strip()
+        elif inside and line.strip() and not line.startswith(" "):
+            inside = False
+    return found
+
+
+def summary(function: Callable[..., Any]) -> str:
+    """Return a docstring without its `Args:` section."""
+    lines: list[str] = []
+    for line in (inspect.getdoc(function) or "").splitlines():
+        if _ARGS.match(line):
+            break
+        lines.append(line)
+    return "\n".join(lines).strip()
+
+
+def explain(error: ValidationError) -> str:
+    """Say what is wrong with some arguments in one line per finding."""
+    findings = (
+        f"{'.'.join(str(part) for part in finding['loc']) or 'arguments'}: {finding['msg']}"
+        for finding in error.errors(include_url=False, include_input=False)
+    )
+    return "; ".join(findings)

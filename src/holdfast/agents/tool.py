@@ -1,0 +1,136 @@
+"""Tools: functions that a model may call, and what their authors say about them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, Generic, Literal, TypeVar, overload
+
+from msgspec import Struct
+
+from holdfast.agents.context import Context
+from holdfast.agents.model import ToolSpec
+from holdfast.agents.signature import Arguments, summary
+from holdfast.core.policy import ToolPolicy
+from holdfast.errors import InvalidDefinition
+
+V = TypeVar("V")
+Function = Callable[..., Any]
+Approval = Literal["never", "once", "always"] | Callable[[dict[str, Any]], bool]
+OnInterrupt = Literal["rerun", "report", "ask", "fail"] | Function
+Dedupe = Literal["call", "session", "tenant"]
+
+
+class ToolResult(Struct, Generic[V], frozen=True):
+    """Shows the model `message` and keeps `value`."""
+
+    message: str
+    value: V
+
+
+class NotDone:
+    """What a reconcile function returns for a call that did not happen."""
+
+
+class Tool:
+    """A function with a schema and manners. Made by `@tool`; still callable as it was."""
+
+    def __init__(
+        self,
+        function: Function,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        approval: Approval = "never",
+        readonly: bool = False,
+        idempotent: bool = False,
+        idempotency_key: Callable[[dict[str, Any]], str] | None = None,
+        dedupe: Dedupe = "call",
+        on_interrupt: OnInterrupt | None = None,
+        transactional: bool = False,
+        timeout: float = 300.0,
+        retry: int = 0,
+    ) -> None:
+        self.function = function
+        self.name = name or function.__name__
+        self.arguments = Arguments(function, self.name, Context)
+        self.spec = ToolSpec(self.name, description or summary(function), self.arguments.schema)
+        self.approval = approval
+        self.idempotency_key = idempotency_key
+        self.dedupe = dedupe
+        self.transactional = transactional
+        self.timeout = timeout
+        self.is_async = inspect.iscoroutinefunction(function)
+        repeatable = readonly or idempotent or transactional
+        self.on_interrupt = on_interrupt or ("rerun" if repeatable else "report")
+        self.policy = policy_of(self.on_interrupt, retry)
+        self._check(repeatable, retry)
+
+    def _check(self, repeatable: bool, retry: int) -> None:
+        if not self.name.replace("_", "").replace("-", "").isalnum() or len(self.name) > 64:
+            raise InvalidDefinition(
+                f"{self.name!r} cannot be a tool's name: use letters, digits, _ and -, at most 64"
+            )
+        if retry and not repeatable:
+            raise InvalidDefinition(
+                f"{self.name} cannot be retried by itself: say readonly=True or idempotent=True"
+                " if running it twice does no harm",
+                tool=self.name,
+            )
+        if self.dedupe != "call" and self.idempotency_key is None:
+            raise InvalidDefinition(
+                f"{self.name} says dedupe={self.dedupe!r} but no idempotency_key: say what makes"
+                " two calls the same",
+                tool=self.name,
+            )
+        if self.transactional and not self.is_async:
+            raise InvalidDefinition(f"{self.name} is transactional: make it async", tool=self.name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+    def asks(self, args: dict[str, Any]) -> str:
+        """Say what kind of approval these arguments need: none, once or always."""
+        if callable(self.approval):
+            return "always" if self.approval(args) else ""
+        return "" if self.approval == "never" else self.approval
+
+
+def policy_of(on_interrupt: OnInterrupt, retry: int) -> ToolPolicy:
+    if callable(on_interrupt):
+        return ToolPolicy(on_interrupt="reconcile", tries=retry + 1)
+    return ToolPolicy(on_interrupt=on_interrupt, tries=retry + 1)
+
+
+@overload
+def tool(function: Function, /) -> Tool: ...
+
+
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    approval: Approval = "never",
+    readonly: bool = False,
+    idempotent: bool = False,
+    idempotency_key: Callable[[dict[str, Any]], str] | None = None,
+    dedupe: Dedupe = "call",
+    on_interrupt: OnInterrupt | None = None,
+    transactional: bool = False,
+    timeout: float = 300.0,
+    retry: int = 0,
+) -> Callable[[Function], Tool]: ...
+
+
+def tool(function: Function | None = None, /, **manners: Any) -> Any:
+    """Make a function a tool.
+
+    Its schema comes from the type hints, its description from the docstring. What an
+    interruption means for it: `readonly=True` or `idempotent=True` say that it can be run
+    again; otherwise the model is told that the outcome is unknown, unless `on_interrupt` says
+    "ask", "fail", "rerun" or is a function `reconcile(ctx, args)` that finds out.
+    """
+    if function is not None:
+        return Tool(function)
+    return lambda function: Tool(function, **manners)

@@ -1,0 +1,43 @@
+"""A transaction that a tool shares with the record of its outcome, opened at first use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+from holdfast.engine.performer import Desk
+from holdfast.errors import NotInTransaction
+from holdfast.store import Commit, Committed, Refused, Transaction
+
+
+class LazyTransaction:
+    """What `ctx.tx` is in a transactional tool."""
+
+    def __init__(self, desk: Desk, stack: AsyncExitStack) -> None:
+        self.opened: Transaction | None = None
+        self._desk = desk
+        self._stack = stack
+
+    async def _open(self) -> Transaction:
+        if self.opened is None:
+            self.opened = await self._stack.enter_async_context(self._desk.transaction())
+        return self.opened
+
+    async def execute(self, sql: str, params: Sequence[Any] = ()) -> int:
+        return await (await self._open()).execute(sql, params)
+
+    async def fetch(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        return await (await self._open()).fetch(sql, params)
+
+    async def fetch_one(self, sql: str, params: Sequence[Any] = ()) -> tuple[Any, ...] | None:
+        return await (await self._open()).fetch_one(sql, params)
+
+    @property
+    def raw(self) -> Any:
+        if self.opened is None:
+            raise NotInTransaction("nothing was executed yet: the transaction is not open")
+        return self.opened.raw
+
+    async def commit(self, commit: Commit) -> Committed | Refused:
+        raise NotInTransaction("Holdfast commits this transaction when the tool returns")

@@ -1,0 +1,246 @@
+"""Holdfast: joins a store, an engine and the agents.
+
+`async with app` opens the store and, unless `worker=None`, works in this process too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Self, TypeVar, cast
+from urllib.parse import unquote, urlsplit
+
+from holdfast.admission import Inbox, Said, check_id, content_of
+from holdfast.agents.agent import Agent
+from holdfast.agents.model import ModelClient
+from holdfast.agents.perform import AgentPerformer
+from holdfast.agents.provider import ProviderModel
+from holdfast.agents.thread import ToolThreads
+from holdfast.clock import Clock
+from holdfast.core.name import MAIN
+from holdfast.core.record import SessionStarted
+from holdfast.engine.settings import WorkerSettings
+from holdfast.engine.worker import Worker
+from holdfast.errors import (
+    InvalidDefinition,
+    InvalidInput,
+    NoActiveSession,
+    UnknownAgent,
+    UnknownSession,
+    UnsupportedStore,
+)
+from holdfast.session import Receipt, Session
+from holdfast.store import SessionInfo, Store
+from holdfast.stores.memory import MemoryStore
+from holdfast.stores.sqlite import SqliteStore
+
+Out = TypeVar("Out")
+Deps = Callable[[], AbstractAsyncContextManager[Any]]
+
+DEFAULT_STORE = "sqlite:///holdfast.db"
+DEFAULT_WORKER = WorkerSettings()
+
+
+class Holdfast:
+    """An application: its agents, where their sessions are kept, and who works on them."""
+
+    def __init__(
+        self,
+        agents: Sequence[Agent[Any, Any]] = (),
+        *,
+        store: str | Store = DEFAULT_STORE,
+        worker: WorkerSettings | None = DEFAULT_WORKER,
+        deps: Deps | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.agents = by_name(agents)
+        self.clock = clock or Clock()
+        self.store = open_store(store, self.clock) if isinstance(store, str) else store
+        self._settings = worker
+        self._deps = deps
+        self._stack: AsyncExitStack | None = None
+
+    # Life
+
+    async def open(self) -> None:
+        """Open the store and start working; the same as entering `async with app`."""
+        if self._stack is not None:
+            raise InvalidInput("this app is open already")
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self.store.close)
+            await self.store.migrate()
+            if self._settings is not None:
+                deps = await stack.enter_async_context(self._deps()) if self._deps else None
+                worker = Worker(self.store, self._performers(deps), self.clock, self._settings)
+                await worker.start()
+                stack.push_async_callback(worker.stop)
+            self._stack = stack.pop_all()
+
+    async def close(self) -> None:
+        """Hand work back and close the store."""
+        stack, self._stack = self._stack, None
+        if stack is not None:
+            await stack.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @asynccontextmanager
+    async def lifespan(self, _: object = None) -> AsyncIterator[None]:
+        """For FastAPI and Starlette: `FastAPI(lifespan=app.lifespan)`."""
+        async with self:
+            yield
+
+    def _performers(self, deps: Any) -> dict[str, AgentPerformer]:
+        threads = ToolThreads()
+        return {
+            name: AgentPerformer(agent, client_of(agent), lambda: deps, threads, self.clock)
+            for name, agent in self.agents.items()
+        }
+
+    # Sessions
+
+    async def start(
+        self,
+        agent: Agent[Any, Out] | str,
+        message: Said,
+        *,
+        mode: str = "conversation",
+        dispatch_id: str | None = None,
+        continuation_token: str | None = None,
+        lane: str = MAIN,
+        tenant: str = "default",
+        principal: str = "",
+        capabilities: Mapping[str, bool] | None = None,
+    ) -> Session[Out]:
+        """Start a session with a message; it is accepted for good when this returns.
+
+        The same `dispatch_id` again returns the first session. `capabilities` may say
+        `{"request_input": False}` where no human can be asked.
+        """
+        if mode not in ("conversation", "task"):
+            raise InvalidInput(f'mode is "conversation" or "task", not {mode!r}')
+        if dispatch_id is not None:
+            check_id("dispatch_id", dispatch_id)
+        if continuation_token is not None:
+            check_id("continuation_token", continuation_token)
+        started = SessionStarted(
+            agent=self._agent_name(agent),
+            mode=mode,
+            can_ask=can_ask(capabilities or {}),
+            tenant=check_id("tenant", tenant),
+            principal=principal,
+            token=continuation_token or self.clock.token(),
+        )
+        receipt = await Inbox(self.store, self.clock).start(
+            started, content_of(message), lane=check_id("lane", lane), dispatch_id=dispatch_id
+        )
+        return Session(receipt.session_id, self.store, self.clock, self.agents, receipt)
+
+    async def session(self, session_id: str) -> Session[Any]:
+        """Return a handle on a session that exists."""
+        if await self.store.session(session_id) is None:
+            raise UnknownSession(f"there is no session {session_id}", session=session_id)
+        return Session(session_id, self.store, self.clock, self.agents)
+
+    async def deliver(
+        self,
+        continuation_token: str,
+        message: Said,
+        *,
+        agent: Agent[Any, Any] | str | None = None,
+        dispatch_id: str | None = None,
+        tenant: str = "default",
+    ) -> Receipt[Any]:
+        """Send a message to wherever a token leads; start a session there if an agent is given."""
+        found = await self.store.find_token(tenant, continuation_token)
+        if found is not None:
+            session: Session[Any] = Session(found, self.store, self.clock, self.agents)
+            return await session.send(message, dispatch_id=dispatch_id)
+        if agent is None:
+            raise NoActiveSession("no living session has this continuation token")
+        started = await self.start(
+            agent,
+            message,
+            dispatch_id=dispatch_id,
+            continuation_token=continuation_token,
+            tenant=tenant,
+        )
+        assert started.receipt is not None
+        return started.receipt
+
+    async def sessions(
+        self,
+        *,
+        tenant: str | None = None,
+        agent: str | None = None,
+        status: str | None = None,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> Sequence[SessionInfo]:
+        """List sessions, newest first."""
+        return await self.store.sessions(
+            tenant=tenant, agent=agent, status=status, before=before, limit=limit
+        )
+
+    def _agent_name(self, agent: Agent[Any, Any] | str) -> str:
+        name = agent if isinstance(agent, str) else getattr(agent, "name", "")
+        if name not in self.agents:
+            known = ", ".join(sorted(self.agents)) or "none"
+            raise UnknownAgent(f"this app has no agent {name!r}; it has: {known}", agent=name)
+        return str(name)
+
+
+def by_name(agents: Sequence[Agent[Any, Any]]) -> dict[str, Agent[Any, Any]]:
+    found: dict[str, Agent[Any, Any]] = {}
+    for agent in agents:
+        if not isinstance(agent, Agent):
+            raise InvalidDefinition(f"a {type(agent).__name__} is not an Agent")
+        if agent.name in found:
+            raise InvalidDefinition(f"two agents are named {agent.name}", agent=agent.name)
+        found[agent.name] = agent
+    return found
+
+
+def can_ask(capabilities: Mapping[str, bool]) -> bool:
+    unknown = set(capabilities) - {"request_input"}
+    if unknown:
+        raise InvalidInput(f"there is no capability {', '.join(sorted(unknown))}")
+    return bool(capabilities.get("request_input", True))
+
+
+def client_of(agent: Agent[Any, Any]) -> Callable[[], ModelClient]:
+    """Return how to get the agent's model; providers are loaded by workers, when first needed."""
+    model: Any = agent.model
+    if hasattr(model, "classify"):
+        return lambda: cast(ModelClient, model)
+    made: list[ModelClient] = []
+
+    def get() -> ModelClient:
+        if not made:
+            made.append(ProviderModel(model))
+        return made[0]
+
+    return get
+
+
+def open_store(url: str, clock: Clock) -> Store:
+    """Return the store that a URL names. Nothing is opened yet."""
+    parts = urlsplit(url)
+    match parts.scheme:
+        case "memory":
+            return MemoryStore(clock)
+        case "sqlite":
+            # As everywhere: three slashes and a relative path, four and an absolute one.
+            path = unquote(parts.path.removeprefix("/"))
+            if parts.netloc or not path:
+                raise UnsupportedStore(f"{url!r} has no path: write sqlite:///file.db")
+            return SqliteStore(Path(path), clock)
+    raise UnsupportedStore(
+        f"there is no store for {parts.scheme or url!r}: use sqlite:///path or memory://"
+    )

@@ -1,0 +1,206 @@
+"""The log as readers get it: events with whole texts, and what a turn came to.
+
+Reads committed entries only, holds nothing between pages, and goes on from a cursor
+that may stand on a record which the reader does not see.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from holdfast.core import record as r
+from holdfast.core.event import Deltas, Event, present, requested_args
+from holdfast.core.message import Part, Text, ToolCall
+from holdfast.core.record import Entry, Failure
+from holdfast.core.result import Usage
+from holdfast.core.view import whole_parts
+from holdfast.store import Store
+
+POLL = 1.0
+
+
+class Wakeups:
+    """Wakes a reader when something was written to its session, and once a second anyway."""
+
+    def __init__(self, store: Store, session_id: str) -> None:
+        self._store = store
+        self._session_id = session_id
+        self._event = asyncio.Event()
+
+    def __enter__(self) -> Wakeups:
+        self._stop = self._store.listen(self._heard)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+
+    def _heard(self, session_id: str, arrived: bool) -> None:
+        if session_id in ("", self._session_id):
+            self._event.set()
+
+    def clear(self) -> None:
+        """Forget what was heard: call this before looking, so that nothing is missed."""
+        self._event.clear()
+
+    async def wait(self) -> None:
+        try:
+            async with asyncio.timeout(POLL):
+                await self._event.wait()
+        except TimeoutError:
+            return
+
+
+class EventReader:
+    """Turns pages of a session's log into events."""
+
+    def __init__(self, store: Store, session_id: str, after: int, internals: bool) -> None:
+        self.cursor = after
+        self._store = store
+        self._session_id = session_id
+        self._internals = internals
+        self._deltas: Deltas = {}
+        self._began: dict[tuple[str, int], int] = {}
+        self._args: dict[str, str] = {}
+
+    async def next_page(self) -> list[Event]:
+        """Return the events after the cursor, and move it behind all that was read."""
+        page = await self._store.read(self._session_id, self.cursor)
+        events = [await self._event(entry) for entry in page.entries if entry.offset > self.cursor]
+        self.cursor = max(self.cursor, page.cursor)
+        return [event for event in events if event is not None]
+
+    async def _event(self, entry: Entry) -> Event | None:
+        record = entry.record
+        whole: dict[int, str] = {}
+        if isinstance(record, r.MessageDelta | r.ReasoningDelta):
+            self._note(entry, record)
+        elif isinstance(record, r.MessageCompleted):
+            whole = await self._whole(entry, record)
+            self._args.update(requested_args(record))
+        if type(record).internal and not self._internals:
+            return None
+        return present(entry, whole, self._args)
+
+    def _note(self, entry: Entry, record: r.MessageDelta | r.ReasoningDelta) -> None:
+        key = (record.call_id, record.attempt)
+        parts = self._deltas.setdefault(key, {})
+        parts[record.part] = parts.get(record.part, "") + record.text
+        self._began.setdefault(key, entry.offset)
+
+    async def _whole(self, entry: Entry, record: r.MessageCompleted) -> dict[int, str]:
+        """Return an answer's streamed texts: from what was read, or from where they begin."""
+        key = (record.call_id, record.attempt)
+        began, deltas = self._began.pop(key, 0), self._deltas.pop(key, {})
+        if not record.streamed or began == record.deltas_from:
+            return deltas
+        return await read_deltas(self._store, self._session_id, entry.offset, record)
+
+
+async def read_deltas(
+    store: Store, session_id: str, offset: int, record: r.MessageCompleted
+) -> dict[int, str]:
+    """Return the texts of an answer's parts from the deltas that it points at."""
+    cursor, texts = record.deltas_from - 1, dict[int, str]()
+    while cursor < offset:
+        page = await store.read(session_id, cursor)
+        for entry in page.entries:
+            e = entry.record
+            if entry.offset >= offset or not isinstance(e, r.MessageDelta | r.ReasoningDelta):
+                continue
+            if (e.call_id, e.attempt) == (record.call_id, record.attempt):
+                texts[e.part] = texts.get(e.part, "") + e.text
+        cursor = page.cursor
+    return texts
+
+
+class Outcome(Struct, frozen=True):
+    """What a turn came to: how it ended, its answer's text or typed output, and its cost."""
+
+    turn: str
+    how: str
+    text: str = ""
+    output: str | None = None
+    error: Failure | None = None
+    usage: Usage = Usage()
+
+
+async def read_outcome(
+    store: Store, session_id: str, before: int, wanted: Callable[[str], bool]
+) -> Outcome | None:
+    """Look back from an offset for the last turn that is wanted and has ended."""
+    search = _Search(wanted)
+    while before > 1:
+        page = await store.read_back(session_id, before)
+        for entry in reversed(page.entries):
+            if entry.offset < before and search.saw(entry):
+                return await _outcome(store, session_id, search)
+        if not page.entries or page.cursor >= before:
+            break
+        before = page.cursor
+    return None
+
+
+class _Search:
+    """Collects what belongs to one turn, newest first, until its start."""
+
+    def __init__(self, wanted: Callable[[str], bool]) -> None:
+        self._wanted = wanted
+        self.end: r.TurnCompleted | r.TurnFailed | r.TurnCancelled | None = None
+        self.answer: tuple[Entry, r.MessageCompleted] | None = None
+        self.used: list[r.UsageRecorded] = []
+
+    def saw(self, entry: Entry) -> bool:
+        """Take in one entry; say whether it was the turn's start."""
+        e = entry.record
+        if isinstance(e, r.TurnCompleted | r.TurnFailed | r.TurnCancelled):
+            if self.end is None and self._wanted(e.turn):
+                self.end = e
+        elif self.end is None:
+            return False
+        elif isinstance(e, r.MessageCompleted):
+            if isinstance(self.end, r.TurnCompleted) and e.call_id == self.end.call_id:
+                self.answer = (entry, e)
+        elif isinstance(e, r.UsageRecorded) and e.call_id.startswith(f"{self.end.turn}."):
+            self.used.append(e)
+        return isinstance(e, r.TurnStarted) and self.end is not None and e.turn == self.end.turn
+
+
+async def _outcome(store: Store, session_id: str, search: _Search) -> Outcome:
+    end = search.end
+    assert end is not None
+    usage = total(search.used)
+    match end:
+        case r.TurnFailed():
+            return Outcome(end.turn, "failed", error=end.error, usage=usage)
+        case r.TurnCancelled():
+            return Outcome(end.turn, "cancelled", usage=usage)
+    assert search.answer is not None
+    entry, answer = search.answer
+    texts: dict[int, str] = {}
+    if answer.streamed:
+        texts = await read_deltas(store, session_id, entry.offset, answer)
+    parts = whole_parts(answer, texts)
+    text = "".join(part.text for part in parts if isinstance(part, Text))
+    return Outcome(end.turn, "completed", text, output_args(parts, end.output), usage=usage)
+
+
+def output_args(parts: tuple[Part, ...], call_id: str) -> str | None:
+    found = (p.args for p in parts if isinstance(p, ToolCall) and p.call_id == call_id)
+    return next(found, None)
+
+
+def total(used: list[r.UsageRecorded]) -> Usage:
+    details: dict[str, int] = {}
+    for usage in used:
+        for name, count in usage.details.items():
+            details[name] = details.get(name, 0) + count
+    return Usage(
+        sum(u.input_tokens for u in used),
+        sum(u.output_tokens for u in used),
+        sum(u.cache_read_tokens for u in used),
+        sum(u.cache_write_tokens for u in used),
+        details,
+    )

@@ -1,0 +1,384 @@
+"""A session as its users hold it: send, answer, read, wait.
+
+Only reads and admits; the work is done by workers, here or anywhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.admission import Inbox, Said, check_id, content_of
+from holdfast.agents.agent import Agent
+from holdfast.agents.context import Slice
+from holdfast.agents.perform import output_value
+from holdfast.agents.value import from_json, slice_name, to_json
+from holdfast.clock import Clock
+from holdfast.core import record as r
+from holdfast.core.event import Event
+from holdfast.core.message import Message
+from holdfast.core.name import MAIN
+from holdfast.core.record import Failure, Option
+from holdfast.core.result import Usage
+from holdfast.core.slices import EMPTY, Slices, change_all
+from holdfast.core.view import View
+from holdfast.errors import (
+    InvalidAnswer,
+    NothingToRetry,
+    Retry,
+    SessionFailed,
+    TaskCannotWait,
+    UnknownDelivery,
+    UnknownRequest,
+    UnknownSession,
+)
+from holdfast.reading import EventReader, Outcome, Wakeups, read_outcome
+from holdfast.store import LaneInfo, RequestInfo, SessionInfo, Store
+from holdfast.store import Receipt as StoreReceipt
+
+Out = TypeVar("Out")
+T = TypeVar("T")
+
+AT_REST = frozenset({"idle", "waiting", "completed", "failed", "ended"})
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """A question to a human. `action` is the call that it is about."""
+
+    request_id: str
+    kind: str
+    prompt: str
+    options: tuple[Option, ...]
+    allow_freeform: bool
+    session_id: str
+    tool: str = ""
+    call_id: str = ""
+    args: Any = None
+    digest: str = ""
+    expires_at: int = 0
+
+
+class Result(Struct, Generic[Out], frozen=True, kw_only=True):
+    """What a turn came to.
+
+    `status`: completed, waiting (for a human: see `requests`), failed (see `error`), cancelled,
+    ended, or idle where nothing has been said yet.
+    """
+
+    status: str
+    output: Out | None = None
+    requests: tuple[Request, ...] = ()
+    error: Failure | None = None
+    usage: Usage = Usage()
+    turn: str = ""
+
+    def unwrap(self) -> Out:
+        """Return the output, or raise SessionFailed if there is none."""
+        if self.status != "completed":
+            reason = f"{self.error.code}: {self.error.message}" if self.error else self.status
+            raise SessionFailed(f"there is no output: {reason}", status=self.status)
+        return self.output  # type: ignore[return-value]
+
+
+class Receipt(Generic[Out]):
+    """Proof that a message was accepted, and the way to its answer."""
+
+    def __init__(self, session: Session[Out], receipt: StoreReceipt) -> None:
+        self.session = session
+        self.session_id = receipt.session_id
+        self.delivery_id = receipt.delivery_id
+        self.lane = receipt.lane
+        self.offset = receipt.offset
+        self.position = receipt.position
+        self.duplicate = receipt.duplicate
+
+    async def result(self) -> Result[Out]:
+        """Wait for the message's turn to end, or for it to need a human."""
+        return await self.session.result_of(self.delivery_id)
+
+
+class Session(Generic[Out]):
+    """A handle on one session. Holds nothing; make as many as you like."""
+
+    def __init__(
+        self,
+        session_id: str,
+        store: Store,
+        clock: Clock,
+        agents: Mapping[str, Agent[Any, Any]],
+        receipt: StoreReceipt | None = None,
+    ) -> None:
+        self.id = session_id
+        self._store = store
+        self._clock = clock
+        self._agents = agents
+        self._inbox = Inbox(store, clock)
+        self.receipt = Receipt(self, receipt) if receipt else None
+
+    async def info(self) -> SessionInfo:
+        """Return the session as it is listed."""
+        info = await self._store.session(self.id)
+        if info is None:
+            raise UnknownSession(f"there is no session {self.id}", session=self.id)
+        return info
+
+    async def continuation_token(self) -> str:
+        """Return the session's newest continuation token."""
+        return (await self.info()).token
+
+    # In
+
+    async def send(
+        self, message: Said, *, dispatch_id: str | None = None, lane: str = MAIN, by: str = ""
+    ) -> Receipt[Out]:
+        """Put a message into the session's queue; it is there for good when this returns."""
+        info = await self.info()
+        if info.mode == "task" and not info.over:
+            raise TaskCannotWait(
+                "a task takes no follow-up: start a session in conversation mode", session=self.id
+            )
+        queued = r.DeliveryQueued(delivery_id="", content=content_of(message), by=by)
+        return await self._add(info, queued, lane, f"session:{self.id}", dispatch_id)
+
+    async def answer(
+        self,
+        request_id: str,
+        option: str | None = None,
+        *,
+        text: str | None = None,
+        args: Mapping[str, Any] | None = None,
+        dispatch_id: str | None = None,
+        by: str = "",
+    ) -> Receipt[Out]:
+        """Answer an open request: with one of its options, a text, or both."""
+        request = await self._store.request(request_id)
+        if request is None or request.session_id != self.id:
+            raise UnknownRequest(f"this session never asked {request_id}", request=request_id)
+        asked = msgspec.json.decode(request.data, type=r.InputRequested)
+        check_answer(asked, option, text, args)
+        info = await self.info()
+        reply = r.DeliveryQueued(
+            delivery_id="",
+            kind="reply",
+            request_id=request_id,
+            option=option or "",
+            text=text or "",
+            args=self._checked_args(info, asked, args),
+            by=by,
+        )
+        return await self._add(info, reply, request.lane, f"request:{request_id}", dispatch_id)
+
+    def _checked_args(
+        self, info: SessionInfo, asked: r.InputRequested, args: Mapping[str, Any] | None
+    ) -> str:
+        if args is None:
+            return ""
+        text = to_json(args)
+        agent = self._agents.get(info.agent)
+        tool = agent.tools.get(asked.tool) if agent else None
+        if tool:
+            try:
+                tool.arguments.parse(text)
+            except Retry as error:
+                raise InvalidAnswer(error.message, request=asked.request_id) from None
+        return text
+
+    async def cancel(self, reason: str = "", *, turn: str | None = None, by: str = "") -> None:
+        """Stop the open turn. The session and what is queued in it stay."""
+        cancel = r.CancelRequested(delivery_id="", reason=reason, turn=turn or "", by=by)
+        await self._add(await self.info(), cancel, MAIN, f"session:{self.id}", None)
+
+    async def end(self, reason: str = "", *, by: str = "") -> None:
+        """End the session for good."""
+        cancel = r.CancelRequested(delivery_id="", reason=reason, ends=True, by=by)
+        await self._add(await self.info(), cancel, MAIN, f"session:{self.id}", None)
+
+    async def retry(self, *, lane: str = MAIN, by: str = "") -> Receipt[Out]:
+        """Try the failed turn again from where it failed, without saying anything anew."""
+        last = await self._outcome(None)
+        if last is None or last.how != "failed":
+            raise NothingToRetry("the last turn did not fail", session=self.id)
+        retry = r.DeliveryQueued(delivery_id="", kind="retry", by=by)
+        return await self._add(await self.info(), retry, lane, f"session:{self.id}", None)
+
+    async def _add(
+        self,
+        info: SessionInfo,
+        record: r.DeliveryQueued | r.CancelRequested,
+        lane: str,
+        scope: str,
+        dispatch_id: str | None,
+    ) -> Receipt[Out]:
+        if dispatch_id is not None:
+            check_id("dispatch_id", dispatch_id)
+        receipt = await self._inbox.add(
+            self.id,
+            info.tenant,
+            check_id("lane", lane),
+            record,
+            scope=scope,
+            dispatch_id=dispatch_id,
+        )
+        return Receipt(self, receipt)
+
+    # Out
+
+    async def events(
+        self, after: int = 0, *, follow: bool = True, internals: bool = False
+    ) -> AsyncIterator[Event]:
+        """Give all events after a cursor, then new ones as they are committed.
+
+        Ends when all was given and nothing is queued, ready or running; with `follow=False`
+        at the present end.
+        """
+        reader = EventReader(self._store, self.id, after, internals)
+        with Wakeups(self._store, self.id) as wakeups:
+            while True:
+                wakeups.clear()
+                info = await self.info()
+                while reader.cursor < info.end or reader.cursor > info.end:
+                    for event in await reader.next_page():
+                        yield event
+                if not follow or self._is_at_rest(info):
+                    return
+                await wakeups.wait()
+
+    async def wait(self) -> Result[Out]:
+        """Wait until nothing is queued, ready or running, and say what the last turn came to."""
+        with Wakeups(self._store, self.id) as wakeups:
+            while True:
+                wakeups.clear()
+                info = await self.info()
+                if self._is_at_rest(info):
+                    return await self._result(info, None)
+                await wakeups.wait()
+
+    async def result_of(self, delivery_id: str) -> Result[Out]:
+        """Wait for one delivery to be settled, or for its turn to need a human."""
+        with Wakeups(self._store, self.id) as wakeups:
+            while True:
+                wakeups.clear()
+                info = await self.info()
+                delivery = await self._store.delivery(delivery_id)
+                if delivery is None or delivery.session_id != self.id:
+                    raise UnknownDelivery(f"this session never got {delivery_id}")
+                if delivery.state == "settled":
+                    if delivery.turn:
+                        return await self._result(info, delivery.turn, delivery.settled_offset)
+                    return Result(status=delivery.outcome)
+                if self._is_at_rest(info):
+                    return await self._result(info, None)
+                await wakeups.wait()
+
+    async def history(self, lane: str = MAIN) -> list[Message]:
+        """Return the conversation so far, as the model sees it."""
+        view, cursor = View(), 0
+        while True:
+            page = await self._store.read(self.id, cursor)
+            view.see_all(page.entries, lane)
+            if page.cursor <= cursor:
+                return view.messages
+            cursor = page.cursor
+
+    async def query(self, kind: type[T]) -> Slice[T]:
+        """Return what the session keeps of a type."""
+        slices: Slices = EMPTY
+        cursor = 0
+        while True:
+            page = await self._store.read(self.id, cursor)
+            slices = change_all(slices, page.entries)
+            if page.cursor <= cursor:
+                return Slice(slices.get(slice_name(kind), ()), kind)
+            cursor = page.cursor
+
+    async def requests(self) -> tuple[Request, ...]:
+        """Return the questions that are open."""
+        found = await self._store.requests(self.id)
+        return tuple(request_of(info) for info in found)
+
+    # Results
+
+    def _is_at_rest(self, info: SessionInfo) -> bool:
+        return bool(info.over) or all(self._rests(lane) for lane in info.lanes)
+
+    def _rests(self, lane: LaneInfo) -> bool:
+        ready = lane.ready_at is not None and lane.ready_at <= self._clock.now()
+        return lane.status in AT_REST and not (lane.worker or lane.queued or ready)
+
+    async def _outcome(self, turn: str | None, before: int | None = None) -> Outcome | None:
+        end = before + 1 if before else (await self.info()).end + 1
+        return await read_outcome(self._store, self.id, end, lambda t: turn in (None, t))
+
+    async def _result(
+        self, info: SessionInfo, turn: str | None, before: int | None = None
+    ) -> Result[Out]:
+        if turn is None and any(lane.status == "waiting" for lane in info.lanes):
+            return Result(status="waiting", requests=await self.requests())
+        outcome = await self._outcome(turn, before)
+        if outcome is None:
+            return Result(status=info.over or "idle")
+        output = None
+        if outcome.how == "completed":
+            output = self._typed(info.agent, outcome)
+        return Result(
+            status=outcome.how,
+            output=output,
+            error=outcome.error,
+            usage=outcome.usage,
+            turn=outcome.turn,
+        )
+
+    def _typed(self, name: str, outcome: Outcome) -> Any:
+        agent = self._agents.get(name)
+        if agent is None or agent.output_type is None:
+            return outcome.text if outcome.output is None else from_json(outcome.output)
+        if outcome.output is None:
+            return from_json(outcome.text, agent.output_type)
+        return output_value(outcome.output, agent)
+
+
+def request_of(info: RequestInfo) -> Request:
+    asked = msgspec.json.decode(info.data, type=r.InputRequested)
+    return Request(
+        request_id=asked.request_id,
+        kind=asked.kind,
+        prompt=asked.prompt,
+        options=asked.options,
+        allow_freeform=asked.allow_freeform,
+        session_id=info.session_id,
+        tool=asked.tool,
+        call_id=asked.call_id,
+        args=msgspec.json.decode(asked.args) if asked.args else None,
+        digest=asked.digest,
+        expires_at=asked.expires_at,
+    )
+
+
+def check_answer(
+    asked: r.InputRequested,
+    option: str | None,
+    text: str | None,
+    args: Mapping[str, Any] | None,
+) -> None:
+    """Say what is wrong with an answer before anything is written."""
+    known = [o.id for o in asked.options]
+    if option is None and text is None:
+        raise InvalidAnswer("an answer needs an option or a text", request=asked.request_id)
+    if option is not None and option not in known:
+        raise InvalidAnswer(
+            f"{option!r} is not among the options: {', '.join(known) or 'none, answer by text'}",
+            request=asked.request_id,
+        )
+    if option is None and not asked.allow_freeform:
+        raise InvalidAnswer(
+            f"this takes one of the options: {', '.join(known)}", request=asked.request_id
+        )
+    if asked.kind == "interrupted" and option is None:
+        raise InvalidAnswer(f"say which: {', '.join(known)}", request=asked.request_id)
+    if args is not None and (asked.kind != "approval" or option != "approve"):
+        raise InvalidAnswer(
+            "arguments can be changed when approving a call only", request=asked.request_id
+        )

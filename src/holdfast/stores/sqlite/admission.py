@@ -1,0 +1,238 @@
+"""Arrivals: what anybody may add to a lane's inbox, at most once each."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from holdfast.core.codec import encode
+from holdfast.core.record import FORMAT, AnyRecord, CancelRequested, SessionStarted
+from holdfast.errors import (
+    DispatchConflict,
+    HoldfastError,
+    RequestClosed,
+    SessionOver,
+    TokenTaken,
+    UnknownRequest,
+    UnknownSession,
+)
+from holdfast.store import Admission, Receipt
+from holdfast.stores.sqlite.connection import Row
+from holdfast.stores.sqlite.desk import OFFSETS, Desk, column_of, key_of, lane_of
+from holdfast.stores.sqlite.log import ARRIVAL, STARTS_OR_ENDS, append
+
+WAIT_THEIR_TURN = ("message", "retry")
+
+
+class Target(NamedTuple):
+    """A session, and the lane of it that something arrives for. A lane yet to be made has no id."""
+
+    sid: int
+    agent: str
+    lid: int | None
+    turn: str
+
+
+def write_admission(desk: Desk, admission: Admission, body: bytes) -> Receipt | HoldfastError:
+    """Add one arrival, or say why not; then nothing was changed."""
+    try:
+        return find_repeated(desk, admission) or admit(desk, admission, body)
+    except HoldfastError as refusal:
+        return refusal
+
+
+def find_repeated(desk: Desk, admission: Admission) -> Receipt | None:
+    if is_named(admission):
+        key = {"tenant": admission.tenant, "name": name_of(admission)}
+        row = desk.db.one("receipt_by_dispatch", key)
+    else:
+        row = desk.db.one("receipt_by_delivery", {"delivery_id": admission.delivery_id})
+    return repeat(admission, row) if row else None
+
+
+def is_named(admission: Admission) -> bool:
+    """Whether the caller chose the dispatch's id; one of ours is the delivery's id."""
+    return admission.dispatch_id != admission.delivery_id
+
+
+def name_of(admission: Admission) -> bytes:
+    return digest(f"{len(admission.scope)} {admission.scope} {admission.dispatch_id}")
+
+
+def digest(text: str) -> bytes:
+    return blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
+
+
+def repeat(admission: Admission, row: Row) -> Receipt:
+    session_id, lane, delivery_id, key, position, fingerprint = row
+    if fingerprint != digest(admission.fingerprint):
+        raise DispatchConflict(
+            f"dispatch {admission.dispatch_id!r} was used for other content;"
+            " use a new dispatch_id for new content",
+            dispatch_id=admission.dispatch_id,
+        )
+    return Receipt(
+        session_id=session_id,
+        lane=lane_of(lane),
+        delivery_id=delivery_id,
+        offset=key & OFFSETS,
+        position=position,
+        duplicate=True,
+    )
+
+
+def admit(desk: Desk, admission: Admission, body: bytes) -> Receipt:
+    """Check first, then write: a refusal must find nothing written."""
+    if admission.new:
+        check_new(desk, admission)
+        target = start_session(desk, admission)
+    else:
+        target = find_target(desk, admission)
+        if admission.kind == "reply":
+            check_request(desk, admission, target.sid)
+    if has_open_cancel(admission.records) and target.turn:
+        body = encode([with_turn(record, target.turn) for record in admission.records])
+    return write(desk, admission, target, body)
+
+
+def check_new(desk: Desk, admission: Admission) -> None:
+    if desk.db.one("target", {"session_id": admission.session_id, "lane": admission.lane}):
+        raise DispatchConflict(
+            f"session {admission.session_id} exists already; start one under a new id",
+            session_id=admission.session_id,
+        )
+    key = {"tenant": admission.tenant, "token": admission.token}
+    if admission.token and desk.db.one("owner_of_token", key):
+        raise TokenTaken("this continuation token leads to another session; choose another one")
+
+
+def start_session(desk: Desk, admission: Admission) -> Target:
+    row = desk.db.one(
+        "add_session",
+        {
+            "session_id": admission.session_id,
+            "tenant": admission.tenant,
+            "agent": admission.agent,
+            "mode": admission.mode,
+            "at": admission.at,
+        },
+    )
+    assert row is not None
+    if admission.token:
+        key = {"tenant": admission.tenant, "token": admission.token, "sid": row[0]}
+        desk.db.run("add_token", key)
+    return Target(row[0], admission.agent, None, "")
+
+
+def find_target(desk: Desk, admission: Admission) -> Target:
+    row = desk.db.one("target", {"session_id": admission.session_id, "lane": admission.lane})
+    if row is None or row[1] != admission.tenant:
+        raise UnknownSession(
+            f"there is no session {admission.session_id}; check its id",
+            session_id=admission.session_id,
+        )
+    sid, _, agent, over, lid, turn = row
+    if over:
+        raise SessionOver(
+            f"session {admission.session_id} is {over}; start a new one",
+            session_id=admission.session_id,
+        )
+    return Target(sid, agent, lid, turn or "")
+
+
+def check_request(desk: Desk, admission: Admission, sid: int) -> None:
+    row = desk.db.one("request_to_answer", {"request_id": admission.request_id, "sid": sid})
+    if row is None:
+        raise UnknownRequest(
+            f"session {admission.session_id} has no request {admission.request_id}; check its id",
+            request_id=admission.request_id,
+        )
+    state, expires_at = row
+    if state == "open" and 0 < expires_at <= desk.clock.now():
+        state = "expired"
+    if state != "open":
+        raise RequestClosed(
+            f"request {admission.request_id} is {state}; it takes no more answers",
+            request_id=admission.request_id,
+            state=state,
+        )
+
+
+def has_open_cancel(records: tuple[AnyRecord, ...]) -> bool:
+    return any(type(record) is CancelRequested and not record.turn for record in records)
+
+
+def with_turn(record: AnyRecord, turn: str) -> AnyRecord:
+    """Give a cancel that names no turn the one that is open now."""
+    if isinstance(record, CancelRequested) and not record.turn:
+        return replace(record, turn=turn)
+    return record
+
+
+def write(desk: Desk, admission: Admission, target: Target, body: bytes) -> Receipt:
+    starts = any(type(record) is SessionStarted for record in admission.records)
+    marks = ARRIVAL | (STARTS_OR_ENDS if starts else 0)
+    count = len(admission.records)
+    appended = append(desk, target.sid, admission.lane, body, count, admission.at, marks)
+    offset = appended.last_offset
+    if admission.kind == "reply":
+        desk.db.run("answer_request", {"request_id": admission.request_id, "offset": offset})
+    position = receive(desk, admission, target, offset)
+    deliver(desk, admission, key_of(target.sid, offset), position)
+    desk.tell(admission.session_id, arrived=True)
+    return Receipt(
+        session_id=admission.session_id,
+        lane=admission.lane,
+        delivery_id=admission.delivery_id,
+        offset=offset,
+        position=position,
+    )
+
+
+def receive(desk: Desk, admission: Admission, target: Target, offset: int) -> int:
+    """Make the lane ready, and return how many messages wait before this one."""
+    row = desk.db.one(
+        "receive",
+        {
+            "lid": target.lid or add_lane(desk, admission, target),
+            "offset": offset,
+            "now": desk.clock.now(),
+            "waits": admission.kind in WAIT_THEIR_TURN,
+            "version": FORMAT,
+        },
+    )
+    assert row is not None
+    return int(row[0])
+
+
+def add_lane(desk: Desk, admission: Admission, target: Target) -> int:
+    row = desk.db.one(
+        "add_lane",
+        {
+            "sid": target.sid,
+            "lane": admission.lane,
+            "agent": target.agent,
+            "version": FORMAT,
+        },
+    )
+    assert row is not None
+    return int(row[0])
+
+
+def deliver(desk: Desk, admission: Admission, key: int, position: int) -> None:
+    desk.db.run(
+        "add_delivery",
+        {
+            "key": key,
+            "delivery_id": admission.delivery_id,
+            "lane": column_of(admission.lane),
+            "kind": admission.kind,
+            "position": position,
+            "fingerprint": digest(admission.fingerprint),
+        },
+    )
+    if is_named(admission):
+        params = {"tenant": admission.tenant, "name": name_of(admission), "key": key}
+        desk.db.run("add_dispatch", params)

@@ -1,0 +1,148 @@
+"""Sessions, deliveries, requests and tokens, as they are listed."""
+
+from __future__ import annotations
+
+from holdfast.store import (
+    DeliveryInfo,
+    Effect,
+    LaneInfo,
+    RequestInfo,
+    SessionInfo,
+    WorkerInfo,
+)
+from holdfast.stores.sqlite.connection import Params, Row
+from holdfast.stores.sqlite.desk import OFFSETS, Desk, lane_of
+
+LIVELIEST_FIRST = ("running", "queued", "waiting", "idle")
+
+
+def session(desk: Desk, session_id: str) -> SessionInfo | None:
+    row = desk.db.one("session", {"session_id": session_id})
+    return describe_session(desk, row) if row else None
+
+
+def sessions(desk: Desk, filters: Params) -> list[SessionInfo]:
+    return [describe_session(desk, row) for row in desk.db.all("sessions", filters)]
+
+
+def describe_session(desk: Desk, row: Row) -> SessionInfo:
+    sid, session_id, tenant, agent, mode, created_at, updated_at, end, over, token = row
+    lanes = tuple(
+        LaneInfo(
+            session_id=session_id,
+            lane=lane,
+            status=status,
+            turn=turn,
+            worker=worker,
+            fence=fence,
+            ready_at=ready_at,
+            queued=queued,
+        )
+        for lane, status, turn, worker, fence, ready_at, queued in desk.db.all("lanes", {"sid": sid})
+    )
+    return SessionInfo(
+        session_id=session_id,
+        tenant=tenant,
+        agent=agent,
+        mode=mode,
+        status=over or liveliest(lanes),
+        created_at=created_at,
+        updated_at=updated_at,
+        end=end,
+        over=over,
+        token=token,
+        lanes=lanes,
+    )
+
+
+def liveliest(lanes: tuple[LaneInfo, ...]) -> str:
+    found = {lane.status for lane in lanes}
+    return next((status for status in LIVELIEST_FIRST if status in found), "idle")
+
+
+def delivery(desk: Desk, delivery_id: str) -> DeliveryInfo | None:
+    row = desk.db.one("delivery", {"delivery_id": delivery_id})
+    return describe_delivery(row) if row else None
+
+
+def deliveries(desk: Desk, session_id: str) -> list[DeliveryInfo]:
+    return [describe_delivery(row) for row in desk.db.all("deliveries", {"session_id": session_id})]
+
+
+def describe_delivery(row: Row) -> DeliveryInfo:
+    session_id, lane, delivery_id, kind, state, outcome, turn, key, settled_offset = row
+    return DeliveryInfo(
+        session_id=session_id,
+        lane=lane_of(lane),
+        delivery_id=delivery_id,
+        kind=kind,
+        state=state,
+        outcome=outcome or "",
+        turn=turn or "",
+        offset=key & OFFSETS,
+        settled_offset=settled_offset or 0,
+    )
+
+
+def request(desk: Desk, request_id: str) -> RequestInfo | None:
+    row = desk.db.one("request", {"request_id": request_id})
+    return describe_request(row) if row else None
+
+
+def requests(
+    desk: Desk, session_id: str | None, *, open_only: bool, limit: int
+) -> list[RequestInfo]:
+    if session_id is not None:
+        wanted = {"session_id": session_id, "open_only": open_only, "limit": limit}
+        rows = desk.db.all("requests_of_session", wanted)
+    else:
+        rows = desk.db.all("open_requests" if open_only else "requests", {"limit": limit})
+    return [describe_request(row) for row in rows]
+
+
+def describe_request(row: Row) -> RequestInfo:
+    request_id, session_id, lane, kind, state, expires_at, data = row
+    return RequestInfo(
+        request_id=request_id,
+        session_id=session_id,
+        lane=lane,
+        kind=kind,
+        state=state,
+        expires_at=expires_at,
+        data=data,
+    )
+
+
+def find_token(desk: Desk, tenant: str, token: str) -> str | None:
+    row = desk.db.one("find_token", {"tenant": tenant, "token": token})
+    return row[0] if row else None
+
+
+def tokens(desk: Desk, session_id: str) -> list[tuple[str, bool]]:
+    rows = desk.db.all("tokens", {"session_id": session_id})
+    return [(token, bool(living)) for token, living in rows]
+
+
+def effect(desk: Desk, scope: str, key: str) -> Effect | None:
+    row = desk.db.one("effect", {"scope": scope, "key": key})
+    return Effect(*row) if row else None
+
+
+def workers(desk: Desk) -> list[WorkerInfo]:
+    rows = desk.db.all("living_workers", {"now": desk.clock.now()})
+    return [
+        WorkerInfo(
+            worker=worker,
+            host=host,
+            pid=pid,
+            started_at=started_at,
+            lease_until=lease_until,
+            version=version,
+        )
+        for worker, host, pid, started_at, lease_until, version in rows
+    ]
+
+
+def next_ready_at(desk: Desk, after: int) -> int | None:
+    row = desk.db.one("next_ready_at", {"after": after})
+    return row[0] if row else None

@@ -1,0 +1,143 @@
+"""What can be read: the log, and listings of what is in it. Changes nothing."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from holdfast.core.lane import FOLD
+from holdfast.core.record import (
+    Entry,
+    SessionCompleted,
+    SessionEnded,
+    SessionFailed,
+    SessionStarted,
+    StateChanged,
+)
+from holdfast.errors import CursorAhead, UnknownSession
+from holdfast.store import Loaded, Page, Snapshot
+from holdfast.stores.sqlite.connection import Row
+from holdfast.stores.sqlite.desk import OFFSETS, Desk, column_of, key_of
+
+OF_ALL_LANES = (SessionStarted, SessionCompleted, SessionFailed, SessionEnded)
+
+
+class Log(NamedTuple):
+    """A session's log, and how far it goes."""
+
+    sid: int
+    tenant: str
+    end: int
+    last_at: int
+
+
+def find_log(desk: Desk, session_id: str) -> Log:
+    row = desk.db.one("session_of_log", {"session_id": session_id})
+    if row is None:
+        raise UnknownSession(
+            f"there is no session {session_id}; check its id", session_id=session_id
+        )
+    return Log(*row)
+
+
+# Pages
+
+
+def read(desk: Desk, session_id: str, after: int, limit: int) -> Page:
+    log = find_log(desk, session_id)
+    if after > log.end:
+        raise CursorAhead(
+            f"the log of {session_id} ends at {log.end}, before the cursor {after};"
+            " read again from its beginning",
+            end=log.end,
+        )
+    entries: list[Entry] = []
+    # A row holds one entry or more, so as many rows as entries are wanted always suffice.
+    for row in rows_after(desk, log, after, max(1, limit)):
+        if len(entries) >= limit:
+            break
+        entries += desk.entries(log.tenant, row, after)
+    return Page(tuple(entries), entries[-1].offset if entries else after, log.end)
+
+
+def rows_after(desk: Desk, log: Log, after: int, limit: int) -> list[Row]:
+    return desk.db.all(
+        "log_after",
+        {
+            "base": key_of(log.sid, 0),
+            "first": key_of(log.sid, after + 1),
+            "last": key_of(log.sid, log.end),
+            "limit": limit,
+        },
+    )
+
+
+def read_back(desk: Desk, session_id: str, before: int, limit: int) -> Page:
+    log = find_log(desk, session_id)
+    bounds = {"base": key_of(log.sid, 0), "before": key_of(log.sid, min(before, log.end + 1))}
+    found: list[list[Entry]] = []
+    wanted = limit
+    for row in desk.db.all("log_before", {**bounds, "limit": max(1, limit)}):
+        if wanted <= 0:
+            break
+        found.append([e for e in desk.entries(log.tenant, row) if e.offset < before])
+        wanted -= len(found[-1])
+    entries = tuple(entry for part in reversed(found) for entry in part)
+    return Page(entries, entries[0].offset if entries else before, log.end)
+
+
+# Folds
+
+
+def load(desk: Desk, session_id: str, lane: str, after: int | None) -> Loaded:
+    log = find_log(desk, session_id)
+    if after is not None:
+        return follow(desk, log, lane, None, None, after, after)
+    snapshot = find_snapshot(desk, "snapshot", {"sid": log.sid, "lane": lane})
+    slices = find_snapshot(desk, "slices", {"sid": log.sid})
+    start = snapshot.offset if snapshot else 0
+    return follow(desk, log, lane, snapshot, slices, start, slices.offset if slices else 0)
+
+
+def find_snapshot(desk: Desk, name: str, key: dict[str, object]) -> Snapshot | None:
+    """Return a snapshot made by today's rules; any other is as good as none."""
+    row = desk.db.one(name, {**key, "fold": FOLD})
+    return Snapshot(row[0], row[1], desk.packer.expand(row[2])) if row else None
+
+
+def follow(
+    desk: Desk,
+    log: Log,
+    lane: str,
+    snapshot: Snapshot | None,
+    slices: Snapshot | None,
+    after: int,
+    slices_after: int,
+) -> Loaded:
+    """Return the snapshots with what comes after each of them."""
+    start = min(after, slices_after)
+    entries: list[Entry] = []
+    tail_bytes = 0
+    for row in rows_of_lane(desk, log, lane, start):
+        found = desk.entries(log.tenant, row, start)
+        entries += (e for e in found if concerns(e, lane, after, slices_after))
+        tail_bytes += len(row[4]) if (row[0] & OFFSETS) + row[1] - 1 > after else 0
+    return Loaded(snapshot, slices, tuple(entries), tail_bytes, log.last_at)
+
+
+def concerns(entry: Entry, lane: str, after: int, slices_after: int) -> bool:
+    kind = type(entry.record)
+    if kind is StateChanged:
+        return entry.offset > slices_after
+    return entry.offset > after and (entry.lane == lane or kind in OF_ALL_LANES)
+
+
+def rows_of_lane(desk: Desk, log: Log, lane: str, after: int) -> list[Row]:
+    return desk.db.all(
+        "log_of_lane",
+        {
+            "base": key_of(log.sid, 0),
+            "first": key_of(log.sid, after + 1),
+            "last": key_of(log.sid, log.end),
+            "lane": column_of(lane),
+        },
+    )

@@ -1,0 +1,171 @@
+"""Hints that something was written: within the process by a call, beyond it by datagrams.
+
+They may be lost, and nothing depends on them: beneath, whoever waits polls. A line of a
+datagram is 1 or 0 (whether something arrived or was given back) and a session's id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from itertools import count
+from pathlib import Path
+
+from holdfast.clock import Clock
+from holdfast.stores.sqlite.desk import Desk
+from holdfast.stores.sqlite.fork import guard
+from holdfast.stores.sqlite.liveness import machine
+
+Heard = Callable[[str, bool], None]
+Hints = Mapping[str, bool]
+
+LONGEST = 4096
+NETWORK_NAMESPACE = "/proc/self/ns/net"
+ANYTHING: Hints = {"": True}
+
+
+def place() -> str:
+    """Name the place from where sockets can be reached: a container has names of its own."""
+    try:
+        return f"{machine()} {os.readlink(NETWORK_NAMESPACE)}"
+    except OSError:
+        return machine()
+
+
+def to_datagram(hints: Hints) -> bytes:
+    lines = "\n".join(f"{arrived:d}{session_id}" for session_id, arrived in hints.items())
+    datagram = lines.encode()
+    return datagram if len(datagram) <= LONGEST else b"1"
+
+
+def from_datagram(datagram: bytes) -> Hints:
+    """Read a datagram; one that nobody of ours has sent is a hint of nothing in particular."""
+    lines = datagram.decode(errors="replace").splitlines()
+    return {line[1:]: line[0] == "1" for line in lines if line[:1] in ("0", "1")} or ANYTHING
+
+
+class Ear:
+    """The listeners of one event loop, and the socket at which other processes reach them."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
+        self.loop = loop
+        self._heard: dict[object, Heard] = {}
+        self._socket, self.address = bind(clock)
+        guard(self)
+        loop.add_reader(self._socket, self._receive)
+
+    def add(self, heard: Heard) -> object:
+        key = object()
+        self._heard[key] = heard
+        return key
+
+    def remove(self, key: object) -> bool:
+        """Stop one listener; say whether it was the last."""
+        return self._heard.pop(key, None) is not None and not self._heard
+
+    def hear(self, hints: Hints) -> None:
+        """Call the listeners. On the loop's thread only."""
+        for session_id, arrived in hints.items():
+            for heard in list(self._heard.values()):
+                heard(session_id, arrived)
+
+    def _receive(self) -> None:
+        try:
+            datagram = self._socket.recv(2 * LONGEST)
+        except OSError:
+            return
+        self.hear(from_datagram(datagram))
+
+    def close(self) -> None:
+        """Stop hearing. On the loop's thread only."""
+        self._heard.clear()
+        if self._socket.fileno() >= 0:
+            self.loop.remove_reader(self._socket)
+            self.abandon()
+        if self.address.startswith("/"):
+            Path(self.address).unlink(missing_ok=True)
+            Path(self.address).parent.rmdir()
+
+    def abandon(self) -> None:
+        self._socket.close()
+
+
+def bind(clock: Clock) -> tuple[socket.socket, str]:
+    """Return a socket that can be sent to, and its address as it is registered."""
+    receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    receiver.setblocking(False)
+    if sys.platform != "linux":
+        address = str(Path(tempfile.mkdtemp(prefix="hf")) / "s")
+        receiver.bind(address)
+        return receiver, address
+    for number in count():
+        address = f"@holdfast-{os.getpid()}-{number}-{clock.token()}"
+        try:
+            receiver.bind(to_name(address))
+        except OSError:
+            continue
+        return receiver, address
+    raise AssertionError("numbers do not end")
+
+
+def to_name(address: str) -> str:
+    """Return an address as the system wants it; one that begins with @ is in no directory."""
+    return "\0" + address[1:] if address.startswith("@") else address
+
+
+class Ears:
+    """The ears of a store, one for each event loop. The mapping is replaced, never changed."""
+
+    def __init__(self) -> None:
+        self.by_loop: Mapping[asyncio.AbstractEventLoop, Ear] = {}
+
+    def add(self, ear: Ear) -> None:
+        self.by_loop = {**self.by_loop, ear.loop: ear}
+
+    def remove(self, ear: Ear) -> None:
+        self.by_loop = {loop: e for loop, e in self.by_loop.items() if e is not ear}
+
+
+class Messenger:
+    """Tells the listeners of other stores. Used by the writer's thread alone."""
+
+    def __init__(self) -> None:
+        self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._sender.setblocking(False)
+        self._place = place()
+        self._gone: set[str] = set()
+        self._behind: set[str] = set()
+
+    def addressees(self, desk: Desk, own: Iterable[str]) -> list[str]:
+        """Return who wants to be told, in the transaction that there is something to tell of."""
+        for address in self._gone:
+            desk.db.run("drop_listener", {"address": address})
+        self._gone.clear()
+        rows = desk.db.all("listeners", {"place": self._place})
+        return [address for (address,) in rows if address not in own]
+
+    def send(self, addresses: Iterable[str], hints: Hints) -> None:
+        datagram = to_datagram(hints)
+        for address in addresses:
+            self._send(address, b"1" if address in self._behind else datagram)
+
+    def _send(self, address: str, datagram: bytes) -> None:
+        """Send without waiting. Who could not take a hint gets a general one the next time."""
+        try:
+            self._sender.sendto(datagram, to_name(address))
+        except BlockingIOError:
+            self._behind.add(address)
+        except (ConnectionRefusedError, FileNotFoundError):
+            self._gone.add(address)
+            self._behind.discard(address)
+        except OSError:
+            self._behind.add(address)
+        else:
+            self._behind.discard(address)
+
+    def close(self) -> None:
+        self._sender.close()

@@ -1,0 +1,228 @@
+"""The store's one writer: a thread that commits in groups.
+
+A group is what waited while the last one was made durable; there is no timer. All of a
+group's futures are resolved by one wake-up of their event loop. If a group fails for a
+reason of its own, its works are done one by one, so that the one at fault fails alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol
+
+from holdfast.clock import Clock
+from holdfast.errors import HoldfastError, StoreUnavailable
+from holdfast.stores.sqlite.checkpoint import Checkpointer
+from holdfast.stores.sqlite.desk import Desk
+from holdfast.stores.sqlite.failure import explain, is_of_the_disk
+from holdfast.stores.sqlite.migration import open_for_writing
+from holdfast.stores.sqlite.wakeup import Ear, Ears, Hints, Messenger
+
+Loop = asyncio.AbstractEventLoop
+Future = asyncio.Future[Any]
+Work = Callable[[Desk], Any]
+"""Something to do inside a transaction. It may be done twice, the first time being undone."""
+
+
+@dataclass(slots=True)
+class Job:
+    """Works that are asked for together. Its result is the list of theirs."""
+
+    works: Sequence[Work]
+    future: Future
+    result: Any = None
+    error: BaseException | None = None
+
+
+class Alone(Protocol):
+    """A job that shares its transaction with nothing else."""
+
+    def serve(self, writer: Writer, desk: Desk) -> None:
+        """Do it, on the writer's thread."""
+        ...
+
+
+class Writer:
+    """Owns the thread, its connection, and the order in which things are written."""
+
+    def __init__(self, path: Path, clock: Clock, ears: Ears) -> None:
+        self._path = path
+        self._clock = clock
+        self._ears = ears
+        self._queue: SimpleQueue[Job | Alone | None] = SimpleQueue()
+        self._next: Job | Alone | None = None
+        self._stopping = False
+
+    async def start(self) -> None:
+        """Open the file, bring its schema up to date, and begin to take jobs."""
+        started, self._stopped = make_future(), make_future()
+        thread = threading.Thread(
+            target=self._run, args=(started,), name="holdfast writer", daemon=True
+        )
+        thread.start()
+        await started
+
+    def submit(self, works: Sequence[Work]) -> Future:
+        """Have the works done together, in the order of submission; await the future."""
+        future = make_future()
+        self._queue.put(Job(works, future))
+        return future
+
+    def submit_alone(self, job: Alone) -> None:
+        self._queue.put(job)
+
+    async def stop(self) -> None:
+        """Finish what was submitted, then close the connection."""
+        self._queue.put(None)
+        await asyncio.shield(self._stopped)
+
+    # On the writer's thread
+
+    def _run(self, started: Future) -> None:
+        try:
+            desk = Desk(open_for_writing(self._path, self._clock), self._clock)
+        except BaseException as error:  # noqa: BLE001 - whoever waits for the start gets it
+            resolve([Job((), started, error=error)])
+            return
+        self._messenger = Messenger()
+        self._checkpointer = Checkpointer(self._path, self._clock)
+        resolve([Job((), started)])
+        try:
+            self._serve(desk)
+        finally:
+            self._checkpointer.stop()
+            self._messenger.close()
+            desk.db.close()
+            resolve([Job((), self._stopped)])
+
+    def _serve(self, desk: Desk) -> None:
+        while (job := self._next or self._queue.get()) is not None:
+            self._next = None
+            if isinstance(job, Job):
+                self._write_group(desk, job)
+            else:
+                job.serve(self, desk)
+            if self._stopping:
+                return
+
+    def _write_group(self, desk: Desk, first: Job) -> None:
+        jobs = [first]
+        try:
+            desk.db.begin()
+            self._add_waiting(jobs)
+            addresses = self._do(desk, jobs)
+        except BaseException as error:  # noqa: BLE001 - sorted out below, told to who asked
+            desk.db.roll_back()
+            self._recover(desk, jobs, error)
+        else:
+            self.announce(desk, jobs, addresses)
+
+    def _add_waiting(self, jobs: list[Job]) -> None:
+        """Add what came while the last group was written, up to what must be done alone."""
+        with suppress(Empty):
+            while True:
+                job = self._queue.get_nowait()
+                if not isinstance(job, Job):
+                    self._next, self._stopping = job, job is None
+                    return
+                jobs.append(job)
+
+    def _do(self, desk: Desk, jobs: Sequence[Job]) -> list[str]:
+        """Do all works in the open transaction and commit; return who is to be told."""
+        desk.hints = {}
+        for job in jobs:
+            job.result = [work(desk) for work in job.works]
+        return self.commit(desk)
+
+    def commit(self, desk: Desk) -> list[str]:
+        """Commit what was written; return who is to be told of it."""
+        addresses: list[str] = []
+        if desk.hints:
+            own = {ear.address for ear in self._ears.by_loop.values()}
+            addresses = self._messenger.addressees(desk, own)
+        desk.db.commit()
+        return addresses
+
+    def _recover(self, desk: Desk, jobs: Sequence[Job], error: BaseException) -> None:
+        if is_of_the_disk(error) or sum(len(job.works) for job in jobs) == 1:
+            for job in jobs:
+                job.error = self._explain(error)
+            self.announce(desk, jobs, [], {})
+            return
+        for job in jobs:
+            self._write_singly(desk, job)
+
+    def _write_singly(self, desk: Desk, job: Job) -> None:
+        """Do each work of a job in a transaction of its own; the first error is the job's."""
+        results, addresses, hints = [], set(), {}
+        for work in job.works:
+            part = Job((work,), job.future)
+            try:
+                desk.db.begin()
+                addresses.update(self._do(desk, [part]))
+            except BaseException as error:  # noqa: BLE001 - told to who asked
+                desk.db.roll_back()
+                job.error = job.error or self._explain(error)
+            else:
+                results += part.result
+                hints.update(desk.hints)
+        job.result = results
+        self.announce(desk, [job], list(addresses), hints)
+
+    def _explain(self, error: BaseException) -> BaseException:
+        return explain(error, self._path) if isinstance(error, sqlite3.Error) else error
+
+    def announce(
+        self,
+        desk: Desk,
+        jobs: Sequence[Job],
+        addresses: Sequence[str],
+        hints: Hints | None = None,
+    ) -> None:
+        """Tell who asked, then who listens; one wake-up for each event loop."""
+        hints = desk.hints if hints is None else hints
+        resolve(jobs, self._ears.by_loop if hints else {}, hints)
+        if addresses:
+            self._messenger.send(addresses, hints)
+        self._checkpointer.look()
+
+
+def make_future() -> Future:
+    return asyncio.get_running_loop().create_future()
+
+
+def closed() -> HoldfastError:
+    return StoreUnavailable("this store is not open; call migrate() first, and nothing after close()")
+
+
+def resolve(
+    jobs: Sequence[Job], ears: Mapping[Loop, Ear] | None = None, hints: Hints | None = None
+) -> None:
+    """Resolve the jobs' futures and pass on the hints, each on its own event loop."""
+    by_loop: dict[Loop, list[Job]] = {loop: [] for loop in ears or ()}
+    for job in jobs:
+        by_loop.setdefault(job.future.get_loop(), []).append(job)
+    for loop, own in by_loop.items():
+        ear = ears.get(loop) if ears else None
+        # A loop that was closed has nobody left who could be told.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(wake, own, ear, hints)
+
+
+def wake(jobs: Sequence[Job], ear: Ear | None, hints: Hints | None) -> None:
+    for job in jobs:
+        if job.future.done():
+            continue
+        if job.error:
+            job.future.set_exception(job.error)
+        else:
+            job.future.set_result(job.result)
+    if ear and hints:
+        ear.hear(hints)
