@@ -38,9 +38,7 @@ class Checkpointer:
             return
         if self._size() < self._limit:
             return
-        self._thread = threading.Thread(
-            target=self._move, name="holdfast checkpoint", daemon=True
-        )
+        self._thread = threading.Thread(target=self._move, name="holdfast checkpoint", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:

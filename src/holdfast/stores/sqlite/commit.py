@@ -67,9 +67,7 @@ def write(desk: Desk, wanted: Commit, lid: int, sid: int, last_arrival: int) -> 
     if wanted.slices:
         desk.db.run("put_slices", {"sid": sid, **stored(desk, wanted.slices)})
     desk.tell(wanted.session_id, arrived=wanted.release)
-    arrivals = arrivals_after(
-        desk, sid, appended.tenant, wanted.lane, wanted.seen, last_arrival
-    )
+    arrivals = arrivals_after(desk, sid, appended.tenant, wanted.lane, wanted.seen, last_arrival)
     return Committed(appended.first_offset, appended.at, arrivals)
 
 

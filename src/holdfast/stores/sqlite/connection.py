@@ -82,9 +82,7 @@ class Database:
         self.raw.close()
 
 
-def patiently(
-    attempt: Callable[[], T], clock: Clock, path: Path, patience: float = PATIENCE
-) -> T:
+def patiently(attempt: Callable[[], T], clock: Clock, path: Path, patience: float = PATIENCE) -> T:
     """Try until nobody else is in the way; pauses are short, and differ between processes."""
     waited, pause = 0.0, FIRST_PAUSE
     while True:

@@ -24,9 +24,7 @@ T = TypeVar("T")
 class SqliteLease:
     """See `holdfast.store.Lease`. `length` is in milliseconds."""
 
-    def __init__(
-        self, worker: str, length: int, lock: LockFile, path: Path, clock: Clock
-    ) -> None:
+    def __init__(self, worker: str, length: int, lock: LockFile, path: Path, clock: Clock) -> None:
         self.worker = worker
         self._length = length
         self._sign = lock
@@ -54,9 +52,19 @@ class SqliteLease:
                 self._write(self._strike)
                 self._sign.remove()
             finally:
-                self._sign.drop()
-                if self._database:
-                    self._database.close()
+                self._close()
+
+    def let_go(self) -> None:
+        """Drop the lock and the connection, and leave the row: as if the process had died."""
+        with self._mutex:
+            self._released = True
+            self._close()
+
+    def _close(self) -> None:
+        self._sign.drop()
+        if self._database:
+            self._database.close()
+            self._database = None
 
     def _renew(self, db: Database) -> bool:
         now = self._clock.now()

@@ -13,7 +13,7 @@ from holdfast.store import (
 from holdfast.stores.sqlite.connection import Params, Row
 from holdfast.stores.sqlite.desk import OFFSETS, Desk, lane_of
 
-LIVELIEST_FIRST = ("running", "queued", "waiting", "idle")
+LIVELIEST_FIRST = ("running", "queued", "waiting", "sleeping", "idle")
 
 
 def session(desk: Desk, session_id: str) -> SessionInfo | None:
@@ -38,7 +38,9 @@ def describe_session(desk: Desk, row: Row) -> SessionInfo:
             ready_at=ready_at,
             queued=queued,
         )
-        for lane, status, turn, worker, fence, ready_at, queued in desk.db.all("lanes", {"sid": sid})
+        for lane, status, turn, worker, fence, ready_at, queued in desk.db.all(
+            "lanes", {"sid": sid}
+        )
     )
     return SessionInfo(
         session_id=session_id,

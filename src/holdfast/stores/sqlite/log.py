@@ -70,4 +70,3 @@ def arrivals_after(
         },
     )
     return tuple(entry for row in rows for entry in desk.entries(tenant, row, seen))
-

@@ -18,8 +18,8 @@ from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
 from holdfast.clock import Clock
-from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.stores.sqlite.checkpoint import Checkpointer
+from holdfast.stores.sqlite.connection import open_database
 from holdfast.stores.sqlite.desk import Desk
 from holdfast.stores.sqlite.failure import explain, is_of_the_disk
 from holdfast.stores.sqlite.migration import open_for_writing
@@ -57,16 +57,14 @@ class Writer:
         self._clock = clock
         self._ears = ears
         self._queue: SimpleQueue[Job | Alone | None] = SimpleQueue()
-        self._next: Job | Alone | None = None
-        self._stopping = False
+        self._left_over: list[Alone | None] = []
 
     async def start(self) -> None:
         """Open the file, bring its schema up to date, and begin to take jobs."""
         started, self._stopped = make_future(), make_future()
-        thread = threading.Thread(
+        threading.Thread(
             target=self._run, args=(started,), name="holdfast writer", daemon=True
-        )
-        thread.start()
+        ).start()
         await started
 
     def submit(self, works: Sequence[Work]) -> Future:
@@ -88,7 +86,7 @@ class Writer:
     def _run(self, started: Future) -> None:
         try:
             desk = Desk(open_for_writing(self._path, self._clock), self._clock)
-        except BaseException as error:  # noqa: BLE001 - whoever waits for the start gets it
+        except Exception as error:  # noqa: BLE001 - whoever waits for the start gets it
             resolve([Job((), started, error=error)])
             return
         self._messenger = Messenger()
@@ -103,14 +101,14 @@ class Writer:
             resolve([Job((), self._stopped)])
 
     def _serve(self, desk: Desk) -> None:
-        while (job := self._next or self._queue.get()) is not None:
-            self._next = None
+        while (job := self._take()) is not None:
             if isinstance(job, Job):
                 self._write_group(desk, job)
             else:
                 job.serve(self, desk)
-            if self._stopping:
-                return
+
+    def _take(self) -> Job | Alone | None:
+        return self._left_over.pop() if self._left_over else self._queue.get()
 
     def _write_group(self, desk: Desk, first: Job) -> None:
         jobs = [first]
@@ -118,8 +116,9 @@ class Writer:
             desk.db.begin()
             self._add_waiting(jobs)
             addresses = self._do(desk, jobs)
-        except BaseException as error:  # noqa: BLE001 - sorted out below, told to who asked
-            desk.db.roll_back()
+        except Exception as error:  # noqa: BLE001 - sorted out below, told to who asked
+            self._add_waiting(jobs)
+            self.mend(desk, error)
             self._recover(desk, jobs, error)
         else:
             self.announce(desk, jobs, addresses)
@@ -127,12 +126,12 @@ class Writer:
     def _add_waiting(self, jobs: list[Job]) -> None:
         """Add what came while the last group was written, up to what must be done alone."""
         with suppress(Empty):
-            while True:
+            while not self._left_over:
                 job = self._queue.get_nowait()
-                if not isinstance(job, Job):
-                    self._next, self._stopping = job, job is None
-                    return
-                jobs.append(job)
+                if isinstance(job, Job):
+                    jobs.append(job)
+                else:
+                    self._left_over.append(job)
 
     def _do(self, desk: Desk, jobs: Sequence[Job]) -> list[str]:
         """Do all works in the open transaction and commit; return who is to be told."""
@@ -150,35 +149,6 @@ class Writer:
         desk.db.commit()
         return addresses
 
-    def _recover(self, desk: Desk, jobs: Sequence[Job], error: BaseException) -> None:
-        if is_of_the_disk(error) or sum(len(job.works) for job in jobs) == 1:
-            for job in jobs:
-                job.error = self._explain(error)
-            self.announce(desk, jobs, [], {})
-            return
-        for job in jobs:
-            self._write_singly(desk, job)
-
-    def _write_singly(self, desk: Desk, job: Job) -> None:
-        """Do each work of a job in a transaction of its own; the first error is the job's."""
-        results, addresses, hints = [], set(), {}
-        for work in job.works:
-            part = Job((work,), job.future)
-            try:
-                desk.db.begin()
-                addresses.update(self._do(desk, [part]))
-            except BaseException as error:  # noqa: BLE001 - told to who asked
-                desk.db.roll_back()
-                job.error = job.error or self._explain(error)
-            else:
-                results += part.result
-                hints.update(desk.hints)
-        job.result = results
-        self.announce(desk, [job], list(addresses), hints)
-
-    def _explain(self, error: BaseException) -> BaseException:
-        return explain(error, self._path) if isinstance(error, sqlite3.Error) else error
-
     def announce(
         self,
         desk: Desk,
@@ -193,13 +163,54 @@ class Writer:
             self._messenger.send(addresses, hints)
         self._checkpointer.look()
 
+    # When it fails
+
+    def mend(self, desk: Desk, error: BaseException | None = None) -> None:
+        """Undo what is open. After an error of the disk, trust nothing that was cached."""
+        try:
+            desk.db.roll_back()
+            if error is None or not is_of_the_disk(error):
+                return
+            fresh = open_database(self._path, self._clock)
+        except Exception:  # noqa: BLE001 - the next job meets it too, and tells who asked
+            return
+        desk.db.close()
+        desk.db = fresh
+
+    def _recover(self, desk: Desk, jobs: Sequence[Job], error: Exception) -> None:
+        if is_of_the_disk(error) or sum(len(job.works) for job in jobs) == 1:
+            for job in jobs:
+                job.error = self.explain(error)
+            self.announce(desk, jobs, [], {})
+            return
+        for job in jobs:
+            self._write_singly(desk, job)
+
+    def _write_singly(self, desk: Desk, job: Job) -> None:
+        """Do each work of a job in a transaction of its own; the first error is the job's."""
+        results: list[Any] = []
+        addresses: set[str] = set()
+        hints: dict[str, bool] = {}
+        for work in job.works:
+            part = Job((work,), job.future)
+            try:
+                desk.db.begin()
+                addresses.update(self._do(desk, [part]))
+            except Exception as error:  # noqa: BLE001 - told to who asked
+                self.mend(desk, error)
+                job.error = job.error or self.explain(error)
+            else:
+                results += part.result
+                hints.update(desk.hints)
+        job.result = results
+        self.announce(desk, [job], list(addresses), hints)
+
+    def explain(self, error: Exception) -> Exception:
+        return explain(error, self._path) if isinstance(error, sqlite3.Error) else error
+
 
 def make_future() -> Future:
     return asyncio.get_running_loop().create_future()
-
-
-def closed() -> HoldfastError:
-    return StoreUnavailable("this store is not open; call migrate() first, and nothing after close()")
 
 
 def resolve(
@@ -211,8 +222,7 @@ def resolve(
         by_loop.setdefault(job.future.get_loop(), []).append(job)
     for loop, own in by_loop.items():
         ear = ears.get(loop) if ears else None
-        # A loop that was closed has nobody left who could be told.
-        with suppress(RuntimeError):
+        with suppress(RuntimeError):  # the loop was closed: there is nobody left to tell
             loop.call_soon_threadsafe(wake, own, ear, hints)
 
 

@@ -67,10 +67,12 @@ SELECT *
                                     WHEN l.status = 'running' THEN 1
                                     WHEN l.status = 'queued' OR l.status = 'idle' AND l.queued THEN 2
                                     WHEN l.status = 'waiting' THEN 3
-                                    ELSE 4 END)
+                                    WHEN l.status = 'sleeping' THEN 4
+                                    ELSE 5 END)
                            WHEN 1 THEN 'running'
                            WHEN 2 THEN 'queued'
                            WHEN 3 THEN 'waiting'
+                           WHEN 4 THEN 'sleeping'
                            ELSE 'idle' END
                       FROM holdfast_lanes AS l
                      WHERE l.sid = s.sid)))

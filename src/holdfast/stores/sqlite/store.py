@@ -1,0 +1,253 @@
+"""The SQLite store: the contract's methods, each handed to the thread that does it.
+
+One thread writes, two read; a lease has a connection of its own. What each method does
+is in the module of its name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from holdfast.clock import Clock
+from holdfast.core.codec import encode
+from holdfast.core.record import FORMAT
+from holdfast.errors import HoldfastError, StoreUnavailable
+from holdfast.store import (
+    Admission,
+    Claim,
+    Commit,
+    Committed,
+    DeliveryInfo,
+    Effect,
+    Lease,
+    Loaded,
+    Page,
+    Receipt,
+    Refused,
+    RequestInfo,
+    SessionInfo,
+    Transaction,
+    WorkerInfo,
+)
+from holdfast.stores.sqlite import listing, reading
+from holdfast.stores.sqlite.admission import write_admission
+from holdfast.stores.sqlite.claim import write_claim
+from holdfast.stores.sqlite.commit import write_commit
+from holdfast.stores.sqlite.desk import Desk
+from holdfast.stores.sqlite.fork import check_process
+from holdfast.stores.sqlite.place import check_place
+from holdfast.stores.sqlite.reader import Readers
+from holdfast.stores.sqlite.registry import Registry
+from holdfast.stores.sqlite.transaction import OpenTransaction
+from holdfast.stores.sqlite.wakeup import Ear, Ears, Heard, place
+from holdfast.stores.sqlite.writer import Work, Writer
+
+T = TypeVar("T")
+
+
+class SqliteStore:
+    """A `holdfast.store.Store` in one file. Nothing touches the disk before `migrate()`."""
+
+    def __init__(self, path: str | Path, clock: Clock | None = None) -> None:
+        self._path = Path(os.path.realpath(path))
+        self._clock = clock or Clock()
+        self._pid = os.getpid()
+        self._ears = Ears()
+        self._opening = asyncio.Lock()
+        self._writer: Writer | None = None
+        self._readers = Readers(self._path, self._clock)
+        self._registry = Registry(self._path, self._clock)
+
+    # Life
+
+    async def migrate(self) -> None:
+        check_process(self._pid)
+        async with self._opening:
+            if self._writer:
+                return
+            check_place(self._path)
+            writer = Writer(self._path, self._clock, self._ears)
+            await writer.start()
+            self._readers.start()
+            self._writer = writer
+
+    async def close(self) -> None:
+        check_process(self._pid)
+        async with self._opening:
+            if self._writer is None:
+                return
+            for ear in self._ears.by_loop.values():
+                self._forget(ear)
+            writer, self._writer = self._writer, None
+            await self._registry.close()
+            await self._readers.stop()
+            await writer.stop()
+
+    def _open_writer(self) -> Writer:
+        check_process(self._pid)
+        if self._writer is None:
+            raise StoreUnavailable("this store is not open; call migrate() first")
+        return self._writer
+
+    async def _write(self, *works: Work) -> list[Any]:
+        results: list[Any] = await self._open_writer().submit(works)
+        return results
+
+    async def _read(self, question: Callable[[Desk], T]) -> T:
+        self._open_writer()
+        return await self._readers.ask(question)
+
+    # Arrivals
+
+    async def admit(self, admissions: Sequence[Admission]) -> Sequence[Receipt | HoldfastError]:
+        bodies = [try_encode(admission) for admission in admissions]
+        works = [
+            partial(write_admission, admission=admission, body=body)
+            for admission, body in zip(admissions, bodies, strict=True)
+            if isinstance(body, bytes)
+        ]
+        results = iter(await self._write(*works))
+        return [body if isinstance(body, HoldfastError) else next(results) for body in bodies]
+
+    # Ownership
+
+    async def enlist(self, worker: WorkerInfo, lease: int) -> Lease:
+        self._open_writer()
+        return await self._registry.enlist(worker, lease, self._write)
+
+    async def find_dead(self) -> Sequence[str]:
+        return await self._registry.find_dead(self._read, self._write)
+
+    async def workers(self) -> Sequence[WorkerInfo]:
+        return await self._read(listing.workers)
+
+    async def claim(
+        self,
+        worker: str,
+        limit: int,
+        held: Sequence[tuple[str, str]] = (),
+        agents: Sequence[str] | None = None,
+        version: int = FORMAT,
+    ) -> Sequence[Claim]:
+        (claims,) = await self._write(
+            partial(
+                write_claim, worker=worker, limit=limit, held=held, agents=agents, version=version
+            )
+        )
+        return list(claims)
+
+    # Commits
+
+    async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
+        return await self._write(*(partial(write_commit, wanted=commit) for commit in commits))
+
+    def transaction(self, limit: float = 5.0) -> AbstractAsyncContextManager[Transaction]:
+        return OpenTransaction(self._open_writer, limit)
+
+    # Reading
+
+    async def load(self, session_id: str, lane: str, after: int | None = None) -> Loaded:
+        return await self._read(lambda desk: reading.load(desk, session_id, lane, after))
+
+    async def read(self, session_id: str, after: int, limit: int = 500) -> Page:
+        return await self._read(lambda desk: reading.read(desk, session_id, after, limit))
+
+    async def read_back(self, session_id: str, before: int, limit: int = 50) -> Page:
+        return await self._read(lambda desk: reading.read_back(desk, session_id, before, limit))
+
+    async def session(self, session_id: str) -> SessionInfo | None:
+        return await self._read(lambda desk: listing.session(desk, session_id))
+
+    async def sessions(
+        self,
+        *,
+        tenant: str | None = None,
+        agent: str | None = None,
+        status: str | None = None,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> Sequence[SessionInfo]:
+        filters = {
+            "tenant": tenant,
+            "agent": agent,
+            "status": status,
+            "before": before,
+            "limit": limit,
+        }
+        return await self._read(lambda desk: listing.sessions(desk, filters))
+
+    async def delivery(self, delivery_id: str) -> DeliveryInfo | None:
+        return await self._read(lambda desk: listing.delivery(desk, delivery_id))
+
+    async def deliveries(self, session_id: str) -> Sequence[DeliveryInfo]:
+        return await self._read(lambda desk: listing.deliveries(desk, session_id))
+
+    async def request(self, request_id: str) -> RequestInfo | None:
+        return await self._read(lambda desk: listing.request(desk, request_id))
+
+    async def requests(
+        self, session_id: str | None = None, *, open_only: bool = True, limit: int = 500
+    ) -> Sequence[RequestInfo]:
+        return await self._read(
+            lambda desk: listing.requests(desk, session_id, open_only=open_only, limit=limit)
+        )
+
+    async def find_token(self, tenant: str, token: str) -> str | None:
+        return await self._read(lambda desk: listing.find_token(desk, tenant, token))
+
+    async def tokens(self, session_id: str) -> Sequence[tuple[str, bool]]:
+        return await self._read(lambda desk: listing.tokens(desk, session_id))
+
+    async def effect(self, scope: str, key: str) -> Effect | None:
+        return await self._read(lambda desk: listing.effect(desk, scope, key))
+
+    async def next_ready_at(self, after: int) -> int | None:
+        return await self._read(lambda desk: listing.next_ready_at(desk, after))
+
+    # Wake-ups
+
+    def listen(self, heard: Heard) -> Callable[[], None]:
+        ear = self._ear()
+        key = ear.add(heard)
+
+        def stop() -> None:
+            if ear.remove(key):
+                self._forget(ear)
+
+        return stop
+
+    def _ear(self) -> Ear:
+        """Return this event loop's ear; a new one is registered for other processes to see."""
+        writer, loop = self._open_writer(), asyncio.get_running_loop()
+        if ear := self._ears.by_loop.get(loop):
+            return ear
+        ear = Ear(loop, self._clock)
+        self._ears.add(ear)
+        row = {"address": ear.address, "place": place()}
+        ignore(writer.submit([lambda desk: desk.db.run("add_listener", row)]))
+        return ear
+
+    def _forget(self, ear: Ear) -> None:
+        self._ears.remove(ear)
+        ear.close()
+        if self._writer:
+            row = {"address": ear.address}
+            ignore(self._writer.submit([lambda desk: desk.db.run("drop_listener", row)]))
+
+
+def try_encode(admission: Admission) -> bytes | HoldfastError:
+    try:
+        return encode(admission.records)
+    except HoldfastError as error:
+        return error
+
+
+def ignore(future: asyncio.Future[Any]) -> None:
+    """Let a write that only serves hints fail unheard."""
+    future.add_done_callback(lambda done: done.cancelled() or done.exception())
