@@ -23,11 +23,15 @@ POLL = 1.0
 
 
 class Wakeups:
-    """Wakes a reader when something was written to its session, and once a second anyway."""
+    """Wakes a reader when something was written to its session, and once a second anyway.
 
-    def __init__(self, store: Store, session_id: str) -> None:
+    With `only_rests` not by every commit, but when a lane was given back or something arrived.
+    """
+
+    def __init__(self, store: Store, session_id: str, *, only_rests: bool = False) -> None:
         self._store = store
         self._session_id = session_id
+        self._only_rests = only_rests
         self._event = asyncio.Event()
 
     def __enter__(self) -> Wakeups:
@@ -38,7 +42,7 @@ class Wakeups:
         self._stop()
 
     def _heard(self, session_id: str, arrived: bool) -> None:
-        if session_id in ("", self._session_id):
+        if session_id in ("", self._session_id) and (arrived or not self._only_rests):
             self._event.set()
 
     def clear(self) -> None:

@@ -248,7 +248,7 @@ class Session(Generic[Out]):
 
     async def wait(self) -> Result[Out]:
         """Wait until nothing is queued, ready or running, and say what the last turn came to."""
-        with Wakeups(self._store, self.id) as wakeups:
+        with Wakeups(self._store, self.id, only_rests=True) as wakeups:
             while True:
                 wakeups.clear()
                 info = await self.info()
@@ -258,7 +258,7 @@ class Session(Generic[Out]):
 
     async def result_of(self, delivery_id: str) -> Result[Out]:
         """Wait for one delivery to be settled, or for its turn to need a human."""
-        with Wakeups(self._store, self.id) as wakeups:
+        with Wakeups(self._store, self.id, only_rests=True) as wakeups:
             while True:
                 wakeups.clear()
                 info = await self.info()

@@ -54,6 +54,9 @@ from holdfast.errors import NotEncodable, Retry, StoreCorrupt, ToolError
 
 Delta = MessageDelta | ReasoningDelta
 
+THREAD_GRACE = 4.5
+"""How long a cancelled turn waits for a sync tool: a little less than for all its calls."""
+
 
 class AgentPerformer:
     """One agent at work in one worker."""
@@ -97,6 +100,10 @@ class AgentPerformer:
             if finished is None:
                 raise AnswerCutOff("the stream ended before the answer did")
             yield self._answered(finished, action, lane)
+        except asyncio.CancelledError as error:
+            if is_being_cancelled():
+                raise
+            yield self._failed(client, AnswerCutOff(f"the client gave up: {error}"), lane)
         except Exception as error:  # noqa: BLE001 - the client says what it means
             yield self._failed(client, error, lane)
 
@@ -215,6 +222,10 @@ class AgentPerformer:
             return parked.wait
         except NotEncodable:
             return Interrupted(call.call_id, "unstorable")
+        except asyncio.CancelledError:
+            if is_being_cancelled():
+                raise
+            return Interrupted(call.call_id, "cancelled")
         except ToolError as error:
             return Raised(call.call_id, Failure(error.code, error.message))
         except Exception as error:  # noqa: BLE001 - a tool's own failure, which the model sees
@@ -238,7 +249,7 @@ class AgentPerformer:
         async with AsyncExitStack() as stack:
             transaction = LazyTransaction(desk, stack) if tool.transactional else None
             ctx._transaction = transaction
-            value = await self._call(tool, ctx, args)
+            value = await self._call(tool, ctx, args, desk)
             if ctx.parked:
                 return ctx.parked.wait
             end = returned(call.call_id, value, ctx)
@@ -247,16 +258,34 @@ class AgentPerformer:
                 return None
             return end
 
-    async def _call(self, tool: Tool, ctx: Context[Any], args: dict[str, Any]) -> Any:
+    async def _call(self, tool: Tool, ctx: Context[Any], args: dict[str, Any], desk: Desk) -> Any:
         given = (ctx,) if tool.arguments.takes_context else ()
         if tool.is_async:
             return await tool.function(*given, **args)
-        return await self._threads.run(lambda: tool.function(*given, **args))
+        running = asyncio.ensure_future(self._threads.run(lambda: tool.function(*given, **args)))
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            # A thread cannot be stopped, but one that heeds ctx.cancelled may end in time.
+            if desk.is_cancelled and await ends_within(running, THREAD_GRACE):
+                return running.result()
+            raise
 
     async def _invoke(self, reconcile: Callable[..., Any], ctx: Context[Any], args: Any) -> Any:
         if inspect.iscoroutinefunction(reconcile):
             return await reconcile(ctx, args)
         return await self._threads.run(lambda: reconcile(ctx, args))
+
+
+def is_being_cancelled() -> bool:
+    """Say whether somebody cancels this task, as opposed to user code that raised the error."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+async def ends_within(running: asyncio.Future[Any], seconds: float) -> bool:
+    done, _ = await asyncio.wait({running}, timeout=seconds)
+    return bool(done)
 
 
 class InstructionContext:

@@ -64,7 +64,7 @@ _OVER: dict[type, str] = {
 
 def index(records: Iterable[AnyRecord]) -> Index:
     """Return what the owner's records change in the indexes."""
-    found = Index()
+    found = NO_CHANGES
     for record in records:
         if (kind := type(record)) in _INDEXED:
             found = _add(found, record, kind)

@@ -71,10 +71,19 @@ class Worker:
         await asyncio.gather(*self._services, return_exceptions=True)
         for carrier in self._carriers.values():
             carrier.stop()
-        if self._tasks:
-            await asyncio.wait(list(self._tasks.values()))
+        await self._drain()
         if self._ownership:
             await self._ownership.end()
+
+    async def _drain(self) -> None:
+        """Wait for the lanes to be handed back; a store that is away cannot hold us for ever."""
+        patience = self._settings.grace + self._settings.stop_grace + self._settings.rest
+        tasks = list(self._tasks.values())
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=patience)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
 
     # Life
 
