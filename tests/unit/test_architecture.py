@@ -23,6 +23,8 @@ TIERS = (
     {"clock", "store"},
     {"stores", "engine"},
     {"agents", "workflows"},
+    {"admission", "reading"},
+    {"session"},
     {"app"},
     {"__init__", "testing"},
     {"client", "server", "sync"},

@@ -129,17 +129,17 @@ class AgentPerformer:
 
     async def _said(self, client: ModelClient, request: ModelRequest) -> AsyncIterator[Said]:
         """Give what the model says, with an end to all patience and one to each silence."""
-        deadline = asyncio.get_running_loop().time() + self._agent.model_timeout
+        deadline = self._clock.monotonic() + self._agent.model_timeout
         if not self._agent.stream:
-            async with asyncio.timeout_at(deadline):
+            async with asyncio.timeout(self._agent.model_timeout):
                 whole = await client.request(request)
             yield whole
             return
         pieces = client.stream(request)
         try:
             while True:
-                silence = asyncio.get_running_loop().time() + self._agent.idle_timeout
-                async with asyncio.timeout_at(min(deadline, silence)):
+                left = deadline - self._clock.monotonic()
+                async with asyncio.timeout(min(left, self._agent.idle_timeout)):
                     piece = await anext(pieces, None)
                 if piece is None:
                     return
