@@ -55,17 +55,22 @@ def close_inbox(lane: Lane) -> AnyAction:
 def stop(lane: Lane, cancel: Cancel) -> AnyAction:
     """Stop the open turn, or the message that would be next; then the session, if asked to."""
     turn = lane.turn
-    if turn and (cancel.ends or cancel.turn == turn.id):
+    if turn and (cancel.ends or cancel.turn == turn.id or means_head(cancel, turn.taken)):
         taken = "" if cancel.ends else cancel.delivery_id
         return CancelTurn(turn=turn.id, reason=cancel.reason, delivery_id=taken)
     if cancel.ends:
         return CompleteSession(reason=cancel.reason, delivery_id=cancel.delivery_id)
     head = lane.queue[0] if lane.queue and not turn else None
-    if head and not cancel.turn and head.offset < cancel.offset:
+    if head and means_head(cancel, head.offset):
         return Settle(
             settled=((head.delivery_id, "cancelled", ""), (cancel.delivery_id, "completed", ""))
         )
     return Settle(settled=((cancel.delivery_id, "ignored", ""),))
+
+
+def means_head(cancel: Cancel, offset: int) -> bool:
+    """Say whether a cancel that met no turn means the message at an offset, taken up or not."""
+    return not cancel.turn and offset < cancel.offset
 
 
 def between_turns(lane: Lane, policy: Policy, now: int) -> AnyAction:
@@ -102,7 +107,7 @@ def within_turn(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
     if not lane.waiting and deadline(turn, policy) <= now:
         return FailTurn(turn=turn.id, error=TURN_TIMEOUT)
     if not turn.answer:
-        return call_model(turn, policy, now)
+        return call_model(lane, turn, policy, now)
     return settle_calls(lane, turn, policy, now)
 
 
@@ -118,7 +123,7 @@ def ask_again_at(lane: Lane, turn: Turn, policy: Policy, now: int) -> int:
 # The model
 
 
-def call_model(turn: Turn, policy: Policy, now: int) -> AnyAction:
+def call_model(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
     """Go on with the open model call, or make another attempt at it."""
     model = turn.model
     assert model is not None
@@ -134,7 +139,7 @@ def call_model(turn: Turn, policy: Policy, now: int) -> AnyAction:
         attempt=model.attempt if running else model.attempt + 1,
         turn=turn.id,
         step=turn.step,
-        until=max(now, turn.since) + policy.turn_timeout - turn.spent,
+        until=ask_again_at(lane, turn, policy, now),
         aborts=0 if running or not model.partial else model.attempt,
         keeps=can_go_on(model, policy),
         running=running,

@@ -103,11 +103,12 @@ def session_over(how: str) -> Step:
 
 
 def turn_started(lane: Lane, e: r.TurnStarted) -> Lane:
+    taken = next((q.offset for q in lane.queue if q.delivery_id == e.delivery_id), 0)
     return replace(
         lane,
         queue=tuple(q for q in lane.queue if q.delivery_id != e.delivery_id),
         turns=lane.turns + 1,
-        turn=Turn(e.turn, (e.delivery_id,), e.since),
+        turn=Turn(e.turn, (e.delivery_id,), e.since, taken),
         waiting=(),
         last=None,
     )

@@ -110,11 +110,16 @@ class Request(Struct, frozen=True, omit_defaults=True):
 
 
 class Turn(Struct, frozen=True, omit_defaults=True):
-    """The open turn. `spent` is its active time up to `since`; `retries` counts Retry answers."""
+    """The open turn.
+
+    `spent` is its active time up to `since`, `taken` the offset of the delivery that it began
+    with, and `corrections` counts Retry answers.
+    """
 
     id: str
     deliveries: tuple[str, ...]
     since: int
+    taken: int = 0
     spent: int = 0
     step: int = 0
     model: ModelCall | None = None

@@ -176,7 +176,7 @@ def write(desk: Desk, admission: Admission, target: Target, body: bytes) -> Rece
     marks = ARRIVAL | (STARTS_OR_ENDS if starts else 0)
     count = len(admission.records)
     appended = append(desk, target.sid, admission.lane, body, count, admission.at, marks)
-    offset = appended.last_offset
+    offset = appended.first_offset + count - 1
     if admission.kind == "reply":
         desk.db.run("answer_request", {"request_id": admission.request_id, "offset": offset})
     position = receive(desk, admission, target, offset)

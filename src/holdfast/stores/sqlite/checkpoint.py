@@ -1,6 +1,8 @@
-"""Moves what was written from the log beside the file into the file itself.
+"""The write-ahead log beside the file: given room, and moved into the file when it is large.
 
-On a connection and a thread of its own, so that no commit waits for it.
+Writing over a part of a file costs the disk half of what growing it does. So the log is
+grown in large steps, and begun again from its start instead of being cut. Moving it
+happens on a thread and a connection of its own, so that no commit waits for it.
 """
 
 from __future__ import annotations
@@ -14,12 +16,12 @@ from pathlib import Path
 
 from holdfast.clock import Clock
 from holdfast.errors import StoreError
-from holdfast.stores.sqlite.connection import open_database
+from holdfast.stores.sqlite.connection import CACHE_SIZE, LOG_SIZE, Database, open_database
 from holdfast.stores.sqlite.failure import is_passing
 
 log = logging.getLogger("holdfast.sqlite")
 
-LOG_SIZE = 16 * 1024 * 1024
+STEP = 4 * 1024 * 1024
 
 
 class Checkpointer:
@@ -29,41 +31,62 @@ class Checkpointer:
         self._path = path
         self._clock = clock
         self._log = str(path) + "-wal"
-        self._limit = LOG_SIZE
+        self._size = 0
         self._thread: threading.Thread | None = None
 
-    def look(self) -> None:
-        """Begin a checkpoint if the log has grown large and none is under way."""
-        if self._thread and self._thread.is_alive():
-            return
-        if self._size() < self._limit:
-            return
-        self._thread = threading.Thread(target=self._move, name="holdfast checkpoint", daemon=True)
-        self._thread.start()
+    def look(self, db: Database) -> None:
+        """After a commit that made the log grow: make room for more, or move it."""
+        size = self._measure()
+        if size <= self._size:
+            self._size = size
+        elif size < LOG_SIZE:
+            reserve(db, STEP)
+            self._size = self._measure()
+        elif self._thread is None or not self._thread.is_alive():
+            self._size = size + STEP  # should a reader be in the way, try again only then
+            self._thread = threading.Thread(
+                target=self._move, args=("PASSIVE", "RESTART"), name="holdfast checkpoint"
+            )
+            self._thread.daemon = True
+            self._thread.start()
 
     def stop(self) -> None:
         """Wait for a checkpoint that is under way, and make a last one."""
         if self._thread:
             self._thread.join()
-        self._move()
+        self._move("PASSIVE")
 
-    def _size(self) -> int:
+    def _measure(self) -> int:
         try:
             return os.stat(self._log).st_size
         except FileNotFoundError:
             return 0
 
-    def _move(self) -> None:
-        """First without being in anybody's way; then the little that came since, and cut the log.
+    def _move(self, *modes: str) -> None:
+        """First without being in anybody's way; then the little that came since, with a pause.
 
-        Where a reader is in the way the log stays, and is looked at again when it has grown.
+        A log that was moved whole is begun again. `journal_size_limit` cuts it then, should
+        it have grown beyond its size while somebody read.
         """
         try:
             with closing(open_database(self._path, self._clock)) as db:
-                for mode in ("PASSIVE", "TRUNCATE"):
+                for mode in modes:
                     db.raw.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
         except (sqlite3.Error, StoreError) as error:
             # The log keeps everything; a disk that stays broken is reported by the next commit.
             if not is_passing(error):
                 log.warning("a checkpoint failed", extra={"error": str(error)})
-        self._limit = self._size() + LOG_SIZE
+
+
+def reserve(db: Database, size: int) -> None:
+    """Make the log larger than it is, by a transaction that does not fit and is undone."""
+    db.raw.execute("PRAGMA cache_size = 10")
+    try:
+        db.begin()
+        db.run("fill", {"size": size})
+    except (sqlite3.Error, StoreError) as error:
+        # Where there is no room to reserve, commits go on as long as there is room for them.
+        log.info("no room could be reserved", extra={"error": str(error)})
+    finally:
+        db.roll_back()
+        db.raw.execute(CACHE_SIZE)

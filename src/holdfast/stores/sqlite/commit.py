@@ -6,7 +6,7 @@ so a refused commit has written nothing and the others of its group stand.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -14,7 +14,14 @@ from holdfast.core.index import NO_CHANGES
 from holdfast.core.record import FORMAT, DeliverySettled
 from holdfast.store import Commit, Committed, Effect, Refused, Snapshot
 from holdfast.stores.sqlite.desk import Desk
-from holdfast.stores.sqlite.log import CHANGES_SLICES, STARTS_OR_ENDS, append, arrivals_after
+from holdfast.stores.sqlite.log import (
+    CHANGES_SLICES,
+    STARTS_OR_ENDS,
+    append,
+    arrivals_after,
+    last_commit,
+    tenant_of,
+)
 
 LEASE_LOST = Refused("lease_lost")
 
@@ -57,29 +64,34 @@ def write(desk: Desk, wanted: Commit, lid: int, sid: int, last_arrival: int) -> 
     index = wanted.index
     marks = (CHANGES_SLICES if index.changes_slices else 0) | (STARTS_OR_ENDS if index.over else 0)
     count = len(wanted.records)
-    appended = append(desk, sid, wanted.lane, wanted.body, count, wanted.at, marks)
+    first_offset, at = append(desk, sid, wanted.lane, wanted.body, count, wanted.at, marks)
     if index is not NO_CHANGES:
-        change_indexes(desk, wanted, lid, sid, appended.first_offset, appended.tenant)
-    for effect in wanted.effects:
-        desk.db.run("put_effect", {**fields(effect), "tenant": appended.tenant})
+        change_indexes(desk, wanted, lid, sid, first_offset)
+    if wanted.effects:
+        put_effects(desk, wanted.effects, tenant_of(desk, sid))
     if wanted.snapshot:
         desk.db.run("put_snapshot", {"lid": lid, **stored(desk, wanted.snapshot)})
     if wanted.slices:
         desk.db.run("put_slices", {"sid": sid, **stored(desk, wanted.slices)})
     desk.tell(wanted.session_id, arrived=wanted.release)
-    arrivals = arrivals_after(desk, sid, appended.tenant, wanted.lane, wanted.seen, last_arrival)
-    return Committed(appended.first_offset, appended.at, arrivals)
+    arrivals = arrivals_after(desk, sid, wanted.lane, wanted.seen, last_arrival)
+    return Committed(first_offset, at, arrivals)
 
 
-def fields(effect: Effect) -> dict[str, Any]:
-    return {
-        "scope": effect.scope,
-        "key": effect.key,
-        "session_id": effect.session_id,
-        "call_id": effect.call_id,
-        "state": effect.state,
-        "value": effect.value,
-    }
+def put_effects(desk: Desk, effects: Sequence[Effect], tenant: str) -> None:
+    for effect in effects:
+        desk.db.run(
+            "put_effect",
+            {
+                "tenant": tenant,
+                "scope": effect.scope,
+                "key": effect.key,
+                "session_id": effect.session_id,
+                "call_id": effect.call_id,
+                "state": effect.state,
+                "value": effect.value,
+            },
+        )
 
 
 def stored(desk: Desk, snapshot: Snapshot) -> dict[str, Any]:
@@ -95,12 +107,13 @@ def explain_refusal(desk: Desk, wanted: Commit) -> Committed | Refused:
     row = lane_as_it_is(desk, wanted)
     if row is None:
         return LEASE_LOST
-    sid, worker, fence, number, last_arrival, first_offset, digest, tenant, at = row
+    sid, worker, fence, number, last_arrival, digest = row
     if fence != wanted.fence:
         return LEASE_LOST
-    arrivals = arrivals_after(desk, sid, tenant, wanted.lane, wanted.seen, last_arrival)
+    arrivals = arrivals_after(desk, sid, wanted.lane, wanted.seen, last_arrival)
     if number == wanted.number + 1 and digest == digest_of(wanted):
-        return Committed(first_offset, at, arrivals)
+        landed = last_commit(desk, sid, wanted.lane, has_records=bool(wanted.records))
+        return Committed(landed.first_offset, landed.at, arrivals)
     if worker == wanted.worker and number == wanted.number:
         return Refused("arrivals", arrivals)
     return LEASE_LOST
@@ -115,16 +128,14 @@ def obstacle(desk: Desk, wanted: Commit) -> Refused | None:
     row = lane_as_it_is(desk, wanted)
     if row is None or row[1:4] != (wanted.worker, wanted.fence, wanted.number):
         return None  # the check that follows refuses it
-    sid, tenant = row[0], row[7]
+    sid, last_arrival = row[0], row[4]
     for effect in wanted.effects:
         if held := held_by_another(desk, effect):
             return Refused("effect_taken", effect=held)
-    for token in wanted.index.tokens:
-        owner = desk.db.one("owner_of_token", {"tenant": tenant, "token": token})
-        if owner and owner[0] != sid:
-            return Refused("token_taken")
+    if wanted.index.tokens and takes_token_of_another(desk, wanted, sid):
+        return Refused("token_taken")
     if closes_answered(desk, wanted):
-        arrivals = arrivals_after(desk, sid, tenant, wanted.lane, wanted.seen, row[4])
+        arrivals = arrivals_after(desk, sid, wanted.lane, wanted.seen, last_arrival)
         return Refused("arrivals", arrivals)
     return None
 
@@ -136,6 +147,13 @@ def held_by_another(desk: Desk, wanted: Effect) -> Effect | None:
     held = Effect(*row)
     is_own = (held.session_id, held.call_id) == (wanted.session_id, wanted.call_id)
     return None if is_own or held.state == "free" else held
+
+
+def takes_token_of_another(desk: Desk, wanted: Commit, sid: int) -> bool:
+    tenant = tenant_of(desk, sid)
+    keys = ({"tenant": tenant, "token": token} for token in wanted.index.tokens)
+    owners = (desk.db.one("owner_of_token", key) for key in keys)
+    return any(owner and owner[0] != sid for owner in owners)
 
 
 def closes_answered(desk: Desk, wanted: Commit) -> bool:
@@ -150,9 +168,7 @@ def closes_answered(desk: Desk, wanted: Commit) -> bool:
 # The indexes
 
 
-def change_indexes(
-    desk: Desk, wanted: Commit, lid: int, sid: int, first_offset: int, tenant: str
-) -> None:
+def change_indexes(desk: Desk, wanted: Commit, lid: int, sid: int, first_offset: int) -> None:
     index, db = wanted.index, desk.db
     for change in delivery_changes(wanted, first_offset):
         db.run("leave_queue", {"lid": lid, **change})
@@ -173,7 +189,7 @@ def change_indexes(
         db.run("close_request", {"request_id": closed.request_id, "how": closed.how})
     for token in index.tokens:
         db.run("forget_token", {"sid": sid, "token": token})
-        db.run("add_token", {"tenant": tenant, "sid": sid, "token": token})
+        db.run("add_token", {"tenant": tenant_of(desk, sid), "sid": sid, "token": token})
     for token in index.revoked:
         db.run("revoke_token", {"sid": sid, "token": token})
     if index.over:

@@ -27,6 +27,9 @@ PATIENCE = 60.0
 FIRST_PAUSE = 0.000_5
 LONGEST_PAUSE = 0.004
 
+LOG_SIZE = 16 * 1024 * 1024
+CACHE_SIZE = "PRAGMA cache_size = -8000"
+
 # `wal_autocheckpoint`: a checkpoint in the middle of a commit would make it wait for the
 # disk twice; the checkpointer does it. `fullfsync` is for macOS, where fsync alone leaves
 # data in the drive's cache; elsewhere it does nothing. `trusted_schema`: a function in a
@@ -37,7 +40,8 @@ SETTINGS = (
     "PRAGMA fullfsync = 1",
     "PRAGMA checkpoint_fullfsync = 1",
     "PRAGMA trusted_schema = 0",
-    "PRAGMA cache_size = -8000",
+    CACHE_SIZE,
+    f"PRAGMA journal_size_limit = {LOG_SIZE}",
     "PRAGMA query_only = {query_only:d}",
 )
 

@@ -26,7 +26,7 @@ def sessions(desk: Desk, filters: Params) -> list[SessionInfo]:
 
 
 def describe_session(desk: Desk, row: Row) -> SessionInfo:
-    sid, session_id, tenant, agent, mode, created_at, updated_at, end, over, token = row
+    sid, session_id, tenant, agent, mode, created_at, over, token, updated_at, end = row
     lanes = tuple(
         LaneInfo(
             session_id=session_id,

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from holdfast.core.record import Entry
-from holdfast.stores.sqlite.desk import Desk, column_of, key_of
+from holdfast.stores.sqlite.connection import Row
+from holdfast.stores.sqlite.desk import OFFSETS, Desk, column_of, key_of
 
 ARRIVAL = 1
 CHANGES_SLICES = 2
@@ -14,28 +15,27 @@ STARTS_OR_ENDS = 4
 
 
 class Appended(NamedTuple):
+    """Where records stand in the log, and when they were written."""
+
     first_offset: int
-    last_offset: int
     at: int
-    tenant: str
 
 
 def append(
     desk: Desk, sid: int, lane: str, body: bytes, count: int, at: int, marks: int
 ) -> Appended:
     """Write encoded records to the end of the log; no records make no row."""
-    (head, at, tenant) = desk.db.one(  # type: ignore[misc]
-        "advance_session", {"sid": sid, "count": count, "at": at if count else 0}
-    )
-    first = head - count + 1
+    base = key_of(sid, 0)
+    last = desk.db.one("last_row", {"base": base, "top": base | OFFSETS})
+    key, at = (last[0] + last[1], max(at, last[2])) if last else (base | 1, at)
     if count:
         packed = desk.packer.pack(body)
         if packed.blobs:
-            keep_blobs(desk, tenant, packed.blobs, at)
+            keep_blobs(desk, tenant_of(desk, sid), packed.blobs, at)
         desk.db.run(
             "append",
             {
-                "key": key_of(sid, first),
+                "key": key,
                 "count": count,
                 "lane": column_of(lane),
                 "at": at,
@@ -43,7 +43,13 @@ def append(
                 "data": packed.data,
             },
         )
-    return Appended(first, head, at, tenant)
+    return Appended(key & OFFSETS, at)
+
+
+def tenant_of(desk: Desk, sid: int) -> str:
+    row = desk.db.one("tenant", {"sid": sid})
+    assert row is not None
+    return str(row[0])
 
 
 def keep_blobs(desk: Desk, tenant: str, blobs: Mapping[str, bytes], at: int) -> None:
@@ -54,13 +60,22 @@ def keep_blobs(desk: Desk, tenant: str, blobs: Mapping[str, bytes], at: int) -> 
             desk.db.run("put_blob", {**key, "data": desk.packer.squeeze(value)})
 
 
-def arrivals_after(
-    desk: Desk, sid: int, tenant: str, lane: str, seen: int, last: int
-) -> tuple[Entry, ...]:
+def last_commit(desk: Desk, sid: int, lane: str, *, has_records: bool) -> Appended:
+    """Return where the last commit of a lane's owner stands."""
+    base = key_of(sid, 0)
+    bounds = {"base": base, "top": base | OFFSETS, "lane": column_of(lane)}
+    if has_records and (row := desk.db.one("last_commit", bounds)):
+        return Appended(row[0] & OFFSETS, row[2])
+    end = desk.db.one("last_row", bounds)
+    assert end is not None
+    return Appended((end[0] & OFFSETS) + end[1], end[2])
+
+
+def arrivals_after(desk: Desk, sid: int, lane: str, seen: int, last: int) -> tuple[Entry, ...]:
     """Return what others added to a lane after the last arrival that its owner has seen."""
     if last <= seen:
         return ()
-    rows = desk.db.all(
+    rows: list[Row] = desk.db.all(
         "arrivals",
         {
             "base": key_of(sid, 0),
@@ -69,4 +84,5 @@ def arrivals_after(
             "lane": column_of(lane),
         },
     )
+    tenant = tenant_of(desk, sid)
     return tuple(entry for row in rows for entry in desk.entries(tenant, row, seen))

@@ -16,8 +16,7 @@ APPLICATION = 0x486F6C64  # "Hold": what `file` and other programs know the data
 NEWEST = len(load_migrations())
 OLDEST_SQLITE = (3, 37, 0)  # the first with STRICT tables
 
-# Two texts of 2 KB fit where one would fill more than half of a smaller page.
-PAGE_SIZE = 8192
+PAGE_SIZE = 4096
 
 
 def check_file(path: Path, clock: Clock) -> None:

@@ -17,11 +17,6 @@ CREATE TABLE holdfast_sessions (
     tenant TEXT NOT NULL,
     agent TEXT NOT NULL,
     mode TEXT NOT NULL,
-    -- The last offset of the log. Offsets come from here, inside the writing transaction,
-    -- so they become visible in order and without gaps.
-    head INTEGER NOT NULL CHECK (head BETWEEN 0 AND 4294967295),
-    -- The time of the last entry: time never goes back within a session.
-    last_at INTEGER NOT NULL,
     created_at INTEGER NOT NULL,
     over TEXT NOT NULL DEFAULT '' CHECK (over IN ('', 'completed', 'failed', 'ended'))
 ) STRICT;
@@ -29,7 +24,9 @@ CREATE TABLE holdfast_sessions (
 CREATE INDEX holdfast_sessions_of_tenant ON holdfast_sessions (tenant, id);
 
 -- One row per commit. The key is sid << 32 | first offset: reading a session is a scan
--- of neighbours, and there is no second index to keep.
+-- of neighbours, and there is no second index to keep. The next offset follows from a
+-- session's last row: only one transaction writes at a time, so offsets become visible in
+-- order and without gaps, and no counter has to be written with each commit.
 CREATE TABLE holdfast_log (
     key INTEGER PRIMARY KEY,
     count INTEGER NOT NULL CHECK (count > 0),
@@ -62,8 +59,7 @@ CREATE TABLE holdfast_lanes (
     turn TEXT NOT NULL DEFAULT '',
     -- How many messages wait; counted, so that a long queue costs nothing.
     queued INTEGER NOT NULL DEFAULT 0 CHECK (queued >= 0),
-    -- Where the owner's last commit begins and what it was, for who lost its acknowledgement.
-    first_offset INTEGER NOT NULL DEFAULT 0,
+    -- What the owner's last commit was, for who lost its acknowledgement.
     digest BLOB,
     UNIQUE (sid, lane)
 ) STRICT;

@@ -161,7 +161,7 @@ class Writer:
         resolve(jobs, self._ears.by_loop if hints else {}, hints)
         if addresses:
             self._messenger.send(addresses, hints)
-        self._checkpointer.look()
+        self._checkpointer.look(desk.db)
 
     # When it fails
 

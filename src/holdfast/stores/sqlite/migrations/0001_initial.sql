@@ -6,8 +6,6 @@ CREATE TABLE holdfast_sessions (
     tenant TEXT NOT NULL,
     agent TEXT NOT NULL,
     mode TEXT NOT NULL,
-    head INTEGER NOT NULL CHECK (head BETWEEN 0 AND 4294967295),
-    last_at INTEGER NOT NULL,
     created_at INTEGER NOT NULL,
     over TEXT NOT NULL DEFAULT '' CHECK (over IN ('', 'completed', 'failed', 'ended'))
 ) STRICT;
@@ -37,7 +35,6 @@ CREATE TABLE holdfast_lanes (
     status TEXT NOT NULL,
     turn TEXT NOT NULL DEFAULT '',
     queued INTEGER NOT NULL DEFAULT 0 CHECK (queued >= 0),
-    first_offset INTEGER NOT NULL DEFAULT 0,
     digest BLOB,
     UNIQUE (sid, lane)
 ) STRICT;

@@ -20,8 +20,8 @@ SELECT s.sid, s.tenant, s.agent, s.over, l.lid, l.turn
  WHERE s.id = :session_id;
 
 -- name: add_session
-INSERT INTO holdfast_sessions (id, tenant, agent, mode, head, last_at, created_at)
-VALUES (:session_id, :tenant, :agent, :mode, 0, :at, :at)
+INSERT INTO holdfast_sessions (id, tenant, agent, mode, created_at)
+VALUES (:session_id, :tenant, :agent, :mode, :at)
 RETURNING sid;
 
 -- name: add_lane

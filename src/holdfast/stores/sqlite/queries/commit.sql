@@ -9,7 +9,6 @@ UPDATE holdfast_lanes
        turn = :turn,
        ready_at = iif(last_arrival > :seen, min(:ready_at, :now), :ready_at),
        version = max(version, :version),
-       first_offset = (SELECT head + 1 FROM holdfast_sessions AS s WHERE s.sid = holdfast_lanes.sid),
        digest = :digest
  WHERE lid = (SELECT l.lid
                 FROM holdfast_sessions AS s
@@ -29,7 +28,6 @@ UPDATE holdfast_lanes
        turn = :turn,
        ready_at = :ready_at,
        version = max(version, :version),
-       first_offset = (SELECT head + 1 FROM holdfast_sessions AS s WHERE s.sid = holdfast_lanes.sid),
        digest = :digest,
        worker = NULL
  WHERE lid = (SELECT l.lid
@@ -42,22 +40,28 @@ UPDATE holdfast_lanes
    AND last_arrival <= :seen
 RETURNING lid, sid, last_arrival;
 
--- name: advance_session
--- Takes the next offsets. Time never goes back within a session.
-UPDATE holdfast_sessions
-   SET head = head + :count, last_at = max(last_at, :at)
- WHERE sid = :sid
-RETURNING head, last_at, tenant;
+-- name: last_row
+-- Where a session's log ends: one step in the tree, to the left of the next session's.
+SELECT key, count, at FROM holdfast_log WHERE key BETWEEN :base AND :top ORDER BY key DESC LIMIT 1;
 
 -- name: append
 INSERT INTO holdfast_log (key, count, lane, at, marks, data)
 VALUES (:key, :count, :lane, :at, :marks, :data);
 
+-- name: last_commit
+-- The last row of a lane that its owner wrote.
+SELECT key, count, at
+  FROM holdfast_log
+ WHERE key BETWEEN :base AND :top AND lane IS :lane AND NOT marks & 1
+ ORDER BY key DESC
+ LIMIT 1;
+
+-- name: tenant
+SELECT tenant FROM holdfast_sessions WHERE sid = :sid;
+
 -- name: lane_as_it_is
 -- What a refused commit is told: whose the lane is, and what its last commit was.
-SELECT l.sid, l.worker, l.fence, l.number, l.last_arrival, l.first_offset, l.digest, s.tenant,
-       coalesce((SELECT g.at FROM holdfast_log AS g WHERE g.key = l.sid << 32 | l.first_offset),
-                s.last_at)
+SELECT l.sid, l.worker, l.fence, l.number, l.last_arrival, l.digest
   FROM holdfast_sessions AS s
   JOIN holdfast_lanes AS l ON l.sid = s.sid AND l.lane = :lane
  WHERE s.id = :session_id;

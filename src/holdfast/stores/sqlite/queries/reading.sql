@@ -1,5 +1,11 @@
 -- name: session_of_log
-SELECT sid, tenant, head, last_at FROM holdfast_sessions WHERE id = :session_id;
+-- The end of the log is that of its last row.
+SELECT s.sid, s.tenant, (g.key & 4294967295) + g.count - 1, g.at
+  FROM holdfast_sessions AS s
+  JOIN holdfast_log AS g ON g.key = (SELECT max(key)
+                                       FROM holdfast_log
+                                      WHERE key BETWEEN s.sid << 32 AND s.sid << 32 | 4294967295)
+ WHERE s.id = :session_id;
 
 -- name: log_after
 -- From the row on that holds the first offset asked for; it may begin before it.
@@ -39,45 +45,52 @@ SELECT offset, fold, data FROM holdfast_slices WHERE sid = :sid AND fold = :fold
 SELECT data FROM holdfast_blobs WHERE tenant = :tenant AND hash = :hash;
 
 -- name: session
-SELECT sid, id, tenant, agent, mode, created_at, last_at, head, over,
+SELECT s.sid, s.id, s.tenant, s.agent, s.mode, s.created_at, s.over,
        coalesce((SELECT token
                    FROM holdfast_tokens AS t
                   WHERE t.sid = s.sid AND living
                   ORDER BY tid DESC
-                  LIMIT 1), '')
+                  LIMIT 1), ''),
+       g.at, (g.key & 4294967295) + g.count - 1
   FROM holdfast_sessions AS s
- WHERE id = :session_id;
+  JOIN holdfast_log AS g ON g.key = (SELECT max(key)
+                                       FROM holdfast_log
+                                      WHERE key BETWEEN s.sid << 32 AND s.sid << 32 | 4294967295)
+ WHERE s.id = :session_id;
 
 -- name: sessions
 -- Ids sort by the time they were made. A session is what its liveliest lane is.
-SELECT *
-  FROM (SELECT sid, id, tenant, agent, mode, created_at, last_at, head, over,
-               coalesce((SELECT token
-                           FROM holdfast_tokens AS t
-                          WHERE t.sid = s.sid AND living
-                          ORDER BY tid DESC
-                          LIMIT 1), '')
-          FROM holdfast_sessions AS s
-         WHERE (:tenant IS NULL OR tenant = :tenant)
-           AND (:agent IS NULL OR agent = :agent)
-           AND (:before IS NULL OR id < :before)
-           AND (:status IS NULL
-                OR :status = iif(over <> '', over,
-                   (SELECT CASE min(CASE
-                                    WHEN l.status = 'running' THEN 1
-                                    WHEN l.status = 'queued' OR l.status = 'idle' AND l.queued THEN 2
-                                    WHEN l.status = 'waiting' THEN 3
-                                    WHEN l.status = 'sleeping' THEN 4
-                                    ELSE 5 END)
-                           WHEN 1 THEN 'running'
-                           WHEN 2 THEN 'queued'
-                           WHEN 3 THEN 'waiting'
-                           WHEN 4 THEN 'sleeping'
-                           ELSE 'idle' END
-                      FROM holdfast_lanes AS l
-                     WHERE l.sid = s.sid)))
-         ORDER BY id DESC
-         LIMIT :limit);
+SELECT s.sid, s.id, s.tenant, s.agent, s.mode, s.created_at, s.over,
+       coalesce((SELECT token
+                   FROM holdfast_tokens AS t
+                  WHERE t.sid = s.sid AND living
+                  ORDER BY tid DESC
+                  LIMIT 1), ''),
+       g.at, (g.key & 4294967295) + g.count - 1
+  FROM holdfast_sessions AS s
+  JOIN holdfast_log AS g ON g.key = (SELECT max(key)
+                                       FROM holdfast_log
+                                      WHERE key BETWEEN s.sid << 32 AND s.sid << 32 | 4294967295)
+ WHERE (:tenant IS NULL OR s.tenant = :tenant)
+   AND (:agent IS NULL OR s.agent = :agent)
+   AND (:before IS NULL OR s.id < :before)
+   AND (:status IS NULL
+        OR :status = iif(s.over <> '', s.over,
+           (SELECT CASE min(CASE
+                            WHEN l.status = 'running' THEN 1
+                            WHEN l.status = 'queued' OR l.status = 'idle' AND l.queued THEN 2
+                            WHEN l.status = 'waiting' THEN 3
+                            WHEN l.status = 'sleeping' THEN 4
+                            ELSE 5 END)
+                   WHEN 1 THEN 'running'
+                   WHEN 2 THEN 'queued'
+                   WHEN 3 THEN 'waiting'
+                   WHEN 4 THEN 'sleeping'
+                   ELSE 'idle' END
+              FROM holdfast_lanes AS l
+             WHERE l.sid = s.sid)))
+ ORDER BY s.id DESC
+ LIMIT :limit;
 
 -- name: lanes
 SELECT lane, iif(status = 'idle' AND queued, 'queued', status), turn, coalesce(worker, ''),

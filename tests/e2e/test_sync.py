@@ -1,0 +1,39 @@
+"""The bridge for scripts: the same product without await."""
+
+from __future__ import annotations
+
+import pytest
+
+import holdfast.sync
+from holdfast import Agent, Holdfast
+from holdfast.errors import UnknownAgent
+from holdfast.testing.scripted import ScriptedModel, say
+
+
+def an_app(path: object) -> Holdfast:
+    agent = Agent("greeter", ScriptedModel([say("Hello!"), say("Again!")]))
+    return Holdfast([agent], store=f"sqlite:///{path}/sync.db")
+
+
+def test_a_script_starts_reads_and_waits_without_await(tmp_path):
+    with holdfast.sync.opened(an_app(tmp_path)) as app:
+        session = app.start("greeter", "Hi")
+        types = [event.type for event in session.events()]
+        assert session.wait().output == "Hello!"
+        assert types[0] == "session.started"
+        assert types[-1] == "session.waiting"
+        assert session.send("More").result().output == "Again!"
+
+
+def test_an_error_reaches_the_script_as_it_is(tmp_path):
+    with holdfast.sync.opened(an_app(tmp_path)) as app, pytest.raises(UnknownAgent):
+        app.start("nobody", "Hi")
+
+
+def test_leaving_a_stream_early_closes_it(tmp_path):
+    with holdfast.sync.opened(an_app(tmp_path)) as app:
+        session = app.start("greeter", "Hi")
+        for event in session.events():
+            if event.type == "turn.started":
+                break
+        assert session.wait().status == "completed"
