@@ -17,6 +17,7 @@ from holdfast.core.message import Part, Text, ToolCall
 from holdfast.core.record import Entry, Failure
 from holdfast.core.result import Usage
 from holdfast.core.view import whole_parts
+from holdfast.errors import CursorAhead
 from holdfast.store import Store
 
 POLL = 1.0
@@ -65,15 +66,27 @@ class EventReader:
         self._store = store
         self._session_id = session_id
         self._internals = internals
+        self._has_read = False
         self._deltas: Deltas = {}
         self._began: dict[tuple[str, int], int] = {}
         self._args: dict[str, str] = {}
+
+    def check(self, end: int) -> None:
+        """Refuse a cursor that the log has not reached: it belongs to another history."""
+        if self.cursor > end and not self._has_read:
+            raise CursorAhead(
+                f"the cursor {self.cursor} is beyond the log's end at {end}: "
+                "was the database restored from a backup? read again from 0",
+                cursor=self.cursor,
+                end=end,
+            )
 
     async def next_page(self) -> list[Event]:
         """Return the events after the cursor, and move it behind all that was read."""
         page = await self._store.read(self._session_id, self.cursor)
         events = [await self._event(entry) for entry in page.entries if entry.offset > self.cursor]
         self.cursor = max(self.cursor, page.cursor)
+        self._has_read = True
         return [event for event in events if event is not None]
 
     async def _event(self, entry: Entry) -> Event | None:

@@ -239,7 +239,8 @@ class Session(Generic[Out]):
             while True:
                 wakeups.clear()
                 info = await self.info()
-                while reader.cursor < info.end or reader.cursor > info.end:
+                reader.check(info.end)
+                while reader.cursor < info.end:
                     for event in await reader.next_page():
                         yield event
                 if not follow or self._is_at_rest(info):

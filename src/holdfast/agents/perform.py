@@ -33,7 +33,7 @@ from holdfast.agents.value import from_json, to_json
 from holdfast.clock import Clock
 from holdfast.core.action import CallModel, Start
 from holdfast.core.lane import Call, Lane
-from holdfast.core.message import Part, ToolCall, text_of
+from holdfast.core.message import Part, Reasoning, Text, ToolCall, text_of
 from holdfast.core.name import args_digest, tool_call_name
 from holdfast.core.policy import Policy
 from holdfast.core.record import Failure, MessageDelta, ReasoningDelta
@@ -54,6 +54,7 @@ from holdfast.errors import NotEncodable, Retry, StoreCorrupt, ToolError
 
 Delta = MessageDelta | ReasoningDelta
 
+LONGEST_FAILURE = 10_000
 THREAD_GRACE = 4.5
 """How long a cancelled turn waits for a sync tool: a little less than for all its calls."""
 
@@ -169,8 +170,10 @@ class AgentPerformer:
         for part in finished.parts:
             if isinstance(part, ToolCall):
                 call_id = tool_call_name(action.call_id, len(wanted) + 1)
-                part = replace(part, call_id=call_id)
+                part = replace(part, call_id=call_id, args=storable(part.args))
                 wanted.append(self._wanted(part, lane))
+            elif isinstance(part, Text | Reasoning):
+                part = replace(part, text=storable(part.text))
             parts.append(part)
         if self._agent.output and not wanted:
             self.parse_output(text_of(tuple(parts)))
@@ -296,20 +299,22 @@ class InstructionContext:
         self.session = session
 
 
+def storable(text: str) -> str:
+    """Return a text without the halves of characters that a provider may send."""
+    return text if text.isascii() else text.encode(errors="replace").decode()
+
+
 def delta(said: Said, action: CallModel) -> Delta:
+    call_id, attempt = action.call_id, action.attempt
     match said:
         case SaidText():
-            return MessageDelta(
-                call_id=action.call_id, attempt=action.attempt, part=said.part, text=said.text
-            )
+            text = storable(said.text)
+            return MessageDelta(call_id=call_id, attempt=attempt, part=said.part, text=text)
         case SaidReasoning():
-            return ReasoningDelta(
-                call_id=action.call_id, attempt=action.attempt, part=said.part, text=said.text
-            )
+            text = storable(said.text)
+            return ReasoningDelta(call_id=call_id, attempt=attempt, part=said.part, text=text)
         case BeganToolCall():
-            return MessageDelta(
-                call_id=action.call_id, attempt=action.attempt, part=said.part, tool=said.tool
-            )
+            return MessageDelta(call_id=call_id, attempt=attempt, part=said.part, tool=said.tool)
     raise TypeError(said)
 
 
@@ -345,7 +350,9 @@ def dedupe_of(tool: Tool, args: dict[str, Any], lane: Lane) -> str:
 
 
 def failure_of(error: BaseException) -> Failure:
+    """Return an exception as the model and the log get it: never endless, always storable."""
     code = getattr(error, "code", None)
-    return Failure(
-        code if isinstance(code, str) else "TOOL_ERROR", f"{type(error).__name__}: {error}"
-    )
+    sentence = storable(f"{type(error).__name__}: {error}")
+    if len(sentence) > LONGEST_FAILURE:
+        sentence = sentence[:LONGEST_FAILURE] + "…"
+    return Failure(code if isinstance(code, str) else "TOOL_ERROR", sentence)

@@ -1,7 +1,7 @@
 """The write-ahead log beside the file: given room, and moved into the file when it is large.
 
 Writing over a part of a file costs the disk half of what growing it does. So the log is
-grown in large steps, and begun again from its start instead of being cut. Moving it
+grown in steps as large as it is, and begun again from its start instead of being cut. Moving it
 happens on a thread and a connection of its own, so that no commit waits for it.
 """
 
@@ -21,6 +21,7 @@ from holdfast.stores.sqlite.failure import is_passing
 
 log = logging.getLogger("holdfast.sqlite")
 
+SMALL = 128 * 1024
 STEP = 4 * 1024 * 1024
 
 
@@ -40,7 +41,8 @@ class Checkpointer:
         if size <= self._size:
             self._size = size
         elif size < LOG_SIZE:
-            reserve(db, STEP)
+            if size > SMALL:
+                reserve(db, min(size, STEP))
             self._size = self._measure()
         elif self._thread is None or not self._thread.is_alive():
             self._size = size + STEP  # should a reader be in the way, try again only then

@@ -1,0 +1,287 @@
+"""The recovery table: what a log says, and what `decide` makes of it.
+
+Each case is a log written record by record. `tests/unit/test_decide.py` holds `decide` to
+them; `recovery_table` draws the table in docs/recovery.md from them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from history import (
+    Log,
+    answers,
+    asks_approval,
+    asks_question,
+    began_a_tool_call,
+    cancel,
+    crash,
+    message,
+    parks,
+    returns,
+    said,
+    sleeps,
+    starts,
+    thought,
+    turn_begins,
+    turn_completes,
+    turn_fails,
+    wants,
+)
+
+from holdfast.core.action import (
+    AnyAction,
+    AskHuman,
+    CallModel,
+    CancelTurn,
+    FailTurn,
+    Park,
+    RunTools,
+    Settle,
+    Start,
+)
+from holdfast.core.policy import HOUR, Interruption, Policy, ToolPolicy
+from holdfast.core.record import Failure
+
+NOW = 1000
+
+
+@dataclass(frozen=True)
+class Case:
+    """A row of the table: `says` and `then` are its words, `expected` its exact action."""
+
+    name: str
+    says: str
+    then: str
+    log: Log
+    expected: AnyAction
+    policy: Policy = Policy()
+    now: int = NOW
+
+
+def tool_policy(on_interrupt: Interruption, tool: str = "pay") -> Policy:
+    return Policy(tools={tool: ToolPolicy(on_interrupt=on_interrupt)})
+
+
+def model_again(*, aborts: int = 0, keeps: bool = False) -> CallModel:
+    """The second attempt at the first model call of the first turn."""
+    return CallModel(
+        call_id="t1.s1", attempt=2, turn="t1", step=1, until=HOUR, aborts=aborts, keeps=keeps
+    )
+
+
+def run(*start: Start, report: tuple[str, ...] = (), running: tuple[str, ...] = ()) -> RunTools:
+    return RunTools(start=start, report=report, running=running, until=HOUR)
+
+
+C1, C2 = "t1.s1.c1", "t1.s1.c2"
+PAYING = (message(), *turn_begins(), *wants("pay"), starts(), crash())
+
+CASES = [
+    Case(
+        "cancel_first",
+        "a cancel not yet acted on",
+        "cancel, before anything else",
+        Log(message(), *turn_begins(), *wants("pay"), message("d2"), cancel("t1")),
+        CancelTurn(turn="t1", reason="stop", delivery_id="dc"),
+    ),
+    Case(
+        "message_queued",
+        "a message queued, its turn not started",
+        "start the turn",
+        Log(message()),
+        CallModel(
+            call_id="t1.s1", attempt=1, turn="t1", step=1, until=NOW + HOUR, delivery="d1"
+        ),
+    ),
+    Case(
+        "model_cut_before_a_word",
+        "a model call started, nothing of the answer",
+        "call again: next attempt, same call",
+        Log(message(), *turn_begins(), crash()),
+        model_again(),
+    ),
+    Case(
+        "partial_text_continues",
+        'partial plain text, `on_partial="continue"` (the default)',
+        "keep the partial as an aborted answer and ask to go on",
+        Log(message(), *turn_begins(), said("Once upon"), crash()),
+        model_again(aborts=1, keeps=True),
+    ),
+    Case(
+        "partial_text_restarts",
+        'partial plain text, `on_partial="restart"`',
+        "drop the partial and call again",
+        Log(message(), *turn_begins(), said("Once upon"), crash()),
+        model_again(aborts=1),
+        Policy(on_partial="restart"),
+    ),
+    Case(
+        "partial_with_a_tool_call",
+        "a partial with a tool call begun",
+        "drop it and call again; that tool call never runs",
+        Log(message(), *turn_begins(), said("I will"), began_a_tool_call(), crash()),
+        model_again(aborts=1),
+    ),
+    Case(
+        "partial_reasoning",
+        "reasoning only",
+        "drop it and call again",
+        Log(message(), *turn_begins(), thought("Hm"), crash()),
+        model_again(aborts=1),
+    ),
+    Case(
+        "partial_typed",
+        "partial text of an agent with an `output_type`",
+        "drop it and call again",
+        Log(message(), *turn_begins(), said('{"a":'), crash()),
+        model_again(aborts=1),
+        Policy(typed=True),
+    ),
+    Case(
+        "tools_not_started",
+        "the answer recorded, its tool calls not started",
+        "run them",
+        Log(message(), *turn_begins(), *wants("find", "pay"), crash()),
+        run(Start(C1, 1), Start(C2, 1)),
+    ),
+    Case(
+        "tool_cut_report",
+        'a tool started, no outcome, `on_interrupt="report"` (the default)',
+        "tell the model that the outcome is unknown",
+        Log(*PAYING),
+        run(report=(C1,)),
+    ),
+    Case(
+        "tool_cut_rerun",
+        'a tool started, no outcome, `on_interrupt="rerun"`',
+        "run it again with the same idempotency key",
+        Log(*PAYING),
+        run(Start(C1, 2)),
+        tool_policy("rerun"),
+    ),
+    Case(
+        "tool_cut_reconcile",
+        "a tool started, no outcome, `on_interrupt=reconcile`",
+        "ask the outside world whether it happened, and run it if not",
+        Log(*PAYING),
+        run(Start(C1, 2, reconcile=True)),
+        tool_policy("reconcile"),
+    ),
+    Case(
+        "tool_cut_ask",
+        'a tool started, no outcome, `on_interrupt="ask"`',
+        "ask a human: done, run again, or give up",
+        Log(*PAYING),
+        AskHuman(call_id=C1, kind="interrupted"),
+        tool_policy("ask"),
+    ),
+    Case(
+        "tool_cut_ask_nobody",
+        'a tool started, no outcome, `on_interrupt="ask"`, nobody can be asked',
+        "tell the model that the outcome is unknown",
+        Log(*PAYING, can_ask=False),
+        run(report=(C1,)),
+        tool_policy("ask"),
+    ),
+    Case(
+        "tool_cut_fail",
+        'a tool started, no outcome, `on_interrupt="fail"`',
+        "fail the turn",
+        Log(*PAYING),
+        FailTurn(
+            turn="t1",
+            error=Failure("INTERRUPTED", "pay was interrupted: its outcome is unknown"),
+        ),
+        tool_policy("fail"),
+    ),
+    Case(
+        "some_outcomes",
+        "some tool outcomes of a step",
+        "keep them as they are; the others by the rows above",
+        Log(
+            *(message(), *turn_begins(), *wants("find", "pay")),
+            *(starts(C1), starts(C2), returns(C1), crash()),
+        ),
+        run(Start(C2, 2)),
+        tool_policy("rerun"),
+    ),
+    Case(
+        "request_open",
+        "a request open",
+        "stay parked; its id is the same as before the crash",
+        Log(message(), *turn_begins(), *wants("pay", asks="always"), asks_approval(), crash()),
+        Park(wait=("input",), requests=("q1",)),
+    ),
+    Case(
+        "question_open",
+        "a tool's own question open",
+        "stay parked; the tool is not run meanwhile",
+        Log(
+            *(message(), *turn_begins(), *wants("pay"), starts(), *asks_question()),
+            parks("input"),
+        ),
+        Park(wait=("input",), requests=("q1",)),
+    ),
+    Case(
+        "timer_open",
+        "a timer open",
+        "stay parked until it is due",
+        Log(
+            *(message(), *turn_begins(), *wants("pay"), starts(), *sleeps(5000)),
+            parks("timer"),
+        ),
+        Park(wait=("timer",), until=5000),
+    ),
+    Case(
+        "timer_due",
+        "a timer due",
+        "run the tool again from its first line; that wait is over",
+        Log(
+            *(message(), *turn_begins(), *wants("pay"), starts(), *sleeps(500)),
+            parks("timer"),
+        ),
+        RunTools(start=(Start(C1, 2, fired="sleep:1"),), until=500),
+    ),
+    Case(
+        "all_outcomes_in",
+        "all outcomes in",
+        "the next model call, with the results in the order of the calls",
+        Log(
+            *(message(), *turn_begins(), *wants("find", "pay")),
+            *(starts(C1), starts(C2), returns(C2), returns(C1), crash()),
+        ),
+        CallModel(call_id="t1.s2", attempt=1, turn="t1", step=2, until=HOUR),
+    ),
+    Case(
+        "completed_not_settled",
+        "the turn ended, its delivery not settled",
+        "settle it",
+        Log(message(), *turn_begins(), answers(), turn_completes()),
+        Settle(settled=(("d1", "completed", "t1"),)),
+    ),
+    Case(
+        "failed_not_settled",
+        "the turn failed, its delivery not settled",
+        "settle it as failed",
+        Log(message(), *turn_begins(), turn_fails()),
+        Settle(settled=(("d1", "failed", "t1"),)),
+    ),
+    Case(
+        "nothing_to_do",
+        "nothing queued, nothing open",
+        "park until something arrives",
+        Log(),
+        Park(wait=("message",)),
+    ),
+]
+
+
+def recovery_table() -> str:
+    """Return the table as docs/recovery.md shows it."""
+    lines = [
+        "| the log says | what comes next | as an action |",
+        "| --- | --- | --- |",
+        *(f"| {case.says} | {case.then} | `{type(case.expected).__name__}` |" for case in CASES),
+    ]
+    return "\n".join(lines)
