@@ -7,15 +7,14 @@ that may stand on a record which the reader does not see.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 from msgspec import Struct
 
 from holdfast.core import record as r
 from holdfast.core.event import Deltas, Event, present, requested_args
 from holdfast.core.message import Part, Text, ToolCall
-from holdfast.core.record import Entry, Failure
-from holdfast.core.result import Usage
+from holdfast.core.record import Entry, Failure, Tokens
 from holdfast.core.view import whole_parts
 from holdfast.errors import CursorAhead
 from holdfast.store import Store
@@ -141,83 +140,53 @@ class Outcome(Struct, frozen=True):
     text: str = ""
     output: str | None = None
     error: Failure | None = None
-    usage: Usage = Usage()
+    usage: Tokens = Tokens()
+
+
+TurnEnd = r.TurnCompleted | r.TurnFailed | r.TurnCancelled
 
 
 async def read_outcome(
     store: Store, session_id: str, before: int, wanted: Callable[[str], bool]
 ) -> Outcome | None:
     """Look back from an offset for the last turn that is wanted and has ended."""
-    search = _Search(wanted)
-    while before > 1:
-        page = await store.read_back(session_id, before)
-        for entry in reversed(page.entries):
-            if entry.offset < before and search.saw(entry):
-                return await _outcome(store, session_id, search)
-        if not page.entries or page.cursor >= before:
-            break
-        before = page.cursor
+    end: TurnEnd | None = None
+    async for entry in entries_before(store, session_id, before):
+        e = entry.record
+        if end is None and isinstance(e, TurnEnd) and wanted(e.turn):
+            end = e
+        match end:
+            case r.TurnFailed():
+                return Outcome(end.turn, "failed", error=end.error, usage=end.usage)
+            case r.TurnCancelled():
+                return Outcome(end.turn, "cancelled", usage=end.usage)
+            case r.TurnCompleted(call_id=call_id):
+                if isinstance(e, r.MessageCompleted) and e.call_id == call_id:
+                    return await completed(store, session_id, end, entry.offset, e)
     return None
 
 
-class _Search:
-    """Collects what belongs to one turn, newest first, until its start."""
-
-    def __init__(self, wanted: Callable[[str], bool]) -> None:
-        self._wanted = wanted
-        self.end: r.TurnCompleted | r.TurnFailed | r.TurnCancelled | None = None
-        self.answer: tuple[Entry, r.MessageCompleted] | None = None
-        self.used: list[r.UsageRecorded] = []
-
-    def saw(self, entry: Entry) -> bool:
-        """Take in one entry; say whether it was the turn's start."""
-        e = entry.record
-        if isinstance(e, r.TurnCompleted | r.TurnFailed | r.TurnCancelled):
-            if self.end is None and self._wanted(e.turn):
-                self.end = e
-        elif self.end is None:
-            return False
-        elif isinstance(e, r.MessageCompleted):
-            if isinstance(self.end, r.TurnCompleted) and e.call_id == self.end.call_id:
-                self.answer = (entry, e)
-        elif isinstance(e, r.UsageRecorded) and e.call_id.startswith(f"{self.end.turn}."):
-            self.used.append(e)
-        return isinstance(e, r.TurnStarted) and self.end is not None and e.turn == self.end.turn
+async def entries_before(store: Store, session_id: str, before: int) -> AsyncIterator[Entry]:
+    """Give the entries before an offset, newest first."""
+    while before > 1:
+        page = await store.read_back(session_id, before)
+        for entry in reversed(page.entries):
+            if entry.offset < before:
+                yield entry
+        if not page.entries or page.cursor >= before:
+            return
+        before = page.cursor
 
 
-async def _outcome(store: Store, session_id: str, search: _Search) -> Outcome:
-    end = search.end
-    assert end is not None
-    usage = total(search.used)
-    match end:
-        case r.TurnFailed():
-            return Outcome(end.turn, "failed", error=end.error, usage=usage)
-        case r.TurnCancelled():
-            return Outcome(end.turn, "cancelled", usage=usage)
-    assert search.answer is not None
-    entry, answer = search.answer
-    texts: dict[int, str] = {}
-    if answer.streamed:
-        texts = await read_deltas(store, session_id, entry.offset, answer)
+async def completed(
+    store: Store, session_id: str, end: r.TurnCompleted, offset: int, answer: r.MessageCompleted
+) -> Outcome:
+    texts = await read_deltas(store, session_id, offset, answer) if answer.streamed else {}
     parts = whole_parts(answer, texts)
     text = "".join(part.text for part in parts if isinstance(part, Text))
-    return Outcome(end.turn, "completed", text, output_args(parts, end.output), usage=usage)
+    return Outcome(end.turn, "completed", text, output_args(parts, end.output), usage=end.usage)
 
 
 def output_args(parts: tuple[Part, ...], call_id: str) -> str | None:
     found = (p.args for p in parts if isinstance(p, ToolCall) and p.call_id == call_id)
     return next(found, None)
-
-
-def total(used: list[r.UsageRecorded]) -> Usage:
-    details: dict[str, int] = {}
-    for usage in used:
-        for name, count in usage.details.items():
-            details[name] = details.get(name, 0) + count
-    return Usage(
-        sum(u.input_tokens for u in used),
-        sum(u.output_tokens for u in used),
-        sum(u.cache_read_tokens for u in used),
-        sum(u.cache_write_tokens for u in used),
-        details,
-    )

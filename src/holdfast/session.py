@@ -21,8 +21,7 @@ from holdfast.core import record as r
 from holdfast.core.event import Event
 from holdfast.core.message import Message
 from holdfast.core.name import MAIN
-from holdfast.core.record import Failure, Option
-from holdfast.core.result import Usage
+from holdfast.core.record import Failure, Option, Tokens
 from holdfast.core.slices import EMPTY, Slices, change_all
 from holdfast.core.view import View
 from holdfast.errors import (
@@ -72,7 +71,7 @@ class Result(Struct, Generic[Out], frozen=True, kw_only=True):
     output: Out | None = None
     requests: tuple[Request, ...] = ()
     error: Failure | None = None
-    usage: Usage = Usage()
+    usage: Tokens = Tokens()
     turn: str = ""
 
     def unwrap(self) -> Out:
@@ -266,9 +265,13 @@ class Session(Generic[Out]):
                 delivery = await self._store.delivery(delivery_id)
                 if delivery is None or delivery.session_id != self.id:
                     raise UnknownDelivery(f"this session never got {delivery_id}")
-                if delivery.state == "settled":
+                # An answer is settled when it is taken; its turn goes on.
+                answered = delivery.outcome == "answered"
+                goes_on = answered and any(lane.turn == delivery.turn for lane in info.lanes)
+                if delivery.state == "settled" and not goes_on:
                     if delivery.turn:
-                        return await self._result(info, delivery.turn, delivery.settled_offset)
+                        before = None if answered else delivery.settled_offset
+                        return await self._result(info, delivery.turn, before)
                     return Result(status=delivery.outcome)
                 if self._is_at_rest(info):
                     return await self._result(info, None)

@@ -194,11 +194,11 @@ def settle_calls(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
             start=tuple(start),
             report=tuple(report),
             running=running,
-            until=wake_at(turn, ask_again_at(lane, turn, policy, now)),
+            until=wake_at(turn, now, ask_again_at(lane, turn, policy, now)),
         )
     if all(call.is_done for call in turn.calls.values()):
         return after_calls(lane, turn, policy, now)
-    return Park(wait=waits(turn), requests=tuple(turn.requests), until=wake_at(turn, 0))
+    return Park(wait=waits(turn), requests=tuple(turn.requests), until=wake_at(turn, now))
 
 
 def disposition(call: Call, lane: Lane, policy: Policy, now: int) -> str:
@@ -252,9 +252,9 @@ def waits(turn: Turn) -> tuple[str, ...]:
     return (*(("input",) if turn.requests else ()), *(("timer",) if timers else ()))
 
 
-def wake_at(turn: Turn, latest: int) -> int:
+def wake_at(turn: Turn, now: int, latest: int = 0) -> int:
     """Return the next instant at which something is due by itself, or `latest`."""
-    due = [call.due_at for call in turn.calls.values() if call.due_at and not call.is_done]
+    due = [call.due_at for call in turn.calls.values() if call.due_at > now and not call.is_done]
     due += [q.expires_at for q in turn.requests.values() if q.expires_at]
     due += [latest] if latest else []
     return min(due, default=0)

@@ -29,7 +29,7 @@ from holdfast.core.lane import (
 )
 from holdfast.core.message import ToolCall
 from holdfast.core.name import args_digest
-from holdfast.core.record import AnyRecord, Entry
+from holdfast.core.record import AnyRecord, Entry, Tokens
 
 Step = Callable[[Lane, Any], Lane]
 
@@ -215,6 +215,18 @@ def message_completed(lane: Lane, e: r.MessageCompleted) -> Lane:
     return lane.with_turn(model=None, answer=e.call_id, calls=calls)
 
 
+def usage_recorded(lane: Lane, e: r.UsageRecorded) -> Lane:
+    assert lane.turn is not None
+    before = lane.turn.usage
+    usage = Tokens(
+        before.input_tokens + e.input_tokens,
+        before.output_tokens + e.output_tokens,
+        before.cache_read_tokens + e.cache_read_tokens,
+        before.cache_write_tokens + e.cache_write_tokens,
+    )
+    return lane.with_turn(usage=usage)
+
+
 # Tool calls
 
 
@@ -386,6 +398,7 @@ FACTS: dict[type, Step] = {
     r.ReasoningDelta: reasoning_delta,
     r.MessageAborted: message_aborted,
     r.MessageCompleted: message_completed,
+    r.UsageRecorded: usage_recorded,
     r.ToolRequested: tool_requested,
     r.ToolStarted: tool_started,
     r.ToolStepRecorded: tool_step_recorded,

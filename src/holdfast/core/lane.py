@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core.record import Failure
+from holdfast.core.record import Failure, Tokens
 
 FOLD = 1
 """Grows whenever the same log would fold into something else than before."""
@@ -129,6 +129,7 @@ class Turn(Struct, frozen=True, omit_defaults=True):
     calls: Mapping[str, Call] = {}
     requests: Mapping[str, Request] = {}
     corrections: int = 0
+    usage: Tokens = Tokens()
 
     @property
     def in_flight(self) -> bool:

@@ -69,8 +69,14 @@ def _opening(lane: Lane, action: AnyAction, now: int) -> Iterator[AnyRecord]:
         case Settle():
             yield from settle(lane, action)
         case CompleteTurn():
+            assert lane.turn is not None
             yield r.StepCompleted(turn=action.turn, step=action.step)
-            yield r.TurnCompleted(turn=action.turn, call_id=action.call_id, output=action.output)
+            yield r.TurnCompleted(
+                turn=action.turn,
+                call_id=action.call_id,
+                output=action.output,
+                usage=lane.turn.usage,
+            )
         case CancelTurn(superseded=superseded):
             yield from close_requests(lane, "superseded" if superseded else "cancelled")
         case FailTurn():
@@ -417,7 +423,12 @@ def call_stopped(call: Call) -> Iterator[AnyRecord]:
 
 def turn_ends(turn: Turn, action: AnyAction) -> Iterator[AnyRecord]:
     if isinstance(action, CancelTurn):
-        yield r.TurnCancelled(turn=turn.id, reason=action.reason, superseded=action.superseded)
+        yield r.TurnCancelled(
+            turn=turn.id,
+            reason=action.reason,
+            superseded=action.superseded,
+            usage=turn.usage,
+        )
         if action.delivery_id:
             yield r.DeliverySettled(delivery_id=action.delivery_id, outcome="completed")
         return
@@ -426,4 +437,6 @@ def turn_ends(turn: Turn, action: AnyAction) -> Iterator[AnyRecord]:
         yield r.StepFailed(
             turn=turn.id, step=turn.step, error=action.error, structural=action.structural
         )
-    yield r.TurnFailed(turn=turn.id, error=action.error, structural=action.structural)
+    yield r.TurnFailed(
+        turn=turn.id, error=action.error, structural=action.structural, usage=turn.usage
+    )

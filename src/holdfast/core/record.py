@@ -26,6 +26,15 @@ class Failure(Struct, frozen=True, omit_defaults=True):
     message: str
 
 
+class Tokens(Struct, frozen=True, omit_defaults=True):
+    """What model calls cost."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+
+
 class Option(Struct, frozen=True):
     """One of the answers that a request offers."""
 
@@ -101,6 +110,7 @@ class TurnCompleted(Record, frozen=True, kw_only=True, tag="turn.completed"):
     turn: str
     call_id: str
     output: str = ""
+    usage: Tokens = Tokens()
 
 
 class TurnFailed(Record, frozen=True, kw_only=True, tag="turn.failed"):
@@ -109,12 +119,14 @@ class TurnFailed(Record, frozen=True, kw_only=True, tag="turn.failed"):
     turn: str
     error: Failure
     structural: bool = False
+    usage: Tokens = Tokens()
 
 
 class TurnCancelled(Record, frozen=True, kw_only=True, tag="turn.cancelled"):
     turn: str
     reason: str = ""
     superseded: bool = False
+    usage: Tokens = Tokens()
 
 
 class StepStarted(Record, frozen=True, kw_only=True, tag="step.started"):

@@ -54,6 +54,7 @@ class Carrier:
         self._work: dict[str, asyncio.Task[None]] = {}
         self._results: list[Result] = []
         self._broken: BaseException | None = None
+        self._alarm: tuple[int, asyncio.TimerHandle] | None = None
         self._news = False
         self._stopping = False
 
@@ -68,6 +69,8 @@ class Carrier:
                     await self._abandon()
                     await self.lane.reload()
         finally:
+            if self._alarm is not None:
+                self._alarm[1].cancel()
             await self._abandon()
 
     def nudge(self) -> None:
@@ -138,13 +141,26 @@ class Carrier:
         return results
 
     async def _stir(self, until: int) -> bool:
-        try:
-            async with asyncio.timeout(max(0, until - self._clock.now()) / 1000):
-                await self.lane.stirred.wait()
-        except TimeoutError:
-            return False
+        """Wait until something stirs, or until a time; say which."""
+        self._set_alarm(until)
+        await self.lane.stirred.wait()
         self.lane.stirred.clear()
-        return True
+        return self._clock.now() < until
+
+    def _set_alarm(self, until: int) -> None:
+        """Have the lane stir at a time. One alarm lasts for all waits of a turn."""
+        if self._alarm is not None:
+            at, timer = self._alarm
+            if at == until:
+                return
+            timer.cancel()
+        delay = max(0, until - self._clock.now()) / 1000
+        timer = asyncio.get_running_loop().call_later(delay, self._ring)
+        self._alarm = (until, timer)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self.lane.stirred.set()
 
     # The work
 

@@ -1,0 +1,479 @@
+from pathlib import Path
+
+import pytest
+from history import (
+    OOPS,
+    Log,
+    answers,
+    asks_approval,
+    asks_question,
+    cancel,
+    crash,
+    fails,
+    graceful_stop,
+    message,
+    parks,
+    reply,
+    resumes,
+    retries,
+    retry,
+    returns,
+    said,
+    settles,
+    sleeps,
+    starts,
+    step_begins,
+    step_fails,
+    turn_begins,
+    turn_completes,
+    turn_fails,
+    wants,
+)
+from recovery_cases import C1, C2, CASES, NOW, Case, recovery_table, run, tool_policy
+
+from holdfast.core import record as r
+from holdfast.core.action import (
+    AnyAction,
+    AskHuman,
+    CallModel,
+    CancelTurn,
+    CompleteSession,
+    CompleteTurn,
+    FailSession,
+    FailTurn,
+    Park,
+    Settle,
+    Sleep,
+    Start,
+)
+from holdfast.core.decide import decide
+from holdfast.core.lane import Reply
+from holdfast.core.policy import HOUR, SECOND, Policy, ToolPolicy
+from holdfast.core.record import Failure
+
+RECOVERY = Path(__file__).parents[2] / "docs" / "recovery.md"
+
+
+def next_of(log: Log, policy: Policy = Policy(), now: int = NOW) -> AnyAction:  # noqa: B008
+    return decide(log.lane, policy, now)
+
+
+def code_of(action: AnyAction) -> str:
+    assert isinstance(action, FailTurn)
+    return action.error.code
+
+
+# The table
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_log_is_gone_on_with_as_the_recovery_table_says(case: Case) -> None:
+    assert decide(case.log.lane, case.policy, case.now) == case.expected
+
+
+def test_the_recovery_page_shows_exactly_this_table() -> None:
+    rows = [line for line in RECOVERY.read_text().splitlines() if line.startswith("|")]
+
+    assert "\n".join(rows) == recovery_table()
+
+
+# Cancels
+
+
+def test_a_cancel_goes_before_a_reply_that_came_earlier() -> None:
+    log = Log(message(), *turn_begins(), *wants("pay", asks="always"), asks_approval())
+    log.add(reply("q1", "approve"), cancel("t1"))
+
+    assert isinstance(next_of(log), CancelTurn)
+
+
+def test_a_cancel_of_a_turn_that_is_over_is_ignored() -> None:
+    log = Log(message(), *turn_begins(), answers(), turn_completes(), settles())
+    log.add(message("d2"), *turn_begins(2, "d2"), cancel("t1"))
+
+    assert next_of(log) == Settle(settled=(("dc", "ignored", ""),))
+
+
+def test_a_cancel_before_the_turn_cancels_the_message_at_the_head_of_the_queue() -> None:
+    log = Log(message("d1"), message("d2"), cancel())
+
+    assert next_of(log) == Settle(settled=(("d1", "cancelled", ""), ("dc", "completed", "")))
+
+
+def test_a_cancel_that_arrived_just_before_its_message_was_taken_up_stops_the_turn() -> None:
+    log = Log(message("d1"), cancel(), *turn_begins())
+
+    assert next_of(log) == CancelTurn(turn="t1", reason="stop", delivery_id="dc")
+
+
+def test_a_cancel_means_no_message_that_came_after_it() -> None:
+    waiting = Log(cancel(), message("d1"))
+    taken_up = Log(cancel(), message("d1"), *turn_begins())
+
+    assert next_of(waiting) == Settle(settled=(("dc", "ignored", ""),))
+    assert next_of(taken_up) == Settle(settled=(("dc", "ignored", ""),))
+
+
+def test_an_end_cancels_the_open_turn_first_and_then_ends_the_session() -> None:
+    log = Log(message(), *turn_begins(), cancel(ends=True))
+    assert next_of(log) == CancelTurn(turn="t1", reason="stop")
+
+    log.add(r.TurnCancelled(turn="t1", reason="stop"), settles(outcome="cancelled"))
+    assert next_of(log) == CompleteSession(reason="stop", delivery_id="dc")
+
+
+def test_an_end_is_not_counted_as_the_cancel_of_a_task() -> None:
+    log = Log(message(), *turn_begins(), cancel(ends=True), mode="task")
+    log.add(r.TurnCancelled(turn="t1", reason="stop"), settles(outcome="cancelled"))
+
+    assert isinstance(next_of(log), CompleteSession)
+
+
+# Replies and requests
+
+
+def test_a_reply_is_taken_ahead_of_every_message() -> None:
+    log = Log(message(), *turn_begins(), *wants("pay", asks="always"), asks_approval())
+    log.add(message("d2"), reply("q1", "approve"))
+
+    assert next_of(log) == Settle(reply=Reply("dr", "q1", "approve"))
+
+
+def test_an_approved_call_runs_while_another_still_waits() -> None:
+    log = Log(message(), *turn_begins(), *wants("pay", "ship", asks="always"))
+    log.add(asks_approval("q1", C1), asks_approval("q2", C2))
+    log.add(r.InputResolved(request_id="q2", option="approve"))
+
+    assert next_of(log) == run(Start(C2, 1))
+
+
+def test_what_needs_no_approval_runs_before_and_while_others_are_asked_about() -> None:
+    log = Log(message(), *turn_begins(), *wants("find", "pay"))
+    log.add(r.ToolRequested(call_id=C2, tool="pay", digest="x", asks="always"))
+    assert next_of(log) == AskHuman(call_id=C2, kind="approval")
+
+    log.add(asks_approval("q2", C2))
+    assert next_of(log) == run(Start(C1, 1))
+
+
+def test_requests_past_their_time_are_closed_before_anything_runs() -> None:
+    log = Log(message(), *turn_begins(), *wants("pay"), starts(), *asks_question(expires_at=900))
+    log.add(parks("input"))
+
+    assert next_of(log, now=899) == Park(wait=("input",), requests=("q1",), until=900)
+    assert next_of(log, now=900) == Settle(expired=("q1",))
+
+
+def test_an_answered_wait_runs_the_tool_again_as_the_next_attempt() -> None:
+    log = Log(message(), *turn_begins(), *wants("pay"), starts(), *asks_question())
+    log.add(r.InputResolved(request_id="q1", text="the red one"))
+    log.add(r.ToolWoken(call_id=C1, name="ask:1"))
+
+    assert next_of(log) == run(Start(C1, 2))
+
+
+def test_a_call_that_repeats_one_of_unknown_outcome_is_asked_about() -> None:
+    log = Log(message(), *turn_begins(), *wants("pay", asks="repeat", repeats="t1.s0.c1"))
+
+    assert next_of(log) == AskHuman(call_id=C1, kind="approval")
+
+
+# Attempts
+
+
+def crashes(times: int, *begin: r.AnyRecord) -> list[r.AnyRecord]:
+    return [record for _ in range(times) for record in (*begin, crash())]
+
+
+def test_a_model_call_lost_ten_times_ends_its_turn_with_no_progress() -> None:
+    log = Log(message(), *turn_begins(), crash())
+    log.add(*crashes(8, r.ModelStarted(call_id="t1.s1", attempt=2)))
+    assert isinstance(next_of(log), CallModel)
+
+    log.add(*crashes(1, r.ModelStarted(call_id="t1.s1", attempt=10)))
+    assert code_of(next_of(log)) == "NO_PROGRESS"
+
+
+def test_a_tool_call_lost_ten_times_ends_its_turn_with_no_progress() -> None:
+    log = Log(message(), *turn_begins(), *wants("pay"), *crashes(9, starts()))
+    assert next_of(log, tool_policy("rerun")) == run(Start(C1, 2))
+
+    log.add(*crashes(1, starts()))
+    assert code_of(next_of(log, tool_policy("rerun"))) == "NO_PROGRESS"
+
+
+def test_attempts_are_counted_per_call() -> None:
+    log = Log(message(), *turn_begins(), *wants("pay", "pay"))
+    log.add(*crashes(9, starts(C1)), returns(C1), *crashes(9, starts(C2)))
+
+    assert next_of(log, tool_policy("rerun")) == run(Start(C2, 2))
+
+
+def test_a_recorded_failure_resets_the_count_of_a_model_call() -> None:
+    log = Log(message(), *turn_begins(), *crashes(9, r.ModelStarted(call_id="t1.s1", attempt=1)))
+    log.add(r.ModelStarted(call_id="t1.s1", attempt=10), retries(not_before=0))
+    log.add(*crashes(9, r.ModelStarted(call_id="t1.s1", attempt=11)))
+
+    assert isinstance(next_of(log), CallModel)
+
+
+def test_a_recorded_failure_resets_the_count_of_a_tool_call() -> None:
+    log = Log(message(), *turn_begins(), *wants("pay"), *crashes(9, starts()))
+    log.add(starts(), fails(again_at=1), *crashes(9, starts()))
+
+    assert next_of(log, tool_policy("rerun")) == run(Start(C1, 2))
+
+
+def test_a_graceful_stop_costs_no_attempt() -> None:
+    log = Log(message(), *turn_begins(), *wants("pay"), *crashes(9, starts()))
+    log.add(starts(), graceful_stop(), crash())
+
+    assert next_of(log, tool_policy("rerun")) == run(Start(C1, 2))
+
+
+def test_a_takeover_before_the_call_began_costs_no_attempt() -> None:
+    log = Log(message(), *turn_begins(), *wants("pay"), *crashes(20))
+
+    assert next_of(log) == run(Start(C1, 1))
+
+
+def test_the_wait_between_two_tries_of_a_tool_parks_the_lane() -> None:
+    log = Log(message(), *turn_begins(), *wants("find"), starts(), fails(again_at=5000))
+
+    assert next_of(log) == Park(wait=("timer",), until=5000)
+    assert next_of(log, now=5000) == run(Start(C1, 2))
+
+
+# The provider
+
+
+def test_a_short_wait_for_the_provider_is_slept_in_the_worker() -> None:
+    log = Log(message(), *turn_begins(), retries(not_before=2000))
+
+    assert next_of(log) == Sleep(until=2000)
+    assert isinstance(next_of(log, now=2000), CallModel)
+
+
+def test_a_long_wait_for_the_provider_parks_the_lane() -> None:
+    log = Log(message(), *turn_begins(), retries(not_before=90_000, parked=True))
+
+    assert next_of(log) == Park(wait=("provider",), until=90_000)
+
+
+def test_a_partial_answer_is_gone_on_with_after_a_failed_attempt_too() -> None:
+    log = Log(message(), *turn_begins(), said("Once"), retries(not_before=500))
+
+    action = next_of(log)
+
+    assert isinstance(action, CallModel)
+    assert (action.attempt, action.aborts, action.keeps) == (2, 1, True)
+
+
+# Limits
+
+
+def test_a_turn_has_at_most_max_steps_steps() -> None:
+    log = Log(message(), *turn_begins(), *wants("find"), starts(), returns())
+    log.add(*step_begins(2), *wants("find", call_id="t1.s2"), starts("t1.s2.c1"))
+    log.add(returns("t1.s2.c1"))
+
+    assert isinstance(next_of(log, Policy(max_steps=3)), CallModel)
+    assert code_of(next_of(log, Policy(max_steps=2))) == "MAX_STEPS"
+
+
+def test_a_last_answer_within_the_limit_of_steps_completes_the_turn() -> None:
+    log = Log(message(), *turn_begins(), answers())
+
+    assert next_of(log, Policy(max_steps=1)) == CompleteTurn(turn="t1", step=1, call_id="t1.s1")
+
+
+def test_a_model_that_never_gets_its_arguments_right_fails_the_turn() -> None:
+    log = Log(message(), *turn_begins(), *wants("find"), fails(code="RETRY"))
+    assert isinstance(next_of(log, Policy(max_corrections=1)), CallModel)
+
+    log.add(*step_begins(2), *wants("find", call_id="t1.s2"), fails("t1.s2.c1", code="RETRY"))
+    assert code_of(next_of(log, Policy(max_corrections=1))) == "TOO_MANY_CORRECTIONS"
+
+
+def test_a_turn_ends_when_its_active_time_is_used_up() -> None:
+    log = Log(message(), *turn_begins(at=0))
+
+    assert isinstance(next_of(log, now=HOUR - 1), CallModel)
+    assert code_of(next_of(log, now=HOUR)) == "TURN_TIMEOUT"
+
+
+def test_a_running_model_call_is_looked_at_again_when_the_turns_time_is_up() -> None:
+    action = next_of(Log(message(), *turn_begins(at=0)), now=HOUR // 2)
+
+    assert isinstance(action, CallModel)
+    assert action.until == HOUR
+
+
+def test_a_takeover_does_not_renew_a_turns_time() -> None:
+    log = Log(message(), *turn_begins(at=0), crash(at=9 * HOUR, spent=HOUR - SECOND))
+
+    assert isinstance(next_of(log, now=9 * HOUR), CallModel)
+    assert code_of(next_of(log, now=9 * HOUR + SECOND)) == "TURN_TIMEOUT"
+
+
+def test_parked_time_is_not_counted() -> None:
+    log = Log(message(), *turn_begins(at=0), *wants("pay"), starts(), *asks_question())
+    log.add(parks("input", at=SECOND, spent=SECOND))
+    week = 7 * 24 * HOUR
+    assert isinstance(next_of(log, now=week), Park)
+
+    log.add(resumes(at=week), r.InputResolved(request_id="q1", text="yes"))
+    log.add(r.ToolWoken(call_id=C1, name="ask:1"))
+    assert isinstance(next_of(log, now=week + HOUR - SECOND - 1), type(run()))
+    assert code_of(next_of(log, now=week + HOUR - SECOND)) == "TURN_TIMEOUT"
+
+
+# Messages while a turn is open
+
+
+def test_queued_messages_wait_for_the_end_of_the_turn() -> None:
+    log = Log(message(), *turn_begins(), *wants("find"), starts(), returns(), message("d2"))
+
+    action = next_of(log)
+
+    assert isinstance(action, CallModel)
+    assert action.joins == ()
+
+
+def test_joining_messages_are_placed_before_the_next_model_call() -> None:
+    log = Log(message(), *turn_begins(), *wants("find"), starts(), returns())
+    log.add(message("d2"), retry("d3"), message("d4"))
+
+    action = next_of(log, Policy(on_busy="join"))
+
+    assert isinstance(action, CallModel)
+    assert action.joins == ("d2", "d4")
+
+
+def test_a_joining_message_waits_while_the_turn_waits_for_a_human() -> None:
+    log = Log(message(), *turn_begins(), *wants("pay", asks="always"), asks_approval())
+    log.add(message("d2"))
+
+    assert isinstance(next_of(log, Policy(on_busy="join")), Park)
+
+
+def test_an_interrupting_message_cancels_the_open_turn() -> None:
+    log = Log(message(), *turn_begins(), *wants("pay", asks="always"), asks_approval())
+    log.add(message("d2"))
+
+    action = next_of(log, Policy(on_busy="interrupt"))
+
+    assert isinstance(action, CancelTurn)
+    assert action.superseded
+
+
+def test_joined_messages_settle_with_the_turn_that_they_joined() -> None:
+    log = Log(message(), *turn_begins(), *wants("find"), starts(), returns(), message("d2"))
+    log.add(r.DeliveryJoined(delivery_id="d2", turn="t1"), *step_begins(2))
+    log.add(answers(call_id="t1.s2"), turn_completes())
+
+    assert next_of(log) == Settle(settled=(("d1", "completed", "t1"), ("d2", "completed", "t1")))
+
+
+# Ends
+
+
+def test_a_task_ends_with_its_answer() -> None:
+    log = Log(message(), *turn_begins(), answers(), turn_completes(), settles(), mode="task")
+
+    assert next_of(log) == CompleteSession(turn="t1")
+
+
+def test_a_task_that_failed_ends_as_failed() -> None:
+    log = Log(message(), *turn_begins(), turn_fails(), settles(outcome="failed"), mode="task")
+
+    assert next_of(log) == FailSession(error=OOPS)
+
+
+def test_a_task_that_was_cancelled_ends_as_failed() -> None:
+    log = Log(message(), *turn_begins(), r.TurnCancelled(turn="t1"), settles(), mode="task")
+
+    assert next_of(log) == FailSession(error=Failure("CANCELLED", "the task was cancelled"))
+
+
+def test_a_failure_that_a_follow_up_can_mend_leaves_a_conversation_open() -> None:
+    log = Log(message(), *turn_begins(), step_fails())
+    assert next_of(log) == FailTurn(turn="t1", error=OOPS)
+
+    log.add(turn_fails(), settles(outcome="failed"))
+    assert next_of(log) == Park(wait=("message",))
+
+
+def test_a_structural_failure_ends_the_session() -> None:
+    log = Log(message(), *turn_begins(), step_fails(structural=True))
+    assert next_of(log) == FailTurn(turn="t1", error=OOPS, structural=True)
+
+    log.add(turn_fails(structural=True), settles(outcome="failed"), message("d2"))
+    assert next_of(log) == FailSession(error=OOPS)
+
+
+def test_a_session_that_is_over_refuses_what_is_still_queued() -> None:
+    log = Log(message(), message("d2"), cancel("t1"), reply("q1", "approve"))
+    log.add(r.SessionEnded())
+
+    assert next_of(log) == Settle(
+        settled=(
+            ("dc", "ignored", ""),
+            ("dr", "ignored", ""),
+            ("d1", "refused", ""),
+            ("d2", "refused", ""),
+        )
+    )
+
+
+def test_a_session_that_is_over_and_has_settled_all_rests_for_good() -> None:
+    assert next_of(Log(r.SessionEnded())) == Park(wait=())
+
+
+def test_a_retry_starts_a_turn_that_names_the_failed_one() -> None:
+    log = Log(message(), *turn_begins(), turn_fails(), settles(outcome="failed"), retry("d2"))
+
+    action = next_of(log)
+
+    assert isinstance(action, CallModel)
+    assert (action.turn, action.delivery, action.retries) == ("t2", "d2", "t1")
+
+
+def test_a_retry_of_nothing_that_failed_is_ignored() -> None:
+    log = Log(message(), *turn_begins(), turn_completes(), settles(), retry("d2"))
+
+    assert next_of(log) == Settle(settled=(("d2", "ignored", ""),))
+
+
+def test_a_typed_answer_completes_the_turn_with_the_call_that_carries_it() -> None:
+    log = Log(message(), *turn_begins(), *wants("final_result", output=True), returns())
+
+    assert next_of(log) == CompleteTurn(turn="t1", step=1, call_id="t1.s1", output=C1)
+
+
+def test_a_typed_answer_waits_for_the_other_calls_of_its_step() -> None:
+    log = Log(message(), *turn_begins(), *wants("final_result", "pay", output=True), returns())
+
+    assert next_of(log) == run(Start(C2, 1))
+
+
+def test_a_failed_try_of_a_typed_answer_is_shown_to_the_model() -> None:
+    log = Log(message(), *turn_begins(), *wants("final_result", output=True))
+    log.add(fails(code="RETRY"))
+
+    assert isinstance(next_of(log), CallModel)
+
+
+# Tools that are gone, and policies that changed
+
+
+def test_a_tool_that_is_gone_from_the_code_is_reported_not_repeated() -> None:
+    log = Log(message(), *turn_begins(), *wants("gone"), starts(), crash())
+
+    assert next_of(log, Policy(tools={"other": ToolPolicy("rerun")})) == run(report=(C1,))
+
+
+def test_the_same_log_always_gives_the_same_answer() -> None:
+    log = Log(message(), *turn_begins(), *wants("pay"), starts(), *sleeps(5000))
+
+    assert next_of(log) == next_of(log)
