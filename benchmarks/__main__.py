@@ -14,7 +14,6 @@ from benchmarks import (
     growth,
     overhead,
     parked,
-    peers,
     recovery,
     report,
     startup,
@@ -24,7 +23,7 @@ from benchmarks.workload import Bench, Found, run
 
 WORKLOADS = {
     module.WORKLOAD.name: module.WORKLOAD
-    for module in (overhead, concurrency, growth, streaming, recovery, parked, startup, peers)
+    for module in (overhead, concurrency, growth, streaming, recovery, parked, startup)
 }
 
 
@@ -51,7 +50,9 @@ def main() -> None:
     found: list[Found] = []
     for name in chosen.names or WORKLOADS:
         with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=chosen.directory) as place:
-            found.append(run(WORKLOADS[name], Bench(Path(place), chosen.quick, say), chosen.repeats))
+            found.append(
+                run(WORKLOADS[name], Bench(Path(place), chosen.quick, say), chosen.repeats)
+            )
     report.show(found)
     if chosen.json:
         summary = report.as_json(found, quick=chosen.quick, repeats=chosen.repeats)

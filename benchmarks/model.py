@@ -18,9 +18,10 @@ from holdfast.agents.model import Finished, ModelFailure, ModelRequest, Said, Sa
 from holdfast.core.message import Part, Text, ToolCall
 from holdfast.core.record import Failure
 
-
 # Without what JSON would write with two characters.
-LETTERS = "".join(sorted(set(string.digits + string.ascii_letters + string.punctuation + " ") - set('"\\')))
+LETTERS = "".join(
+    sorted(set(string.digits + string.ascii_letters + string.punctuation + " ") - set('"\\'))
+)
 
 
 class Saying(Struct, frozen=True):

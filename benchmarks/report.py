@@ -22,7 +22,9 @@ def machine() -> dict[str, Any]:
     """Describe the machine in general terms: nothing that names it."""
     return {
         "system": platform.system(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count(),
         "python": platform.python_version(),
         "sqlite": sqlite3.sqlite_version,
     }

@@ -22,6 +22,18 @@ class Bench:
     def size(self, full: int, quick: int) -> int:
         return quick if self.quick else full
 
+    def database(self, name: str) -> Path:
+        """Return where a new database goes; one that was there is removed."""
+        path = self.directory / name
+        for old in files_of(path):
+            old.unlink()
+        return path
+
+
+def files_of(path: Path) -> list[Path]:
+    """Return a database and what lies beside it."""
+    return [file for file in path.parent.glob(f"{path.name}*") if file.is_file()]
+
 
 @dataclass(frozen=True)
 class Measure:

@@ -72,7 +72,10 @@ class Holdfast:
             await self.store.migrate()
             if self._settings is not None:
                 deps = await stack.enter_async_context(self._deps()) if self._deps else None
-                worker = Worker(self.store, self._performers(deps), self.clock, self._settings)
+                performers = self._performers(deps)
+                for performer in performers.values():
+                    stack.push_async_callback(performer.close)
+                worker = Worker(self.store, performers, self.clock, self._settings)
                 await worker.start()
                 stack.push_async_callback(worker.stop)
             self._stack = stack.pop_all()
@@ -99,7 +102,7 @@ class Holdfast:
     def _performers(self, deps: Any) -> dict[str, AgentPerformer]:
         threads = ToolThreads()
         return {
-            name: AgentPerformer(agent, client_of(agent), lambda: deps, threads, self.clock)
+            name: AgentPerformer(agent, client_of(agent), deps, threads, self.clock)
             for name, agent in self.agents.items()
         }
 
@@ -214,19 +217,10 @@ def can_ask(capabilities: Mapping[str, bool]) -> bool:
     return bool(capabilities.get("request_input", True))
 
 
-def client_of(agent: Agent[Any, Any]) -> Callable[[], ModelClient]:
-    """Return how to get the agent's model; providers are loaded by workers, when first needed."""
+def client_of(agent: Agent[Any, Any]) -> ModelClient:
+    """Return the agent's model; a provider's is loaded when it is first called."""
     model: Any = agent.model
-    if hasattr(model, "classify"):
-        return lambda: cast(ModelClient, model)
-    made: list[ModelClient] = []
-
-    def get() -> ModelClient:
-        if not made:
-            made.append(ProviderModel(model))
-        return made[0]
-
-    return get
+    return cast(ModelClient, model) if hasattr(model, "classify") else ProviderModel(model)
 
 
 def open_store(url: str, clock: Clock) -> Store:

@@ -96,6 +96,8 @@ class EventReader:
         elif isinstance(record, r.MessageCompleted):
             whole = await self._whole(entry, record)
             self._args.update(requested_args(record))
+        elif isinstance(record, r.ToolRequested) and record.call_id not in self._args:
+            self._args |= await read_args(self._store, self._session_id, entry.offset)
         if type(record).internal and not self._internals:
             return None
         return present(entry, whole, self._args)
@@ -130,6 +132,14 @@ async def read_deltas(
                 texts[e.part] = texts.get(e.part, "") + e.text
         cursor = page.cursor
     return texts
+
+
+async def read_args(store: Store, session_id: str, before: int) -> dict[str, str]:
+    """Return the arguments in the last answer before an offset: a reader may begin behind it."""
+    async for entry in entries_before(store, session_id, before):
+        if isinstance(entry.record, r.MessageCompleted):
+            return requested_args(entry.record)
+    return {}
 
 
 class Outcome(Struct, frozen=True):
@@ -183,8 +193,31 @@ async def completed(
 ) -> Outcome:
     texts = await read_deltas(store, session_id, offset, answer) if answer.streamed else {}
     parts = whole_parts(answer, texts)
-    text = "".join(part.text for part in parts if isinstance(part, Text))
+    text = await said_before(store, session_id, offset, answer)
+    text += "".join(part.text for part in parts if isinstance(part, Text))
     return Outcome(end.turn, "completed", text, output_args(parts, end.output), usage=end.usage)
+
+
+async def said_before(
+    store: Store, session_id: str, before: int, answer: r.MessageCompleted
+) -> str:
+    """Return what earlier attempts at an answer had said, where it goes on from there."""
+    kept: set[int] = set()
+    said: list[str] = []
+    if answer.attempt == 1:
+        return ""
+    async for entry in entries_before(store, session_id, before):
+        e = entry.record
+        if getattr(e, "call_id", "") != answer.call_id:
+            continue
+        match e:
+            case r.MessageAborted(kept=True):
+                kept.add(e.attempt)
+            case r.MessageDelta() if e.attempt in kept:
+                said.append(e.text)
+            case r.ModelStarted(attempt=1):
+                break
+    return "".join(reversed(said))
 
 
 def output_args(parts: tuple[Part, ...], call_id: str) -> str | None:

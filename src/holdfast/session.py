@@ -239,12 +239,15 @@ class Session(Generic[Out]):
                 wakeups.clear()
                 info = await self.info()
                 reader.check(info.end)
+                given = reader.cursor < info.end
                 while reader.cursor < info.end:
                     for event in await reader.next_page():
                         yield event
-                if not follow or self._is_at_rest(info):
+                if not follow or (self._is_at_rest(info) and not given):
                     return
-                await wakeups.wait()
+                # Whoever was given a request may have answered it by now: look again.
+                if not self._is_at_rest(info):
+                    await wakeups.wait()
 
     async def wait(self) -> Result[Out]:
         """Wait until nothing is queued, ready or running, and say what the last turn came to."""
@@ -310,7 +313,9 @@ class Session(Generic[Out]):
 
     def _rests(self, lane: LaneInfo) -> bool:
         ready = lane.ready_at is not None and lane.ready_at <= self._clock.now()
-        return lane.status in AT_REST and not (lane.worker or lane.queued or ready)
+        # What is queued behind a turn that needs a human moves no more than that turn does.
+        queued = lane.queued and lane.status != "waiting"
+        return lane.status in AT_REST and not (lane.worker or queued or ready)
 
     async def _outcome(self, turn: str | None, before: int | None = None) -> Outcome | None:
         end = before + 1 if before else (await self.info()).end + 1

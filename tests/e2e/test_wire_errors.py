@@ -221,6 +221,22 @@ async def test_a_key_that_looks_like_nothing_is_hidden_too() -> None:
     assert failure.error.message.endswith("no user has the key [redacted]")
 
 
+@pytest.mark.parametrize(
+    "told",
+    [
+        "Incorrect API key provided: sk-proj-Abc123_xyz.",
+        "headers: {'Authorization': 'Bearer Abc123_xyz'}",
+        'sent "x-api-key": "Abc123_xyz"',
+        "https://example.com/?api_key=Abc123_xyz failed",
+        "AIzaSyA0123456789abcdefAbc123_xyz is no key",
+    ],
+)
+def test_whatever_looks_like_a_key_is_hidden(told: str) -> None:
+    message = ProviderModel("test").classify(ValueError(told)).error.message
+    assert "Abc123_xyz" not in message
+    assert "[redacted]" in message
+
+
 async def test_of_several_models_that_failed_the_one_with_most_hope_decides() -> None:
     async with WireServer(Fault(401), Fault(429, headers={"Retry-After": "3"})) as server:
         both = FallbackModel(openai_model(server), anthropic_model(server))

@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast.agents.model import AnswerCutOff, Finished, ModelRequest, Said, ToolSpec
+from holdfast.agents.model import (
+    AnswerCutOff,
+    Finished,
+    ModelRequest,
+    Said,
+    StillSpeaking,
+    ToolSpec,
+)
 from holdfast.agents.provider import ProviderModel
 from holdfast.core.message import Text, UserMessage
 from holdfast.core.view import View
@@ -63,7 +70,8 @@ async def listen(protocol: str, answer: Reply) -> tuple[list[Said], Exception | 
     async with WireServer(answer) as server:
         try:
             async for piece in ProviderModel(PROTOCOLS[protocol][0](server)).stream(request):
-                heard.append(piece)
+                if not isinstance(piece, StillSpeaking):
+                    heard.append(piece)
         except Exception as error:  # noqa: BLE001 - the test says which one it should have been
             return heard, error
         finally:

@@ -21,13 +21,13 @@ TIERS = (
     {"errors"},
     {"core"},
     {"clock", "store"},
-    {"stores", "engine"},
+    {"stores", "engine", "verify"},
     {"agents", "workflows"},
     {"admission", "reading"},
     {"session"},
     {"app"},
     {"__init__", "testing"},
-    {"client", "server", "sync"},
+    {"client", "demo", "server", "sync"},
     {"cli"},
     {"__main__"},
 )
@@ -52,6 +52,7 @@ LOOP_TIME = re.compile(r"loop(\(\))?\.time$")
 
 # (file or "*", what it imports): why that import waits inside a function.
 LATE_IMPORTS = {
+    ("cli/loading.py", "importlib.import_module"): "the user's own module, named on the command line",
     ("*", "pydantic_ai"): "slow, and only a process that calls a model needs it",
     ("*", "anthropic"): "the extra `anthropic`",
     ("*", "google.genai"): "the extra `google`",

@@ -20,7 +20,6 @@ from history import (
     returns,
     said,
     settles,
-    sleeps,
     starts,
     step_begins,
     step_fails,
@@ -430,6 +429,12 @@ def test_a_session_that_is_over_and_has_settled_all_rests_for_good() -> None:
     assert next_of(Log(r.SessionEnded())) == Park(wait=())
 
 
+def test_a_turn_that_another_lanes_end_of_the_session_left_open_is_cancelled() -> None:
+    log = Log(message(), *turn_begins(), r.SessionEnded())
+
+    assert next_of(log) == CancelTurn(turn="t1", reason="the session is ended")
+
+
 def test_a_retry_starts_a_turn_that_names_the_failed_one() -> None:
     log = Log(message(), *turn_begins(), turn_fails(), settles(outcome="failed"), retry("d2"))
 
@@ -471,9 +476,3 @@ def test_a_tool_that_is_gone_from_the_code_is_reported_not_repeated() -> None:
     log = Log(message(), *turn_begins(), *wants("gone"), starts(), crash())
 
     assert next_of(log, Policy(tools={"other": ToolPolicy("rerun")})) == run(report=(C1,))
-
-
-def test_the_same_log_always_gives_the_same_answer() -> None:
-    log = Log(message(), *turn_begins(), *wants("pay"), starts(), *sleeps(5000))
-
-    assert next_of(log) == next_of(log)

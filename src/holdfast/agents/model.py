@@ -59,6 +59,10 @@ class BeganToolCall(Struct, frozen=True):
     tool: str
 
 
+class StillSpeaking(Struct, frozen=True):
+    """A sign of life while nothing can be shown: long arguments are being written, say."""
+
+
 class Finished(Struct, frozen=True):
     """The whole answer. Its parts are those announced by the pieces, in the same order.
 
@@ -71,7 +75,7 @@ class Finished(Struct, frozen=True):
     finish: str = ""
 
 
-Said = SaidText | SaidReasoning | BeganToolCall | Finished
+Said = SaidText | SaidReasoning | BeganToolCall | StillSpeaking | Finished
 
 
 class ModelFailure(Struct, frozen=True):
@@ -106,4 +110,8 @@ class ModelClient(Protocol):
 
     def classify(self, error: Exception) -> ModelFailure:
         """Say what an error that `request` or `stream` raised means."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections; the worker that used the model has stopped."""
         ...

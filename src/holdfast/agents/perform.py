@@ -25,6 +25,7 @@ from holdfast.agents.model import (
     Said,
     SaidReasoning,
     SaidText,
+    StillSpeaking,
 )
 from holdfast.agents.thread import ToolThreads
 from holdfast.agents.tool import NotDone, Tool, ToolResult
@@ -65,8 +66,8 @@ class AgentPerformer:
     def __init__(
         self,
         agent: Agent[Any, Any],
-        client: Callable[[], ModelClient],
-        deps: Callable[[], Any],
+        client: ModelClient,
+        deps: Any,
         threads: ToolThreads,
         clock: Clock,
     ) -> None:
@@ -80,23 +81,25 @@ class AgentPerformer:
     def policy(self) -> Policy:
         return self._agent.policy
 
+    async def close(self) -> None:
+        await self._client.close()
+
     # The model
 
     async def call_model(
         self, lane: Lane, slices: Slices, view: View, action: CallModel
     ) -> AsyncIterator[Delta | Answered | ModelFailed]:
         try:
-            client = self._client()
             request = await self._request(lane, slices, view, action)
-        except Exception as error:  # noqa: BLE001 - the user's instructions, or a bad model name
+        except Exception as error:  # noqa: BLE001 - the user's own instructions
             yield ModelFailed(failure_of(error), kind="structural")
             return
         finished: Finished | None = None
         try:
-            async for said in self._said(client, request):
+            async for said in self._said(request):
                 if isinstance(said, Finished):
                     finished = said
-                else:
+                elif not isinstance(said, StillSpeaking):
                     yield delta(said, action)
             if finished is None:
                 raise AnswerCutOff("the stream ended before the answer did")
@@ -104,9 +107,9 @@ class AgentPerformer:
         except asyncio.CancelledError as error:
             if is_being_cancelled():
                 raise
-            yield self._failed(client, AnswerCutOff(f"the client gave up: {error}"), lane)
+            yield self._failed(AnswerCutOff(f"the client gave up: {error}"), lane)
         except Exception as error:  # noqa: BLE001 - the client says what it means
-            yield self._failed(client, error, lane)
+            yield self._failed(error, lane)
 
     async def _request(
         self, lane: Lane, slices: Slices, view: View, action: CallModel
@@ -125,18 +128,18 @@ class AgentPerformer:
         given = self._agent.instructions
         if isinstance(given, str):
             return given
-        said = given(InstructionContext(self._deps(), SessionContext(lane, slices)))
+        said = given(InstructionContext(self._deps, SessionContext(lane, slices)))
         return await said if inspect.isawaitable(said) else said
 
-    async def _said(self, client: ModelClient, request: ModelRequest) -> AsyncIterator[Said]:
+    async def _said(self, request: ModelRequest) -> AsyncIterator[Said]:
         """Give what the model says, with an end to all patience and one to each silence."""
         deadline = self._clock.monotonic() + self._agent.model_timeout
         if not self._agent.stream:
             async with asyncio.timeout(self._agent.model_timeout):
-                whole = await client.request(request)
+                whole = await self._client.request(request)
             yield whole
             return
-        pieces = client.stream(request)
+        pieces = self._client.stream(request)
         try:
             while True:
                 left = deadline - self._clock.monotonic()
@@ -149,14 +152,14 @@ class AgentPerformer:
             if isinstance(pieces, AsyncGenerator):
                 await pieces.aclose()
 
-    def _failed(self, client: ModelClient, error: Exception, lane: Lane) -> ModelFailed:
+    def _failed(self, error: Exception, lane: Lane) -> ModelFailed:
         model = lane.turn.model if lane.turn else None
         failed = model.failed if model else 0
         if isinstance(error, TimeoutError | AnswerCutOff):
             message = str(error) or "the model did not answer in time"
             code = "MODEL_TIMEOUT" if isinstance(error, TimeoutError) else "ANSWER_CUT_OFF"
             return ModelFailed(Failure(code, message), "transient", backoff=self._backoff(failed))
-        meaning = client.classify(error)
+        meaning = self._client.classify(error)
         return ModelFailed(
             meaning.error, meaning.kind, meaning.retry_after, backoff=self._backoff(failed)
         )
@@ -218,7 +221,7 @@ class AgentPerformer:
         try:
             args = tool.arguments.parse(call.args)
             key = f"{tool.name}:{tool.idempotency_key(args)}" if tool.idempotency_key else ""
-            ctx = Context(deps=self._deps(), session=session, call=call, desk=desk, key=key)
+            ctx = Context(deps=self._deps, session=session, call=call, desk=desk, key=key)
             async with limit:
                 return await self._run(tool, ctx, args, call, start, desk)
         except Parked as parked:

@@ -13,8 +13,6 @@ from functools import cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any, cast
 
-import msgspec
-
 from holdfast.agents.classification import classify
 from holdfast.agents.model import (
     AnswerCutOff,
@@ -22,6 +20,7 @@ from holdfast.agents.model import (
     ModelFailure,
     ModelRequest,
     Said,
+    StillSpeaking,
     ToolSpec,
 )
 from holdfast.agents.translation import Announcer, read_parts, read_usage, render
@@ -74,6 +73,9 @@ class Library:
 library = cache(Library)
 
 
+STILL_SPEAKING = StillSpeaking()
+
+
 class ProviderModel:
     """A model by its name (`"openai:gpt-5.2"`), or any `Model` of pydantic-ai.
 
@@ -114,7 +116,7 @@ class ProviderModel:
         ) as stream:
             try:
                 async for event in stream:
-                    for piece in announcer.announce(event):
+                    for piece in tuple(announcer.announce(event)) or (STILL_SPEAKING,):
                         yield piece
             except library().ModelTimeoutError:
                 raise
@@ -190,11 +192,9 @@ def history(view: View) -> list[ModelMessage]:
 
 
 def translate(message: Message) -> ModelMessage:
-    plain = [render(message)]
+    plain = render(message)
     try:
-        if isinstance(message, Answer):  # written down as JSON, so bytes in it are in base64
-            return library().adapter.validate_json(msgspec.json.encode(plain))[0]
-        return library().adapter.validate_python(plain)[0]
+        return library().adapter.validate_python([plain])[0]
     except ValueError as error:
         if not (wrote := writers(message)):
             raise

@@ -32,7 +32,7 @@ def decide(lane: Lane, policy: Policy, now: int) -> AnyAction:
     if lane.unsettled:
         return Settle(settled=tuple((u.delivery_id, u.outcome, u.turn) for u in lane.unsettled))
     if lane.over:
-        return close_inbox(lane)
+        return close(lane)
     if lane.cancels:
         return stop(lane, lane.cancels[0])
     if lane.replies:
@@ -42,8 +42,10 @@ def decide(lane: Lane, policy: Policy, now: int) -> AnyAction:
     return within_turn(lane, lane.turn, policy, now)
 
 
-def close_inbox(lane: Lane) -> AnyAction:
-    """Refuse what is still queued at a session's end."""
+def close(lane: Lane) -> AnyAction:
+    """Stop what another lane's end of the session left open, and refuse what is still queued."""
+    if lane.turn:
+        return CancelTurn(turn=lane.turn.id, reason=f"the session is {lane.over}")
     left = [
         *((c.delivery_id, "ignored", "") for c in lane.cancels),
         *((reply.delivery_id, "ignored", "") for reply in lane.replies),

@@ -330,10 +330,10 @@ def input_resolved(lane: Lane, e: r.InputResolved) -> Lane:
 def approve(lane: Lane, call_id: str, e: r.InputResolved) -> Lane:
     assert lane.turn is not None
     call = lane.turn.calls[call_id]
-    if call.asks == "once":
-        lane = replace(lane, grants=lane.grants | {call.digest})
     args = e.args or call.args
     digest = args_digest(call.tool, args) if e.args else call.digest
+    if call.asks == "once":
+        lane = replace(lane, grants=lane.grants | {digest})
     return lane.with_call(call_id, status="approved", args=args, digest=digest, by=e.by)
 
 

@@ -87,9 +87,9 @@ async def refund(ctx: Context[World], order: str, cents: int) -> str:
     return f"{euros(cents)} back to {found.customer}"
 
 
-@tool
+@tool  # nobody can unring a telephone: interrupted, it is reported as unknown, the default
 async def ring_carrier(ctx: Context[World], about: str) -> str:
-    """Ring the freight company. Nobody can unring a telephone: so `report`, the default."""
+    """Ring the freight company."""
     await asyncio.sleep(0.8)
     ctx.deps.do("call", about, ctx.idempotency_key)
     await asyncio.sleep(0.8)
@@ -105,7 +105,8 @@ async def call_list(ctx: Context[World], about: str) -> str:
 
 def find_letter(ctx: Context[World], args: dict[str, str]) -> str | type[NotDone]:
     """Ask the post office what became of a letter whose posting was interrupted."""
-    return "posted" if ctx.deps.was_done("letter", args["order"]) else NotDone
+    found = ctx.deps.was_done("letter", args["order"])
+    return "posted, as the post office knows" if found else NotDone
 
 
 @tool(on_interrupt=find_letter)

@@ -93,8 +93,11 @@ class Carrier:
                 if await self.lane.rest(action):  # type: ignore[arg-type]
                     return
                 continue
-            if isinstance(action, RunTools) and await self._met_duplicates(action):
-                continue
+            if isinstance(action, RunTools):
+                tools = await self._without_duplicates(action)
+                if tools is None:
+                    continue
+                action = tools
             self.lane.write(opening(self.lane.state, action, now))
             if action.is_effect:
                 await self._until_confirmed()
@@ -116,7 +119,7 @@ class Carrier:
             case RunTools():
                 for start in action.start:
                     self._begin(start.call_id, self._run_tool(start))
-                if not self._work:
+                if action.report and not (self._work or self._results):
                     return []
             case CancelTurn() | FailTurn():
                 return [await self._stop_work()]
@@ -165,18 +168,24 @@ class Carrier:
     # The work
 
     def _begin(self, call_id: str, work: Awaitable[Result | None]) -> None:
+        def is_awaited() -> bool:
+            """Say whether anybody still waits for this: work may outlive its turn's patience."""
+            return self._work.get(call_id) is asyncio.current_task()
+
         async def run() -> None:
             try:
                 result = await work
-                if result is not None:
+                if result is not None and is_awaited():
                     self._results.append(result)
             except asyncio.CancelledError:
                 raise
             except BaseException as error:  # noqa: BLE001 - raised again by the lane's own loop
-                self._broken = error
+                if is_awaited():
+                    self._broken = error
             finally:
-                self._work.pop(call_id, None)
-                self.lane.stirred.set()
+                if is_awaited():
+                    del self._work[call_id]
+                    self.lane.stirred.set()
 
         self._work[call_id] = asyncio.create_task(run(), name=f"holdfast {call_id}")
 
@@ -206,17 +215,28 @@ class Carrier:
 
     # Calls that must not be made twice
 
-    async def _met_duplicates(self, action: RunTools) -> bool:
-        """Give calls whose key another call holds its outcome, or wait for that one."""
-        keyed = [self._call(start.call_id) for start in action.start]
-        met = [(call, await self._other(call)) for call in keyed if call.dedupe]
-        taken = [(call, effect) for call, effect in met if effect]
-        for call, effect in taken:
-            self.lane.write(same_outcome(call, effect))
-        if any(effect.state == "held" for _, effect in taken):
-            await self.lane.flush()
-            self._record(action, await self._next_results(self._clock.now() + HELD_POLL))
-        return bool(taken)
+    async def _without_duplicates(self, action: RunTools) -> RunTools | None:
+        """Leave out calls whose key another call has; None if one got that call's outcome."""
+        keyed = [call for s in action.start if (call := self._call(s.call_id)).dedupe]
+        if not keyed:
+            return action
+        # Committed apart: a key that another worker takes first must not cost what is known.
+        await self.lane.flush()
+        others = [(call, await self._other(call)) for call in keyed]
+        if ended := [r for call, other in others if other for r in same_outcome(call, other)]:
+            self.lane.write(ended)
+            return None
+        taken = {call.dedupe for call, other in others if other}
+        start: list[Start] = []
+        for begin in action.start:
+            key = self._call(begin.call_id).dedupe
+            if not key or key not in taken:
+                start.append(begin)
+                taken.add(key)
+        if len(start) == len(action.start):
+            return action
+        until = min(action.until, self._clock.now() + HELD_POLL)
+        return msgspec.structs.replace(action, start=tuple(start), until=until)
 
     async def _other(self, call: Call) -> Effect | None:
         """Return another call's hold on this call's key, if there is one."""

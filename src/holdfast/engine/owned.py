@@ -313,6 +313,8 @@ def effect_of(lane: Lane, record: AnyRecord) -> Effect | None:
     call = lane.turn.calls.get(call_id) if lane.turn and call_id else None
     if call is None or not call.dedupe:
         return None
+    if not (call.attempt or isinstance(record, r.ToolStarted)):
+        return None  # it never began, so the key may be another call's
     scope, _, key = call.dedupe.partition("\n")
     hold = Effect(scope, key, lane.session, call.call_id)
     match record:

@@ -59,9 +59,17 @@ class Ownership:
                 pause = self._length / 30
                 continue
             if not alive:
-                self._loop.call_soon_threadsafe(self._on_lost)
+                self._give_up()
                 return
             self._confirmed, pause = asked, self._length / 3
+
+    def _give_up(self) -> None:
+        """Free what this name may still hold, or it would have to wait for another lease."""
+        try:
+            self._lease.release()
+        except StoreError as error:
+            log.warning("the lease could not be given up", extra={"code": error.code})
+        self._loop.call_soon_threadsafe(self._on_lost)
 
     async def end(self) -> None:
         """Stop renewing and show the worker as gone."""

@@ -1,6 +1,20 @@
-"""Public: a scripted model and a clock for tests of agents, tools and stores."""
+"""Public: a scripted model, a clock and crash tools for tests of agents, tools and stores."""
 
 from holdfast.testing.clock import ManualClock
+from holdfast.testing.crash import CrashingStore
+from holdfast.testing.everywhere import crash_everywhere
+from holdfast.testing.ledger import Ledger
 from holdfast.testing.scripted import Reply, ScriptedError, ScriptedModel, call, calls, say
 
-__all__ = ["ManualClock", "Reply", "ScriptedError", "ScriptedModel", "call", "calls", "say"]
+__all__ = [
+    "CrashingStore",
+    "Ledger",
+    "ManualClock",
+    "Reply",
+    "ScriptedError",
+    "ScriptedModel",
+    "call",
+    "calls",
+    "crash_everywhere",
+    "say",
+]

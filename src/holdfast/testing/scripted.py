@@ -108,6 +108,9 @@ class ScriptedModel:
             return ModelFailure(error.kind, failure, error.retry_after)  # type: ignore[arg-type]
         return ModelFailure("structural", Failure("SCRIPT", f"{type(error).__name__}: {error}"))
 
+    async def close(self) -> None:
+        """There is nothing to let go of."""
+
     def _reply(self, request: ModelRequest) -> Reply:
         if self._on_request:
             self._on_request(request)

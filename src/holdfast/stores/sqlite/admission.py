@@ -21,7 +21,7 @@ from holdfast.errors import (
 from holdfast.store import Admission, Receipt
 from holdfast.stores.sqlite.connection import Row
 from holdfast.stores.sqlite.desk import OFFSETS, Desk, column_of, key_of, lane_of
-from holdfast.stores.sqlite.log import ARRIVAL, STARTS_OR_ENDS, append
+from holdfast.stores.sqlite.log import ARRIVAL, STARTS_OR_ENDS, append, find_end
 
 WAIT_THEIR_TURN = ("message", "retry")
 
@@ -175,8 +175,10 @@ def write(desk: Desk, admission: Admission, target: Target, body: bytes) -> Rece
     starts = any(type(record) is SessionStarted for record in admission.records)
     marks = ARRIVAL | (STARTS_OR_ENDS if starts else 0)
     count = len(admission.records)
-    appended = append(desk, target.sid, admission.lane, body, count, admission.at, marks)
-    offset = appended.first_offset + count - 1
+    key, last_at = find_end(desk, target.sid)
+    at = max(admission.at, last_at)
+    first_offset = append(desk, key, admission.lane, body, count, at, marks)
+    offset = first_offset + count - 1
     if admission.kind == "reply":
         desk.db.run("answer_request", {"request_id": admission.request_id, "offset": offset})
     position = receive(desk, admission, target, offset)

@@ -23,7 +23,7 @@ def write_claim(
         "claim",
         {
             "worker": worker,
-            "limit": limit,
+            "limit": max(0, limit),
             "held": to_json([f"{session_id} {lane}" for session_id, lane in held]),
             "agents": None if agents is None else to_json(list(agents)),
             "version": version,

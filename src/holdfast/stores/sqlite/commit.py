@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.core.index import NO_CHANGES
-from holdfast.core.record import FORMAT, DeliverySettled
+from holdfast.core.record import FORMAT, DeliverySettled, Entry
 from holdfast.store import Commit, Committed, Effect, Refused, Snapshot
 from holdfast.stores.sqlite.desk import Desk
 from holdfast.stores.sqlite.log import (
@@ -26,56 +26,79 @@ from holdfast.stores.sqlite.log import (
 LEASE_LOST = Refused("lease_lost")
 
 
+class Lane(NamedTuple):
+    """A lane as a commit finds it, and where in the log the commit would go."""
+
+    lid: int
+    sid: int
+    worker: str | None
+    fence: int
+    number: int
+    last_arrival: int
+    digest: bytes | None
+    next_key: int
+    last_at: int
+
+
 def write_commit(desk: Desk, wanted: Commit) -> Committed | Refused:
     """Write one commit, or say why not; then nothing was changed."""
-    index = wanted.index
-    if (index.closed or index.tokens or wanted.effects) and (refused := obstacle(desk, wanted)):
+    row = desk.db.one("find_lane", {"session_id": wanted.session_id, "lane": wanted.lane})
+    if row is None:
+        return LEASE_LOST
+    lane, digest = Lane._make(row), blake2b(wanted.body, digest_size=16).digest()
+    if refused := find_obstacle(desk, wanted, lane):
         return refused
-    parks = wanted.release or wanted.ready_at is None
-    row = desk.db.one(
+    if advance(desk, wanted, lane, digest):
+        return write(desk, wanted, lane)
+    return explain_refusal(desk, wanted, lane, digest)
+
+
+def advance(desk: Desk, wanted: Commit, lane: Lane, digest: bytes) -> bool:
+    """Move the lane on, if it is the worker's; say whether it was."""
+    changed = desk.db.run(
         "advance_and_release_lane" if wanted.release else "advance_lane",
         {
-            "session_id": wanted.session_id,
-            "lane": wanted.lane,
+            "lid": lane.lid,
             "worker": wanted.worker,
             "fence": wanted.fence,
             "number": wanted.number,
             "seen": wanted.seen,
-            "parks": parks,
+            "parks": wanted.ready_at is None,
             "status": wanted.status,
             "turn": wanted.turn,
             "ready_at": wanted.ready_at,
             "now": desk.clock.now(),
             "version": FORMAT,
-            "digest": digest_of(wanted),
+            "digest": digest,
         },
     )
-    if row is None:
-        return explain_refusal(desk, wanted)
-    return write(desk, wanted, *row)
+    return changed == 1
 
 
-def digest_of(wanted: Commit) -> bytes:
-    """Return what a commit is recognised by when it is asked for again."""
-    return blake2b(wanted.body, digest_size=16, key=wanted.worker.encode()[:64]).digest()
-
-
-def write(desk: Desk, wanted: Commit, lid: int, sid: int, last_arrival: int) -> Committed:
-    index = wanted.index
+def write(desk: Desk, wanted: Commit, lane: Lane) -> Committed:
+    """Add to the log, and change the indexes. Time never goes back within a session."""
+    index, sid = wanted.index, lane.sid
     marks = (CHANGES_SLICES if index.changes_slices else 0) | (STARTS_OR_ENDS if index.over else 0)
+    at = max(wanted.at, lane.last_at)
     count = len(wanted.records)
-    first_offset, at = append(desk, sid, wanted.lane, wanted.body, count, wanted.at, marks)
+    first_offset = append(desk, lane.next_key, wanted.lane, wanted.body, count, at, marks)
     if index is not NO_CHANGES:
-        change_indexes(desk, wanted, lid, sid, first_offset)
+        change_indexes(desk, wanted, lane, first_offset)
     if wanted.effects:
         put_effects(desk, wanted.effects, tenant_of(desk, sid))
     if wanted.snapshot:
-        desk.db.run("put_snapshot", {"lid": lid, **stored(desk, wanted.snapshot)})
+        desk.db.run("put_snapshot", {"lid": lane.lid, **stored(desk, wanted.snapshot)})
     if wanted.slices:
         desk.db.run("put_slices", {"sid": sid, **stored(desk, wanted.slices)})
     desk.tell(wanted.session_id, arrived=wanted.release)
-    arrivals = arrivals_after(desk, sid, wanted.lane, wanted.seen, last_arrival)
-    return Committed(first_offset, at, arrivals)
+    return Committed(first_offset, at, unseen(desk, wanted, lane))
+
+
+def unseen(desk: Desk, wanted: Commit, lane: Lane) -> tuple[Entry, ...]:
+    """Return what arrived since the last arrival that the owner has folded."""
+    if lane.last_arrival <= wanted.seen:
+        return ()
+    return arrivals_after(desk, lane.sid, wanted.lane, wanted.seen, lane.last_arrival)
 
 
 def put_effects(desk: Desk, effects: Sequence[Effect], tenant: str) -> None:
@@ -102,41 +125,32 @@ def stored(desk: Desk, snapshot: Snapshot) -> dict[str, Any]:
 # What may refuse it
 
 
-def explain_refusal(desk: Desk, wanted: Commit) -> Committed | Refused:
+def explain_refusal(desk: Desk, wanted: Commit, lane: Lane, digest: bytes) -> Committed | Refused:
     """Say why a commit could not be written, or that it had been written before."""
-    row = lane_as_it_is(desk, wanted)
-    if row is None:
+    if lane.fence != wanted.fence:
         return LEASE_LOST
-    sid, worker, fence, number, last_arrival, digest = row
-    if fence != wanted.fence:
-        return LEASE_LOST
-    arrivals = arrivals_after(desk, sid, wanted.lane, wanted.seen, last_arrival)
-    if number == wanted.number + 1 and digest == digest_of(wanted):
-        landed = last_commit(desk, sid, wanted.lane, has_records=bool(wanted.records))
-        return Committed(landed.first_offset, landed.at, arrivals)
-    if worker == wanted.worker and number == wanted.number:
-        return Refused("arrivals", arrivals)
+    if lane.number == wanted.number + 1 and lane.digest == digest:
+        landed = last_commit(desk, lane.sid, wanted.lane, has_records=bool(wanted.records))
+        return Committed(landed.first_offset, landed.at, unseen(desk, wanted, lane))
+    if lane.worker == wanted.worker and lane.number == wanted.number:
+        return Refused("arrivals", unseen(desk, wanted, lane))
     return LEASE_LOST
 
 
-def lane_as_it_is(desk: Desk, wanted: Commit) -> tuple[Any, ...] | None:
-    return desk.db.one("lane_as_it_is", {"session_id": wanted.session_id, "lane": wanted.lane})
-
-
-def obstacle(desk: Desk, wanted: Commit) -> Refused | None:
-    """Look for what stands against a commit whose lane is the worker's."""
-    row = lane_as_it_is(desk, wanted)
-    if row is None or row[1:4] != (wanted.worker, wanted.fence, wanted.number):
+def find_obstacle(desk: Desk, wanted: Commit, lane: Lane) -> Refused | None:
+    """Look for what stands against a commit that its lane would take."""
+    index = wanted.index
+    if not (wanted.effects or index.tokens or index.closed):
+        return None
+    if (lane.worker, lane.fence, lane.number) != (wanted.worker, wanted.fence, wanted.number):
         return None  # the check that follows refuses it
-    sid, last_arrival = row[0], row[4]
     for effect in wanted.effects:
         if held := held_by_another(desk, effect):
             return Refused("effect_taken", effect=held)
-    if wanted.index.tokens and takes_token_of_another(desk, wanted, sid):
+    if index.tokens and takes_token_of_another(desk, wanted, lane.sid):
         return Refused("token_taken")
     if closes_answered(desk, wanted):
-        arrivals = arrivals_after(desk, sid, wanted.lane, wanted.seen, last_arrival)
-        return Refused("arrivals", arrivals)
+        return Refused("arrivals", unseen(desk, wanted, lane))
     return None
 
 
@@ -168,10 +182,10 @@ def closes_answered(desk: Desk, wanted: Commit) -> bool:
 # The indexes
 
 
-def change_indexes(desk: Desk, wanted: Commit, lid: int, sid: int, first_offset: int) -> None:
-    index, db = wanted.index, desk.db
+def change_indexes(desk: Desk, wanted: Commit, lane: Lane, first_offset: int) -> None:
+    index, db, sid = wanted.index, desk.db, lane.sid
     for change in delivery_changes(wanted, first_offset):
-        db.run("leave_queue", {"lid": lid, **change})
+        db.run("leave_queue", {"lid": lane.lid, **change})
         db.run("change_delivery", change)
     for opened in index.opened:
         db.run(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -67,9 +67,22 @@ class Database:
         rows = self.raw.execute(QUERIES[name], params).fetchall()
         return rows[0] if rows else None
 
+    def each(self, name: str, params: Params = NOTHING) -> Generator[Row, None, None]:
+        """Yield the rows of a named statement; close it if it is not read to its end."""
+        cursor = self.raw.execute(QUERIES[name], params)
+        try:
+            yield from cursor
+        finally:
+            cursor.close()
+
     def begin(self, patience: float = PATIENCE) -> None:
         """Become the one writer of the file, however long others are at it."""
-        self.patiently(lambda: self.raw.execute("BEGIN IMMEDIATE"), patience)
+        try:
+            self.raw.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            if not is_passing(error):
+                raise
+            self.patiently(lambda: self.raw.execute("BEGIN IMMEDIATE"), patience)
 
     def commit(self) -> None:
         self.raw.execute("COMMIT")

@@ -13,8 +13,6 @@ from holdfast.store import (
 from holdfast.stores.sqlite.connection import Params, Row
 from holdfast.stores.sqlite.desk import OFFSETS, Desk, lane_of
 
-LIVELIEST_FIRST = ("running", "queued", "waiting", "sleeping", "idle")
-
 
 def session(desk: Desk, session_id: str) -> SessionInfo | None:
     row = desk.db.one("session", {"session_id": session_id})
@@ -22,32 +20,31 @@ def session(desk: Desk, session_id: str) -> SessionInfo | None:
 
 
 def sessions(desk: Desk, filters: Params) -> list[SessionInfo]:
-    return [describe_session(desk, row) for row in desk.db.all("sessions", filters)]
+    name = "sessions" if filters["tenant"] is None else "sessions_of_tenant"
+    return [describe_session(desk, row) for row in desk.db.all(name, filters)]
 
 
 def describe_session(desk: Desk, row: Row) -> SessionInfo:
-    sid, session_id, tenant, agent, mode, created_at, over, token, updated_at, end = row
+    sid, session_id, tenant, agent, mode, status, created_at, updated_at, end, over, token = row
     lanes = tuple(
         LaneInfo(
             session_id=session_id,
             lane=lane,
-            status=status,
+            status=state,
             turn=turn,
             worker=worker,
             fence=fence,
             ready_at=ready_at,
             queued=queued,
         )
-        for lane, status, turn, worker, fence, ready_at, queued in desk.db.all(
-            "lanes", {"sid": sid}
-        )
+        for lane, state, turn, worker, fence, ready_at, queued in desk.db.all("lanes", {"sid": sid})
     )
     return SessionInfo(
         session_id=session_id,
         tenant=tenant,
         agent=agent,
         mode=mode,
-        status=over or liveliest(lanes),
+        status=status,
         created_at=created_at,
         updated_at=updated_at,
         end=end,
@@ -55,11 +52,6 @@ def describe_session(desk: Desk, row: Row) -> SessionInfo:
         token=token,
         lanes=lanes,
     )
-
-
-def liveliest(lanes: tuple[LaneInfo, ...]) -> str:
-    found = {lane.status for lane in lanes}
-    return next((status for status in LIVELIEST_FIRST if status in found), "idle")
 
 
 def delivery(desk: Desk, delivery_id: str) -> DeliveryInfo | None:

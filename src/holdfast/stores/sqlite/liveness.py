@@ -107,4 +107,8 @@ class Observer:
             for worker in workers
             if is_missing(lock_path(self._directory, worker))
         }
-        return [worker for worker, since in self._missing.items() if now - since >= MISSING_FOR]
+        return [
+            worker
+            for worker, since in self._missing.items()
+            if round(now - since, 3) >= MISSING_FOR
+        ]

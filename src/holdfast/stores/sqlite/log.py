@@ -21,17 +21,22 @@ class Appended(NamedTuple):
     at: int
 
 
-def append(
-    desk: Desk, sid: int, lane: str, body: bytes, count: int, at: int, marks: int
-) -> Appended:
-    """Write encoded records to the end of the log; no records make no row."""
+def find_end(desk: Desk, sid: int) -> tuple[int, int]:
+    """Return the key of a session's next row, and the time of its last."""
     base = key_of(sid, 0)
     last = desk.db.one("last_row", {"base": base, "top": base | OFFSETS})
-    key, at = (last[0] + last[1], max(at, last[2])) if last else (base | 1, at)
+    return (last[0] + last[1], last[2]) if last else (base | 1, 0)
+
+
+def append(desk: Desk, key: int, lane: str, body: bytes, count: int, at: int, marks: int) -> int:
+    """Write encoded records as the next row of a log, and return the first one's offset.
+
+    No records make no row.
+    """
     if count:
         packed = desk.packer.pack(body)
         if packed.blobs:
-            keep_blobs(desk, tenant_of(desk, sid), packed.blobs, at)
+            keep_blobs(desk, tenant_of(desk, key >> 32), packed.blobs, at)
         desk.db.run(
             "append",
             {
@@ -43,7 +48,7 @@ def append(
                 "data": packed.data,
             },
         )
-    return Appended(key & OFFSETS, at)
+    return key & OFFSETS
 
 
 def tenant_of(desk: Desk, sid: int) -> str:
@@ -66,15 +71,12 @@ def last_commit(desk: Desk, sid: int, lane: str, *, has_records: bool) -> Append
     bounds = {"base": base, "top": base | OFFSETS, "lane": column_of(lane)}
     if has_records and (row := desk.db.one("last_commit", bounds)):
         return Appended(row[0] & OFFSETS, row[2])
-    end = desk.db.one("last_row", bounds)
-    assert end is not None
-    return Appended((end[0] & OFFSETS) + end[1], end[2])
+    key, at = find_end(desk, sid)
+    return Appended(key & OFFSETS, at)
 
 
 def arrivals_after(desk: Desk, sid: int, lane: str, seen: int, last: int) -> tuple[Entry, ...]:
     """Return what others added to a lane after the last arrival that its owner has seen."""
-    if last <= seen:
-        return ()
     rows: list[Row] = desk.db.all(
         "arrivals",
         {

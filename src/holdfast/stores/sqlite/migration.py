@@ -14,6 +14,7 @@ from holdfast.stores.sqlite.statement import load_migrations, split
 
 APPLICATION = 0x486F6C64  # "Hold": what `file` and other programs know the database by
 NEWEST = len(load_migrations())
+SMALLEST = 512
 OLDEST_SQLITE = (3, 37, 0)  # the first with STRICT tables
 
 PAGE_SIZE = 4096
@@ -26,8 +27,11 @@ def check_file(path: Path, clock: Clock) -> None:
             f"this Python has SQLite {sqlite3.sqlite_version}, and Holdfast needs 3.37 or newer;"
             " use a newer Python"
         )
-    if not path.exists() or path.stat().st_size == 0:
+    size = path.stat().st_size if path.exists() else 0
+    if size == 0:
         return
+    if size < SMALLEST:  # SQLite would take it for an empty database
+        raise not_a_database(path)
     # Without a log beside it the header is the whole truth, and `immutable` makes sure that
     # not even a lock is taken; else the log may hold a newer header.
     has_log = path.with_name(path.name + "-wal").exists()
@@ -38,6 +42,13 @@ def check_file(path: Path, clock: Clock) -> None:
             return  # its log went away meanwhile: opening it for writing will tell
         raise explain(error, path) from error
     check_version(*found, path)
+
+
+def not_a_database(path: Path) -> StoreCorrupt:
+    return StoreCorrupt(
+        f"{path} is no SQLite database; name another file, or restore it from a backup",
+        path=str(path),
+    )
 
 
 def probe(path: Path, clock: Clock, options: str) -> tuple[int, int]:

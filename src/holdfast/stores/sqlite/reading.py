@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import NamedTuple
 
 from holdfast.core.lane import FOLD
@@ -15,7 +16,6 @@ from holdfast.core.record import (
 )
 from holdfast.errors import CursorAhead, UnknownSession
 from holdfast.store import Loaded, Page, Snapshot
-from holdfast.stores.sqlite.connection import Row
 from holdfast.stores.sqlite.desk import OFFSETS, Desk, column_of, key_of
 
 OF_ALL_LANES = (SessionStarted, SessionCompleted, SessionFailed, SessionEnded)
@@ -51,36 +51,32 @@ def read(desk: Desk, session_id: str, after: int, limit: int) -> Page:
             end=log.end,
         )
     entries: list[Entry] = []
-    # A row holds one entry or more, so as many rows as entries are wanted always suffice.
-    for row in rows_after(desk, log, after, max(1, limit)):
-        if len(entries) >= limit:
-            break
-        entries += desk.entries(log.tenant, row, after)
+    with closing(desk.db.each("log_after", bounds(log, after))) as rows:
+        for row in rows:
+            entries += desk.entries(log.tenant, row, after)
+            if len(entries) >= limit:
+                break
     return Page(tuple(entries), entries[-1].offset if entries else after, log.end)
 
 
-def rows_after(desk: Desk, log: Log, after: int, limit: int) -> list[Row]:
-    return desk.db.all(
-        "log_after",
-        {
-            "base": key_of(log.sid, 0),
-            "first": key_of(log.sid, after + 1),
-            "last": key_of(log.sid, log.end),
-            "limit": limit,
-        },
-    )
+def bounds(log: Log, after: int) -> dict[str, int]:
+    """Return the keys between which all rows lie that hold something after an offset."""
+    base = key_of(log.sid, 0)
+    return {"base": base, "first": base | after + 1, "last": base | log.end}
 
 
 def read_back(desk: Desk, session_id: str, before: int, limit: int) -> Page:
     log = find_log(desk, session_id)
-    bounds = {"base": key_of(log.sid, 0), "before": key_of(log.sid, min(before, log.end + 1))}
+    base = key_of(log.sid, 0)
     found: list[list[Entry]] = []
     wanted = limit
-    for row in desk.db.all("log_before", {**bounds, "limit": max(1, limit)}):
-        if wanted <= 0:
-            break
-        found.append([e for e in desk.entries(log.tenant, row) if e.offset < before])
-        wanted -= len(found[-1])
+    keys = {"base": base, "before": base | min(before, log.end + 1)}
+    with closing(desk.db.each("log_before", keys)) as rows:
+        for row in rows:
+            found.append([e for e in desk.entries(log.tenant, row) if e.offset < before])
+            wanted -= len(found[-1])
+            if wanted <= 0:
+                break
     entries = tuple(entry for part in reversed(found) for entry in part)
     return Page(entries, entries[0].offset if entries else before, log.end)
 
@@ -117,7 +113,7 @@ def follow(
     start = min(after, slices_after)
     entries: list[Entry] = []
     tail_bytes = 0
-    for row in rows_of_lane(desk, log, lane, start):
+    for row in desk.db.each("log_of_lane", {**bounds(log, start), "lane": column_of(lane)}):
         found = desk.entries(log.tenant, row, start)
         entries += (e for e in found if concerns(e, lane, after, slices_after))
         tail_bytes += len(row[4]) if (row[0] & OFFSETS) + row[1] - 1 > after else 0
@@ -129,15 +125,3 @@ def concerns(entry: Entry, lane: str, after: int, slices_after: int) -> bool:
     if kind is StateChanged:
         return entry.offset > slices_after
     return entry.offset > after and (entry.lane == lane or kind in OF_ALL_LANES)
-
-
-def rows_of_lane(desk: Desk, log: Log, lane: str, after: int) -> list[Row]:
-    return desk.db.all(
-        "log_of_lane",
-        {
-            "base": key_of(log.sid, 0),
-            "first": key_of(log.sid, after + 1),
-            "last": key_of(log.sid, log.end),
-            "lane": column_of(lane),
-        },
-    )

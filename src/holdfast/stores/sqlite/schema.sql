@@ -111,7 +111,7 @@ CREATE TABLE holdfast_requests (
 ) STRICT;
 
 CREATE INDEX holdfast_requests_of_session ON holdfast_requests (sid);
-CREATE INDEX holdfast_requests_open ON holdfast_requests (sid) WHERE state = 'open';
+CREATE INDEX holdfast_requests_open ON holdfast_requests (rid) WHERE state = 'open';
 
 CREATE TABLE holdfast_tokens (
     tid INTEGER PRIMARY KEY,
@@ -179,3 +179,33 @@ CREATE TABLE holdfast_listeners (
     address TEXT NOT NULL PRIMARY KEY,
     place TEXT NOT NULL
 ) STRICT;
+
+-- A session with what follows from its last row, its lanes and its tokens. It is what its
+-- liveliest lane is, unless it is over.
+CREATE VIEW holdfast_session_list AS
+SELECT s.sid, s.id, s.tenant, s.agent, s.mode, s.created_at, s.over,
+       g.at AS updated_at,
+       (g.key & 4294967295) + g.count - 1 AS last_offset,
+       iif(s.over <> '', s.over,
+           (SELECT CASE min(CASE
+                            WHEN l.status = 'running' THEN 1
+                            WHEN l.status = 'queued' OR l.status = 'idle' AND l.queued THEN 2
+                            WHEN l.status = 'waiting' THEN 3
+                            WHEN l.status = 'sleeping' THEN 4
+                            ELSE 5 END)
+                   WHEN 1 THEN 'running'
+                   WHEN 2 THEN 'queued'
+                   WHEN 3 THEN 'waiting'
+                   WHEN 4 THEN 'sleeping'
+                   ELSE 'idle' END
+              FROM holdfast_lanes AS l
+             WHERE l.sid = s.sid)) AS status,
+       coalesce((SELECT t.token
+                   FROM holdfast_tokens AS t
+                  WHERE t.sid = s.sid AND t.living
+                  ORDER BY t.tid DESC
+                  LIMIT 1), '') AS token
+  FROM holdfast_sessions AS s
+  JOIN holdfast_log AS g ON g.key = (SELECT max(key)
+                                       FROM holdfast_log
+                                      WHERE key BETWEEN s.sid << 32 AND s.sid << 32 | 4294967295);

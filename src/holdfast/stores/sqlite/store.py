@@ -235,7 +235,7 @@ class SqliteStore:
 
     def _forget(self, ear: Ear) -> None:
         self._ears.remove(ear)
-        ear.close()
+        ear.stop()
         if self._writer:
             row = {"address": ear.address}
             ignore(self._writer.submit([lambda desk: desk.db.run("drop_listener", row)]))

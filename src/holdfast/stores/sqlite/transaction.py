@@ -33,6 +33,12 @@ NEVER = {
     sqlite3.SQLITE_ATTACH,
     sqlite3.SQLITE_DETACH,
     sqlite3.SQLITE_PRAGMA,
+    sqlite3.SQLITE_ANALYZE,
+    # What is temporary belongs to the connection, and would outlive the transaction in it.
+    sqlite3.SQLITE_CREATE_TEMP_INDEX,
+    sqlite3.SQLITE_CREATE_TEMP_TABLE,
+    sqlite3.SQLITE_CREATE_TEMP_TRIGGER,
+    sqlite3.SQLITE_CREATE_TEMP_VIEW,
 }
 READS = {sqlite3.SQLITE_READ, sqlite3.SQLITE_SELECT, sqlite3.SQLITE_FUNCTION}
 
@@ -108,7 +114,7 @@ class SqliteTransaction:
         try:
             desk.db.begin()
         except (sqlite3.Error, HoldfastError) as error:
-            self._finish(NotInTransaction("the transaction was never opened"))
+            self._end(NotInTransaction("the transaction was never opened"))
             resolve([Job((), self.opened, error=writer.explain(error)), Job((), self.ended)])
             return
         desk.hints = {}
@@ -121,13 +127,14 @@ class SqliteTransaction:
             self._answer_all(desk)
         finally:
             timer.cancel()
-            self._finish(NotInTransaction("this transaction is over; open another one"))
+            self._end(NotInTransaction("this transaction is over; open another one"))
+            self._refuse_the_rest()
             desk.db.raw.set_authorizer(None)
             writer.mend(desk)
             resolve([Job((), self.ended)])
 
     def _answer_all(self, desk: Desk) -> None:
-        while (asked := self._asked.get()) is not None and self._over is None:
+        while (asked := self._asked.get()) is not None:
             work, future = asked
             job = Job((), future)
             try:
@@ -157,7 +164,7 @@ class SqliteTransaction:
         finally:
             # OR ROLLBACK and a full disk end it: the next statement would commit by itself.
             if not desk.db.raw.in_transaction:
-                self._finish(
+                self._end(
                     NotInTransaction("SQLite has rolled this transaction back; begin it again")
                 )
 
@@ -170,8 +177,8 @@ class SqliteTransaction:
         try:
             result = write_commit(desk, commit)
             if isinstance(result, Committed):
-                addresses = self._writer.commit(desk)
-                self._writer.announce(desk, [], addresses)
+                self._writer.commit(desk)
+                self._writer.announce(desk, [], desk.hints)
         except sqlite3.Error as error:
             raise explain(error, desk.db.path) from error
         return result
@@ -187,10 +194,13 @@ class SqliteTransaction:
                 desk.db.raw.interrupt()
                 self._asked.put(None)
 
-    def _finish(self, reason: HoldfastError) -> None:
-        """Take no more, and refuse what was asked for and not done."""
+    def _end(self, reason: HoldfastError) -> None:
+        """Take no more; the first reason stays."""
         with self._mutex:
             self._over = self._over or reason
+
+    def _refuse_the_rest(self) -> None:
+        """Answer what was asked for before the end and not done."""
         while not self._asked.empty():
             if asked := self._asked.get_nowait():
                 resolve([Job((), asked[1], error=self._over)])

@@ -11,12 +11,13 @@ import os
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
 from holdfast.clock import Clock
-from holdfast.stores.sqlite.desk import Desk
+from holdfast.stores.sqlite.connection import Database
 from holdfast.stores.sqlite.fork import guard
 from holdfast.stores.sqlite.liveness import machine
 
@@ -24,6 +25,7 @@ Heard = Callable[[str, bool], None]
 Hints = Mapping[str, bool]
 
 LONGEST = 4096
+LOOK_EVERY = 1.0
 NETWORK_NAMESPACE = "/proc/self/ns/net"
 ANYTHING: Hints = {"": True}
 
@@ -80,9 +82,16 @@ class Ear:
             return
         self.hear(from_datagram(datagram))
 
-    def close(self) -> None:
-        """Stop hearing. On the loop's thread only."""
+    def stop(self) -> None:
+        """Stop hearing, from whichever event loop."""
         self._heard.clear()
+        if asyncio.get_running_loop() is self.loop:
+            self._close()
+        else:
+            with suppress(RuntimeError):  # that loop was closed, and its readers with it
+                self.loop.call_soon_threadsafe(self._close)
+
+    def _close(self) -> None:
         if self._socket.fileno() >= 0:
             self.loop.remove_reader(self._socket)
             self.abandon()
@@ -129,29 +138,42 @@ class Ears:
     def remove(self, ear: Ear) -> None:
         self.by_loop = {loop: e for loop, e in self.by_loop.items() if e is not ear}
 
+    @property
+    def addresses(self) -> set[str]:
+        return {ear.address for ear in self.by_loop.values()}
+
 
 class Messenger:
     """Tells the listeners of other stores. Used by the writer's thread alone."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._sender.setblocking(False)
+        self._clock = clock
         self._place = place()
+        self._addresses: list[str] = []
+        self._looked_at = float("-inf")
         self._gone: set[str] = set()
         self._behind: set[str] = set()
 
-    def addressees(self, desk: Desk, own: Iterable[str]) -> list[str]:
-        """Return who wants to be told, in the transaction that there is something to tell of."""
+    def look(self, db: Database) -> None:
+        """Learn who listens, once a second at most. Inside a transaction."""
         for address in self._gone:
-            desk.db.run("drop_listener", {"address": address})
-        self._gone.clear()
-        rows = desk.db.all("listeners", {"place": self._place})
-        return [address for (address,) in rows if address not in own]
+            db.run("drop_listener", {"address": address})
+        now = self._clock.monotonic()
+        if self._gone or now - self._looked_at >= LOOK_EVERY:
+            self._gone.clear()
+            self._looked_at = now
+            self._addresses = [row[0] for row in db.all("listeners", {"place": self._place})]
 
-    def send(self, addresses: Iterable[str], hints: Hints) -> None:
+    def send(self, hints: Hints, own: Collection[str]) -> None:
+        """Tell all who listen but those of this store, who know."""
+        if not self._addresses:
+            return
         datagram = to_datagram(hints)
-        for address in addresses:
-            self._send(address, b"1" if address in self._behind else datagram)
+        for address in self._addresses:
+            if address not in own and address not in self._gone:
+                self._send(address, b"1" if address in self._behind else datagram)
 
     def _send(self, address: str, datagram: bytes) -> None:
         """Send without waiting. Who could not take a hint gets a general one the next time."""

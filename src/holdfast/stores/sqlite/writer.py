@@ -41,6 +41,13 @@ class Job:
     error: BaseException | None = None
 
 
+@dataclass(slots=True)
+class Stop:
+    """The wish to finish; its future is resolved when nothing is left open."""
+
+    future: Future
+
+
 class Alone(Protocol):
     """A job that shares its transaction with nothing else."""
 
@@ -56,12 +63,12 @@ class Writer:
         self._path = path
         self._clock = clock
         self._ears = ears
-        self._queue: SimpleQueue[Job | Alone | None] = SimpleQueue()
-        self._left_over: list[Alone | None] = []
+        self._queue: SimpleQueue[Job | Alone | Stop] = SimpleQueue()
+        self._left_over: list[Alone | Stop] = []
 
     async def start(self) -> None:
         """Open the file, bring its schema up to date, and begin to take jobs."""
-        started, self._stopped = make_future(), make_future()
+        started = make_future()
         threading.Thread(
             target=self._run, args=(started,), name="holdfast writer", daemon=True
         ).start()
@@ -78,8 +85,9 @@ class Writer:
 
     async def stop(self) -> None:
         """Finish what was submitted, then close the connection."""
-        self._queue.put(None)
-        await asyncio.shield(self._stopped)
+        stop = Stop(make_future())
+        self._queue.put(stop)
+        await asyncio.shield(stop.future)
 
     # On the writer's thread
 
@@ -89,25 +97,24 @@ class Writer:
         except Exception as error:  # noqa: BLE001 - whoever waits for the start gets it
             resolve([Job((), started, error=error)])
             return
-        self._messenger = Messenger()
+        self._messenger = Messenger(self._clock)
         self._checkpointer = Checkpointer(self._path, self._clock)
         resolve([Job((), started)])
-        try:
-            self._serve(desk)
-        finally:
-            self._checkpointer.stop()
-            self._messenger.close()
-            desk.db.close()
-            resolve([Job((), self._stopped)])
+        stop = self._serve(desk)
+        self._checkpointer.stop()
+        self._messenger.close()
+        desk.db.close()
+        resolve([Job((), stop.future)])
 
-    def _serve(self, desk: Desk) -> None:
-        while (job := self._take()) is not None:
+    def _serve(self, desk: Desk) -> Stop:
+        while not isinstance(job := self._take(), Stop):
             if isinstance(job, Job):
                 self._write_group(desk, job)
             else:
                 job.serve(self, desk)
+        return job
 
-    def _take(self) -> Job | Alone | None:
+    def _take(self) -> Job | Alone | Stop:
         return self._left_over.pop() if self._left_over else self._queue.get()
 
     def _write_group(self, desk: Desk, first: Job) -> None:
@@ -115,13 +122,13 @@ class Writer:
         try:
             desk.db.begin()
             self._add_waiting(jobs)
-            addresses = self._do(desk, jobs)
+            self._do(desk, jobs)
         except Exception as error:  # noqa: BLE001 - sorted out below, told to who asked
             self._add_waiting(jobs)
             self.mend(desk, error)
             self._recover(desk, jobs, error)
         else:
-            self.announce(desk, jobs, addresses)
+            self.announce(desk, jobs, desk.hints)
 
     def _add_waiting(self, jobs: list[Job]) -> None:
         """Add what came while the last group was written, up to what must be done alone."""
@@ -133,35 +140,25 @@ class Writer:
                 else:
                     self._left_over.append(job)
 
-    def _do(self, desk: Desk, jobs: Sequence[Job]) -> list[str]:
-        """Do all works in the open transaction and commit; return who is to be told."""
+    def _do(self, desk: Desk, jobs: Sequence[Job]) -> None:
+        """Do all works in the open transaction, and commit."""
         desk.hints = {}
         for job in jobs:
             job.result = [work(desk) for work in job.works]
-        return self.commit(desk)
+        self.commit(desk)
 
-    def commit(self, desk: Desk) -> list[str]:
-        """Commit what was written; return who is to be told of it."""
-        addresses: list[str] = []
+    def commit(self, desk: Desk) -> None:
+        """Make what was written durable."""
         if desk.hints:
-            own = {ear.address for ear in self._ears.by_loop.values()}
-            addresses = self._messenger.addressees(desk, own)
+            self._messenger.look(desk.db)
         desk.db.commit()
-        return addresses
 
-    def announce(
-        self,
-        desk: Desk,
-        jobs: Sequence[Job],
-        addresses: Sequence[str],
-        hints: Hints | None = None,
-    ) -> None:
+    def announce(self, desk: Desk, jobs: Sequence[Job], hints: Hints) -> None:
         """Tell who asked, then who listens; one wake-up for each event loop."""
-        hints = desk.hints if hints is None else hints
         resolve(jobs, self._ears.by_loop if hints else {}, hints)
-        if addresses:
-            self._messenger.send(addresses, hints)
-        self._checkpointer.look(desk.db)
+        if hints:
+            self._messenger.send(hints, self._ears.addresses)
+            self._checkpointer.look(desk.db)
 
     # When it fails
 
@@ -181,7 +178,7 @@ class Writer:
         if is_of_the_disk(error) or sum(len(job.works) for job in jobs) == 1:
             for job in jobs:
                 job.error = self.explain(error)
-            self.announce(desk, jobs, [], {})
+            self.announce(desk, jobs, {})
             return
         for job in jobs:
             self._write_singly(desk, job)
@@ -189,13 +186,12 @@ class Writer:
     def _write_singly(self, desk: Desk, job: Job) -> None:
         """Do each work of a job in a transaction of its own; the first error is the job's."""
         results: list[Any] = []
-        addresses: set[str] = set()
         hints: dict[str, bool] = {}
         for work in job.works:
             part = Job((work,), job.future)
             try:
                 desk.db.begin()
-                addresses.update(self._do(desk, [part]))
+                self._do(desk, [part])
             except Exception as error:  # noqa: BLE001 - told to who asked
                 self.mend(desk, error)
                 job.error = job.error or self.explain(error)
@@ -203,7 +199,7 @@ class Writer:
                 results += part.result
                 hints.update(desk.hints)
         job.result = results
-        self.announce(desk, [job], list(addresses), hints)
+        self.announce(desk, [job], hints)
 
     def explain(self, error: Exception) -> Exception:
         return explain(error, self._path) if isinstance(error, sqlite3.Error) else error

@@ -1,6 +1,17 @@
+-- name: find_lane
+-- Where a commit goes: the lane as it is, the key of the session's next row and the time
+-- of its last. The log's end is one step in the tree, to the left of the next session.
+SELECT l.lid, l.sid, l.worker, l.fence, l.number, l.last_arrival, l.digest, g.key + g.count, g.at
+  FROM holdfast_sessions AS s
+  JOIN holdfast_lanes AS l ON l.sid = s.sid AND l.lane = :lane
+  JOIN holdfast_log AS g ON g.key = (SELECT max(key)
+                                       FROM holdfast_log
+                                      WHERE key BETWEEN s.sid << 32 AND s.sid << 32 | 4294967295)
+ WHERE s.id = :session_id;
+
 -- name: advance_lane
--- The first write of a commit is its check: no row comes back unless the worker owns the
--- lane under this fence, has made all its commits so far, and parks past nothing unseen.
+-- The first write of a commit is its check: nothing changes unless the worker owns the lane
+-- under this fence, has made all its commits so far, and parks past nothing unseen.
 -- If something came that it has not seen, the lane is ready for whoever comes after it.
 -- `worker` is not set here: the indexes of lanes stay as they are.
 UPDATE holdfast_lanes
@@ -10,15 +21,11 @@ UPDATE holdfast_lanes
        ready_at = iif(last_arrival > :seen, min(:ready_at, :now), :ready_at),
        version = max(version, :version),
        digest = :digest
- WHERE lid = (SELECT l.lid
-                FROM holdfast_sessions AS s
-                JOIN holdfast_lanes AS l ON l.sid = s.sid AND l.lane = :lane
-               WHERE s.id = :session_id)
+ WHERE lid = :lid
    AND worker = :worker
    AND fence = :fence
    AND number = :number
-   AND (last_arrival <= :seen OR NOT :parks)
-RETURNING lid, sid, last_arrival;
+   AND (last_arrival <= :seen OR NOT :parks);
 
 -- name: advance_and_release_lane
 -- The same, and the lane has no owner afterwards.
@@ -30,18 +37,14 @@ UPDATE holdfast_lanes
        version = max(version, :version),
        digest = :digest,
        worker = NULL
- WHERE lid = (SELECT l.lid
-                FROM holdfast_sessions AS s
-                JOIN holdfast_lanes AS l ON l.sid = s.sid AND l.lane = :lane
-               WHERE s.id = :session_id)
+ WHERE lid = :lid
    AND worker = :worker
    AND fence = :fence
    AND number = :number
-   AND last_arrival <= :seen
-RETURNING lid, sid, last_arrival;
+   AND last_arrival <= :seen;
 
 -- name: last_row
--- Where a session's log ends: one step in the tree, to the left of the next session's.
+-- Where a session's log ends.
 SELECT key, count, at FROM holdfast_log WHERE key BETWEEN :base AND :top ORDER BY key DESC LIMIT 1;
 
 -- name: append
@@ -59,13 +62,6 @@ SELECT key, count, at
 -- name: tenant
 SELECT tenant FROM holdfast_sessions WHERE sid = :sid;
 
--- name: lane_as_it_is
--- What a refused commit is told: whose the lane is, and what its last commit was.
-SELECT l.sid, l.worker, l.fence, l.number, l.last_arrival, l.digest
-  FROM holdfast_sessions AS s
-  JOIN holdfast_lanes AS l ON l.sid = s.sid AND l.lane = :lane
- WHERE s.id = :session_id;
-
 -- name: arrivals
 -- The row that holds the first offset asked for may begin before it.
 SELECT key, count, lane, at, data
@@ -82,8 +78,12 @@ UPDATE holdfast_lanes
    SET queued = queued - 1
  WHERE lid = :lid
    AND EXISTS (SELECT 1
-                 FROM holdfast_deliveries
-                WHERE id = :delivery_id AND state = 'queued' AND kind IN ('message', 'retry'));
+                 FROM holdfast_deliveries AS d
+                WHERE d.id = :delivery_id
+                  AND d.key >> 32 = holdfast_lanes.sid
+                  AND coalesce(d.lane, 'main') = holdfast_lanes.lane
+                  AND d.state = 'queued'
+                  AND d.kind IN ('message', 'retry'));
 
 -- name: change_delivery
 UPDATE holdfast_deliveries

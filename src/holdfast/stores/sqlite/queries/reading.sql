@@ -1,11 +1,5 @@
 -- name: session_of_log
--- The end of the log is that of its last row.
-SELECT s.sid, s.tenant, (g.key & 4294967295) + g.count - 1, g.at
-  FROM holdfast_sessions AS s
-  JOIN holdfast_log AS g ON g.key = (SELECT max(key)
-                                       FROM holdfast_log
-                                      WHERE key BETWEEN s.sid << 32 AND s.sid << 32 | 4294967295)
- WHERE s.id = :session_id;
+SELECT sid, tenant, last_offset, updated_at FROM holdfast_session_list WHERE id = :session_id;
 
 -- name: log_after
 -- From the row on that holds the first offset asked for; it may begin before it.
@@ -13,15 +7,13 @@ SELECT key, count, lane, at, data
   FROM holdfast_log
  WHERE key >= coalesce((SELECT max(key) FROM holdfast_log WHERE key BETWEEN :base AND :first), :first)
    AND key <= :last
- ORDER BY key
- LIMIT :limit;
+ ORDER BY key;
 
 -- name: log_before
 SELECT key, count, lane, at, data
   FROM holdfast_log
  WHERE key >= :base AND key < :before
- ORDER BY key DESC
- LIMIT :limit;
+ ORDER BY key DESC;
 
 -- name: log_of_lane
 -- A lane's own rows, and those of others that concern it: slices, the session's start and end.
@@ -45,51 +37,28 @@ SELECT offset, fold, data FROM holdfast_slices WHERE sid = :sid AND fold = :fold
 SELECT data FROM holdfast_blobs WHERE tenant = :tenant AND hash = :hash;
 
 -- name: session
-SELECT s.sid, s.id, s.tenant, s.agent, s.mode, s.created_at, s.over,
-       coalesce((SELECT token
-                   FROM holdfast_tokens AS t
-                  WHERE t.sid = s.sid AND living
-                  ORDER BY tid DESC
-                  LIMIT 1), ''),
-       g.at, (g.key & 4294967295) + g.count - 1
-  FROM holdfast_sessions AS s
-  JOIN holdfast_log AS g ON g.key = (SELECT max(key)
-                                       FROM holdfast_log
-                                      WHERE key BETWEEN s.sid << 32 AND s.sid << 32 | 4294967295)
- WHERE s.id = :session_id;
+SELECT sid, id, tenant, agent, mode, status, created_at, updated_at, last_offset, over, token
+  FROM holdfast_session_list
+ WHERE id = :session_id;
 
 -- name: sessions
--- Ids sort by the time they were made. A session is what its liveliest lane is.
-SELECT s.sid, s.id, s.tenant, s.agent, s.mode, s.created_at, s.over,
-       coalesce((SELECT token
-                   FROM holdfast_tokens AS t
-                  WHERE t.sid = s.sid AND living
-                  ORDER BY tid DESC
-                  LIMIT 1), ''),
-       g.at, (g.key & 4294967295) + g.count - 1
-  FROM holdfast_sessions AS s
-  JOIN holdfast_log AS g ON g.key = (SELECT max(key)
-                                       FROM holdfast_log
-                                      WHERE key BETWEEN s.sid << 32 AND s.sid << 32 | 4294967295)
- WHERE (:tenant IS NULL OR s.tenant = :tenant)
-   AND (:agent IS NULL OR s.agent = :agent)
-   AND (:before IS NULL OR s.id < :before)
-   AND (:status IS NULL
-        OR :status = iif(s.over <> '', s.over,
-           (SELECT CASE min(CASE
-                            WHEN l.status = 'running' THEN 1
-                            WHEN l.status = 'queued' OR l.status = 'idle' AND l.queued THEN 2
-                            WHEN l.status = 'waiting' THEN 3
-                            WHEN l.status = 'sleeping' THEN 4
-                            ELSE 5 END)
-                   WHEN 1 THEN 'running'
-                   WHEN 2 THEN 'queued'
-                   WHEN 3 THEN 'waiting'
-                   WHEN 4 THEN 'sleeping'
-                   ELSE 'idle' END
-              FROM holdfast_lanes AS l
-             WHERE l.sid = s.sid)))
- ORDER BY s.id DESC
+-- Ids sort by the time they were made.
+SELECT sid, id, tenant, agent, mode, status, created_at, updated_at, last_offset, over, token
+  FROM holdfast_session_list
+ WHERE (:before IS NULL OR id < :before)
+   AND (:agent IS NULL OR agent = :agent)
+   AND (:status IS NULL OR status = :status)
+ ORDER BY id DESC
+ LIMIT :limit;
+
+-- name: sessions_of_tenant
+SELECT sid, id, tenant, agent, mode, status, created_at, updated_at, last_offset, over, token
+  FROM holdfast_session_list
+ WHERE tenant = :tenant
+   AND (:before IS NULL OR id < :before)
+   AND (:agent IS NULL OR agent = :agent)
+   AND (:status IS NULL OR status = :status)
+ ORDER BY id DESC
  LIMIT :limit;
 
 -- name: lanes

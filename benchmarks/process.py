@@ -1,0 +1,67 @@
+"""Worker processes that a benchmark starts, watches and kills."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+ROOT = Path(__file__).parents[1]
+
+
+class WorkerProcess:
+    """A process of `benchmarks.worker` that has imported all it needs. Leaving kills it."""
+
+    def __init__(self, database: Path) -> None:
+        self._process = subprocess.Popen(  # noqa: S603 - ourselves
+            [sys.executable, "-m", "benchmarks.worker", str(database)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._hear("imported")
+
+    def open(self) -> None:
+        """Have it open the app, and wait until it is open."""
+        self.begin_to_open()
+        self._hear("open")
+
+    def begin_to_open(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write("open\n")
+        self._process.stdin.flush()
+
+    def kill(self) -> float:
+        """Kill it without a word; return when, in seconds since the epoch."""
+        at = time.time()
+        self._process.kill()
+        return at
+
+    @property
+    def memory(self) -> float:
+        """Resident memory in MiB."""
+        command = ["ps", "-o", "rss=", "-p", str(self._process.pid)]
+        found = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
+        return int(found.stdout) / 1024
+
+    def _hear(self, word: str) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line.startswith(word), f"the worker should say {word!r} and said {line!r}"
+        return line
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._process.kill()
+        self._process.communicate()

@@ -1,0 +1,39 @@
+"""A reader that leaves and comes back at its cursor misses nothing and gets nothing twice."""
+
+import asyncio
+
+from holdfast import Agent, Event, Holdfast
+from holdfast.testing import ScriptedModel, say
+
+STORY = "Once upon a time there was a log, and nothing in it was ever lost. "
+model = ScriptedModel([say(STORY * 3, chunks=40, pace=0.02)])
+teller = Agent("teller", model)
+
+
+async def main() -> None:
+    async with Holdfast([teller], store="sqlite:///stream.db") as app:
+        session = await app.start(teller, "Tell me a story")
+
+        seen: list[Event] = []
+        cursor, visits = 0, 0
+        while not seen or seen[-1].type != "session.waiting":
+            visits += 1
+            async for event in session.events(after=cursor):
+                seen.append(event)
+                cursor = event.offset
+                if event.type == "message.delta":
+                    print(event.data["text"], end="", flush=True)
+                    break  # the connection is lost, again and again
+        print(f"\n({visits} visits)")
+
+        # One who never left has read the same.
+        undisturbed = [event async for event in session.events()]
+        assert seen == undisturbed
+        assert visits > 1
+
+        # `message.completed` has the whole text, also for one who came too late for the deltas.
+        late = [e async for e in session.events(after=cursor - 6) if e.type == "message.completed"]
+        assert late[0].data["parts"][0]["text"] == STORY * 3
+
+
+asyncio.run(main())

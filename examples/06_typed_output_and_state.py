@@ -1,0 +1,59 @@
+"""An answer of a type, and state that the session keeps."""
+
+import asyncio
+
+from pydantic import BaseModel
+
+from holdfast import Agent, Context, Holdfast, tool
+from holdfast.testing import ScriptedModel, call
+
+
+class Trip(BaseModel):
+    city: str
+    nights: int
+
+
+class Wish(BaseModel):
+    text: str
+
+
+class Budget(BaseModel):
+    cents: int = 10_000
+
+
+@tool(idempotent=True)
+async def remember(ctx: Context, wish: str, costs: int) -> int:
+    """Keep a wish in mind; return what is left of the budget."""
+    ctx.session.append(Wish(text=wish))
+    return ctx.session.update(Budget, lambda b: Budget(cents=(b or Budget()).cents - costs)).cents
+
+
+async def instructions(ctx) -> str:
+    wishes = ", ".join(wish.text for wish in ctx.session.query(Wish).all())
+    return f"You plan trips. Known wishes: {wishes or 'none'}."
+
+
+told: list[str] = []
+model = ScriptedModel(
+    [
+        call("remember", wish="a view", costs=3000),
+        call("final_result", city="Bergen", nights="many"),  # does not fit: asked to correct it
+        call("final_result", city="Bergen", nights=2),
+    ],
+    on_request=lambda request: told.append(request.instructions),
+)
+planner = Agent("planner", model, instructions=instructions, tools=[remember], output_type=Trip)
+
+
+async def main() -> None:
+    async with Holdfast([planner], store="sqlite:///trip.db") as app:
+        session = await app.start(planner, "A trip with a view, please", mode="task")
+        trip = (await session.wait()).unwrap()  # a Trip, or SessionFailed is raised
+        print(trip, "-", told[-1])
+        assert trip == Trip(city="Bergen", nights=2)
+        assert (await session.query(Wish)).all() == [Wish(text="a view")]
+        assert (await session.query(Budget)).latest() == Budget(cents=7000)
+        assert told[-1].endswith("Known wishes: a view.")
+
+
+asyncio.run(main())

@@ -1,0 +1,49 @@
+"""`holdfast answer`: what a human says to a request."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from holdfast.cli.place import DEFAULT_STORE, AsJson, StoreUrl, note_idleness, open_place
+from holdfast.cli.run import command
+from holdfast.cli.send import show_receipt
+from holdfast.errors import UnknownRequest
+
+
+@command
+async def answer(
+    request: Annotated[str, typer.Argument(metavar="REQUEST", help="The request's id: req_…")],
+    option: Annotated[
+        str | None, typer.Argument(metavar="OPTION", help="One of its options: approve, deny, …")
+    ] = None,
+    text: Annotated[str | None, typer.Option(help="An answer in words, or a reason.")] = None,
+    args: Annotated[
+        str | None, typer.Option(metavar="JSON", help="Approve the call with these arguments.")
+    ] = None,
+    store: StoreUrl = DEFAULT_STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Answer an open request of any session.
+
+    Example: holdfast answer req_024ee360 approve --args '{"order": 17, "cents": 300}'
+    """
+    changed = None if args is None else parse_arguments(args)
+    async with open_place(store) as app:
+        asked = await app.store.request(request)
+        if asked is None:
+            raise UnknownRequest(f"no session ever asked {request}", request=request)
+        session = await app.session(asked.session_id)
+        receipt = await session.answer(request, option, text=text, args=changed)
+        await note_idleness(app.store, as_json=as_json)
+        show_receipt(receipt, as_json=as_json, did="answered")
+
+
+def parse_arguments(text: str) -> dict[str, Any]:
+    """Return a call's arguments from JSON, or say that it is none."""
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.MsgspecError as error:
+        raise typer.BadParameter(f"--args takes a JSON object: {error}") from None

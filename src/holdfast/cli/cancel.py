@@ -1,0 +1,39 @@
+"""`holdfast cancel`: stop what a session is doing."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.output import json_out, out
+from holdfast.cli.place import (
+    DEFAULT_STORE,
+    AsJson,
+    SessionId,
+    StoreUrl,
+    note_idleness,
+    open_place,
+)
+from holdfast.cli.run import command
+
+
+@command
+async def cancel(
+    session: SessionId,
+    reason: Annotated[str, typer.Option(help="Why; it is kept in the log.")] = "",
+    store: StoreUrl = DEFAULT_STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Stop a session's open turn. The session and what is queued in it stay.
+
+    Example: holdfast cancel ses_01J9ZK --reason "wrong customer"
+    """
+    async with open_place(store) as app:
+        handle = await app.session(session)
+        await handle.cancel(reason)
+        await note_idleness(app.store, as_json=as_json)
+    if as_json:
+        json_out({"session_id": session, "requested": "cancel"})
+    else:
+        out(f"asked {session} to cancel its turn")

@@ -1,0 +1,76 @@
+"""`holdfast chat`: a conversation with an agent, here and now."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import Annotated
+
+import typer
+
+from holdfast.app import Holdfast
+from holdfast.cli.conversation import Conversation
+from holdfast.cli.loading import load_app
+from holdfast.cli.place import AsJson
+from holdfast.cli.run import INTERRUPTED, command
+from holdfast.errors import InvalidInput, UnknownAgent
+
+
+@command
+async def chat(
+    app: Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the app is: shop:app")],
+    agent: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="AGENT", help="Whom to talk to; needed if the app has several agents."
+        ),
+    ] = None,
+    session: Annotated[
+        str | None, typer.Option(metavar="SESSION", help="Go on with this session.")
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Talk to an agent. A session that was left, or that crashed, goes on with --session.
+
+    /cancel or Ctrl-C stops the answer, /quit or Ctrl-D leaves. In a pipe each line is a message
+    or the answer to what was asked, and --json prints every event on a line.
+
+    Example: holdfast chat shop:app support
+    """
+    opened = load_app(app)
+    name = agent_name(opened, agent)
+    async with opened:
+        talk = Conversation(opened, name, as_json=as_json)
+        if session is not None:
+            await talk.resume(session, asked_for=agent)
+        return await until_left(talk)
+
+
+def agent_name(app: Holdfast, name: str | None) -> str:
+    if name is None and len(app.agents) == 1:
+        return next(iter(app.agents))
+    known = ", ".join(sorted(app.agents)) or "none"
+    if name is None:
+        raise InvalidInput(f"say which agent to talk to: {known}")
+    if name not in app.agents:
+        raise UnknownAgent(f"this app has no agent {name}; it has: {known}", agent=name)
+    return name
+
+
+async def until_left(talk: Conversation) -> int:
+    """Hold the conversation; Ctrl-C goes to it, not to Python."""
+    task = asyncio.create_task(talk.hold())
+
+    def interrupt() -> None:
+        if not talk.interrupt():
+            task.cancel()
+
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, interrupt)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        return INTERRUPTED
+    finally:
+        talk.end()
+        loop.remove_signal_handler(signal.SIGINT)

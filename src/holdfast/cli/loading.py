@@ -1,0 +1,62 @@
+"""The user's app, found by its name: MODULE:APP."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+import typer
+
+from holdfast.app import Holdfast
+from holdfast.errors import InvalidDefinition, InvalidInput
+
+
+def load_app(name: str) -> Holdfast:
+    """Import an app from the current directory, or from wherever Python finds it."""
+    module_name, _, attribute = name.partition(":")
+    if not module_name or not attribute:
+        raise typer.BadParameter(f"write MODULE:APP, as in shop:app, instead of {name!r}")
+    module = load_module(module_name)
+    found = getattr(module, attribute, None)
+    if isinstance(found, Holdfast):
+        return found
+    known = [f"{module_name}:{key}" for key, value in vars(module).items() if is_app(value)]
+    instead = f"; there is {', '.join(known)}" if known else "; make one: app = Holdfast(…)"
+    if found is None:
+        raise InvalidInput(f"the module {module_name} has no {attribute}{instead}", app=name)
+    kind = type(found).__name__
+    raise InvalidInput(f"{name} is of type {kind}, and no Holdfast app{instead}", app=name)
+
+
+def is_app(value: object) -> bool:
+    return isinstance(value, Holdfast)
+
+
+def load_module(name: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(f"{error.name}.")):
+            raise InvalidInput(
+                f"there is no module {name} in {here} or on Python's path; go to its directory"
+                " or install it",
+                module=name,
+            ) from error
+        raise cannot_import(name, error) from error
+    except Exception as error:
+        raise cannot_import(name, error) from error
+
+
+def cannot_import(name: str, error: Exception) -> InvalidDefinition:
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return InvalidDefinition(
+        f"importing {name} failed: {type(error).__name__}: {error}"
+        f" ({last.filename}, line {last.lineno})",
+        module=name,
+    )

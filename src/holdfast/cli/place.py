@@ -1,0 +1,57 @@
+"""Where sessions are kept: the options of commands that need no agent's code.
+
+Looking never creates: a file that is not there is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import unquote, urlsplit
+
+import typer
+
+from holdfast.app import DEFAULT_STORE, Holdfast
+from holdfast.cli.output import error_out
+from holdfast.errors import StoreUnavailable
+from holdfast.store import Store
+
+StoreUrl = Annotated[
+    str,
+    typer.Option(
+        "--store", metavar="URL", envvar="HOLDFAST_STORE", help="Where the sessions are kept."
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+SessionId = Annotated[str, typer.Argument(metavar="SESSION", help="The session's id: ses_…")]
+
+__all__ = ["DEFAULT_STORE", "AsJson", "SessionId", "StoreUrl", "note_idleness", "open_place"]
+
+
+@asynccontextmanager
+async def open_place(url: str) -> AsyncIterator[Holdfast]:
+    """Open a store that exists, to read and to send; no work is done here."""
+    check_exists(url)
+    async with Holdfast(store=url, worker=None) as app:
+        yield app
+
+
+def check_exists(url: str) -> None:
+    parts = urlsplit(url)
+    if parts.scheme != "sqlite":
+        return
+    path = Path(unquote(parts.path.removeprefix("/")))
+    if parts.path and (not path.exists() or (path.is_file() and path.stat().st_size == 0)):
+        what = "there is no database at" if not path.exists() else "there is nothing in"
+        raise StoreUnavailable(
+            f"{what} {path.absolute()}; name yours with --store or HOLDFAST_STORE",
+            path=str(path.absolute()),
+        )
+
+
+async def note_idleness(store: Store, *, as_json: bool) -> None:
+    """Say so if nobody is there to do what was asked."""
+    if not as_json and not await store.workers():
+        error_out("note: no worker is running on this store now; it waits until one is")

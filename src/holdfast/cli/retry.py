@@ -1,0 +1,32 @@
+"""`holdfast retry`: a failed turn once more."""
+
+from __future__ import annotations
+
+from holdfast.cli.place import (
+    DEFAULT_STORE,
+    AsJson,
+    SessionId,
+    StoreUrl,
+    note_idleness,
+    open_place,
+)
+from holdfast.cli.run import command
+from holdfast.cli.send import show_receipt
+
+
+@command
+async def retry(
+    session: SessionId,
+    store: StoreUrl = DEFAULT_STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Try a session's failed turn again.
+
+    It goes on from where it failed; nothing is said anew, and nothing recorded is done again.
+
+    Example: holdfast retry ses_01J9ZK
+    """
+    async with open_place(store) as app:
+        receipt = await (await app.session(session)).retry()
+        await note_idleness(app.store, as_json=as_json)
+        show_receipt(receipt, as_json=as_json)

@@ -1,0 +1,91 @@
+"""`holdfast send`: a message for a session."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+from msgspec.structs import asdict
+
+from holdfast.cli.event_line import call_text, value_text
+from holdfast.cli.output import error_out, json_out, out
+from holdfast.cli.place import (
+    DEFAULT_STORE,
+    AsJson,
+    SessionId,
+    StoreUrl,
+    note_idleness,
+    open_place,
+)
+from holdfast.cli.run import command
+from holdfast.session import Receipt, Result
+
+
+@command
+async def send(
+    session: SessionId,
+    text: Annotated[
+        str, typer.Argument(metavar="TEXT", help="The message; - reads it from the standard input.")
+    ],
+    dispatch_id: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="The same id again sends nothing: safe to repeat."),
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the answer; print it.")] = False,
+    lane: Annotated[str, typer.Option(help="The lane of the session to send it to.")] = "main",
+    store: StoreUrl = DEFAULT_STORE,
+    as_json: AsJson = False,
+) -> int:
+    """Send a message to a session.
+
+    It is in the session's queue for good when this returns.
+
+    Example: holdfast send ses_01J9ZK "And order 18?" --wait
+    """
+    async with open_place(store) as app:
+        handle = await app.session(session)
+        message = sys.stdin.read() if text == "-" else text
+        receipt = await handle.send(message, dispatch_id=dispatch_id, lane=lane)
+        await note_idleness(app.store, as_json=as_json)
+        if not wait:
+            show_receipt(receipt, as_json=as_json)
+            return 0
+        return show_result(receipt, await receipt.result(), as_json=as_json)
+
+
+def plain_receipt(receipt: Receipt[Any]) -> dict[str, Any]:
+    return {
+        "session_id": receipt.session_id,
+        "delivery_id": receipt.delivery_id,
+        "lane": receipt.lane,
+        "offset": receipt.offset,
+        "position": receipt.position,
+        "duplicate": receipt.duplicate,
+    }
+
+
+def show_receipt(receipt: Receipt[Any], *, as_json: bool, did: str = "queued") -> None:
+    if as_json:
+        json_out(plain_receipt(receipt))
+    elif receipt.duplicate:
+        out(f"{receipt.delivery_id} was {did} before; nothing was sent")
+    else:
+        before = f", {receipt.position} before it" if receipt.position else ""
+        out(f"{did} as {receipt.delivery_id}{before}")
+
+
+def show_result(receipt: Receipt[Any], result: Result[Any], *, as_json: bool) -> int:
+    """Print what a message came to; return 1 if it came to nothing."""
+    if as_json:
+        json_out({**plain_receipt(receipt), "result": asdict(result)})
+    elif result.status == "completed":
+        out(value_text(result.output))
+    elif result.status == "waiting":
+        for request in result.requests:
+            call = call_text(request.tool, request.args) if request.args else ""
+            out(f"waits for {request.request_id}: {request.prompt} {call}".rstrip())
+    else:
+        error = f": {result.error.code}: {result.error.message}" if result.error else ""
+        error_out(f"{result.status}{error}")
+    return 0 if result.status in ("completed", "waiting") else 1

@@ -1,0 +1,19 @@
+"""What verification says: one thing that is wrong, and where."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Finding(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing that is wrong with a session. `offset` is 0 where an index is wrong by itself."""
+
+    session_id: str
+    code: str
+    message: str
+    offset: int = 0
+    lane: str = ""
+
+
+Wrong = tuple[str, str]
+"""A code and a sentence, before it is known where."""

@@ -1,0 +1,151 @@
+"""One session, verified: its log from zero, then everything that is derived from it.
+
+A session that is being worked on is looked at again until nothing was written to it
+meanwhile; one that never holds still is judged by its log alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping
+
+from msgspec.structs import replace
+
+from holdfast.core.record import Entry
+from holdfast.errors import StoreCorrupt, StoreFromTheFuture, UnknownSession
+from holdfast.store import LaneInfo, Loaded, SessionInfo, Store
+from holdfast.verify.finding import Finding, Wrong
+from holdfast.verify.index import (
+    Indexes,
+    wrong_deliveries,
+    wrong_requests,
+    wrong_tokens,
+)
+from holdfast.verify.log import SessionLog
+from holdfast.verify.stored import stuck, wrong_lane, wrong_load, wrong_session, wrong_slices
+
+TRIES = 5
+ALL = 1_000_000_000
+UNREADABLE = (StoreCorrupt, StoreFromTheFuture)
+
+
+async def verify(store: Store, session_id: str) -> list[Finding]:
+    """Return all that is wrong with a session: nothing, if it keeps its promises."""
+    findings: list[Finding] = []
+    for _ in range(TRIES):
+        check = Verification(store, await find(store, session_id))
+        await check.run()
+        if (await find(store, session_id)).end == check.info.end:
+            return [*check.of_log, *check.of_indexes]
+        findings = check.of_log
+    return findings
+
+
+async def find(store: Store, session_id: str) -> SessionInfo:
+    info = await store.session(session_id)
+    if info is None:
+        raise UnknownSession(f"there is no session {session_id}", session=session_id)
+    return info
+
+
+class Verification:
+    """One look at one session."""
+
+    def __init__(self, store: Store, info: SessionInfo) -> None:
+        self.info = info
+        self.of_log: list[Finding] = []
+        self.of_indexes: list[Finding] = []
+        self._store = store
+
+    async def run(self) -> None:
+        loaded = await self._load()
+        snapshots = (s for one in loaded.values() for s in (one.snapshot, one.slices))
+        log = SessionLog(self.info.session_id, {s.offset for s in snapshots if s})
+        indexes = Indexes(self.info.session_id)
+        try:
+            async for entry in self._entries():
+                log.add(entry)
+                indexes.add(entry)
+        except UNREADABLE as error:
+            self.of_log = log.findings
+            self._note_log("UNREADABLE", error.message, log.last.offset + 1 if log.last else 1)
+            return
+        self.of_log = log.findings
+        if log.last is None or log.last.offset != self.info.end:
+            end = log.last.offset if log.last else 0
+            self._note_log("LOG_ENDS_EARLY", f"the log should go on to {self.info.end}", end)
+        await self._compare(log, indexes, loaded)
+
+    async def _load(self) -> dict[str, Loaded]:
+        """Load every lane as a worker would."""
+        loaded: dict[str, Loaded] = {}
+        for lane in self.info.lanes:
+            try:
+                loaded[lane.lane] = await self._store.load(self.info.session_id, lane.lane)
+            except UNREADABLE as error:
+                self._note([("NOT_LOADABLE", error.message)], lane.lane)
+        return loaded
+
+    async def _entries(self) -> AsyncIterator[Entry]:
+        cursor, limit = 0, 500
+        while cursor < self.info.end:
+            try:
+                page = await self._store.read(self.info.session_id, cursor, limit)
+            except UNREADABLE:
+                if limit == 1:
+                    raise
+                limit = 1  # one commit at a time, up to the one that cannot be read
+                continue
+            for entry in page.entries:
+                if entry.offset <= self.info.end:
+                    yield entry
+            if page.cursor <= cursor:
+                return
+            cursor = page.cursor
+
+    async def _compare(
+        self, log: SessionLog, indexes: Indexes, loaded: Mapping[str, Loaded]
+    ) -> None:
+        session_id, store = self.info.session_id, self._store
+        self._note(wrong_session(self.info, log, indexes))
+        self._note(wrong_deliveries(indexes, await store.deliveries(session_id)))
+        found = await store.requests(session_id, open_only=False, limit=ALL)
+        self._note(wrong_requests(indexes, found))
+        self._note(wrong_tokens(indexes, await store.tokens(session_id)))
+        known = {lane.lane: lane for lane in self.info.lanes}
+        for name in log.lanes.keys() | known.keys():
+            self._compare_lane(name, known.get(name), log, indexes, loaded.get(name))
+
+    def _compare_lane(
+        self,
+        name: str,
+        info: LaneInfo | None,
+        log: SessionLog,
+        indexes: Indexes,
+        loaded: Loaded | None,
+    ) -> None:
+        lane = log.lanes.get(name)
+        if info is None or lane is None:
+            missing = "index" if info is None else "log"
+            self._note([("LANE_INDEX", f"lane {name} is not in the {missing}")], name)
+        elif not lane.is_broken:
+            is_ended_here = log.ended is None or log.ended.lane == name
+            state = lane.state if is_ended_here else replace(lane.state, over="")
+            self._note(wrong_lane(info, state, indexes.queued(name)), name)
+            self._note(stuck(info, state), name)
+            if loaded:
+                self._note(wrong_load(loaded, lane.state, log), name)
+                self._note(wrong_slices(loaded, log))
+
+    def _note(self, wrongs: Iterator[Wrong] | list[Wrong], lane: str = "") -> None:
+        for code, message in wrongs:
+            finding = Finding(
+                session_id=self.info.session_id, code=code, message=message, lane=lane
+            )
+            if finding not in self.of_indexes:
+                self.of_indexes.append(finding)
+
+    def _note_log(self, code: str, message: str, offset: int) -> None:
+        finding = Finding(
+            session_id=self.info.session_id, code=code, message=message, offset=offset
+        )
+        self.of_log = [*self.of_log, finding]

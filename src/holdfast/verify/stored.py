@@ -1,0 +1,96 @@
+"""Sessions, lanes and snapshots as they are stored, held against what the log says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from holdfast.core import record as r
+from holdfast.core.fold import fold_all
+from holdfast.core.index import status_of
+from holdfast.core.lane import Lane
+from holdfast.core.slices import EMPTY, change_all
+from holdfast.store import LaneInfo, Loaded, SessionInfo, Snapshot
+from holdfast.verify.finding import Wrong
+from holdfast.verify.index import Indexes, differences
+from holdfast.verify.log import SessionLog
+from holdfast.verify.rule import left_to_do
+
+LIVELIEST_FIRST = ("running", "queued", "waiting", "sleeping", "idle")
+
+
+def wrong_session(info: SessionInfo, log: SessionLog, indexes: Indexes) -> Iterator[Wrong]:
+    stored = msgspec.structs.asdict(info)
+    due: dict[str, Any] = {"over": indexes.over}
+    statuses = {lane.status for lane in info.lanes}
+    liveliest = next((status for status in LIVELIEST_FIRST if status in statuses), "idle")
+    due["status"] = indexes.over or liveliest
+    living = [token for token, lives in indexes.tokens.items() if lives]
+    if bool(info.token) != bool(living) or info.token not in (*living[-1:], ""):
+        yield "SESSION_INDEX", "the session's continuation token is not its newest living one"
+    if log.started and isinstance(started := log.started.record, r.SessionStarted):
+        due |= {"agent": started.agent, "mode": started.mode, "tenant": started.tenant}
+        due["created_at"] = log.started.at
+    if log.last:
+        due["updated_at"] = log.last.at
+    yield from differences("SESSION_INDEX", "session", due, stored)
+
+
+def wrong_lane(info: LaneInfo, lane: Lane, queued: int) -> Iterator[Wrong]:
+    due = {
+        "status": status_of(lane),
+        "turn": lane.turn.id if lane.turn else "",
+        "queued": queued,
+    }
+    yield from differences("LANE_INDEX", f"lane {info.lane}", due, msgspec.structs.asdict(info))
+
+
+def stuck(info: LaneInfo, lane: Lane) -> Iterator[Wrong]:
+    """Look for work in a lane that nobody owns and nobody will come for."""
+    if info.worker or info.ready_at is not None:
+        return
+    if left := left_to_do(lane):
+        yield "STUCK", f"{', '.join(left)} waits, and nothing makes the lane ready"
+    elif lane.turn and status_of(lane) in ("running", "sleeping"):
+        yield "STUCK", f"turn {lane.turn.id} could go on by itself, and nothing makes it ready"
+
+
+def wrong_load(loaded: Loaded, lane: Lane, log: SessionLog) -> Iterator[Wrong]:
+    """Compare what a worker would load of a lane with what the log folds into."""
+    start, state = 0, Lane(session=lane.session, name=lane.name)
+    if snapshot := loaded.snapshot:
+        states, _ = log.kept.get(snapshot.offset, ({}, EMPTY))
+        start, state = snapshot.offset, decoded(snapshot, Lane)
+        if state is None or state != states.get(lane.name):
+            yield "SNAPSHOT", f"the snapshot at {start} is not what the log folds into up to there"
+            return
+    try:
+        state = fold_all(state, (e for e in loaded.entries if e.offset > start))
+    except Exception as error:  # noqa: BLE001 - entries that are left out may break it in any way
+        yield "LOAD", f"a worker could not fold what it would load: {error!r}"
+        return
+    if state != lane:
+        yield "LOAD", "a worker would load another state than the log folds into"
+
+
+def wrong_slices(loaded: Loaded, log: SessionLog) -> Iterator[Wrong]:
+    """Compare the slices that a worker would load with those of the log."""
+    start, slices = 0, EMPTY
+    if snapshot := loaded.slices:
+        _, kept = log.kept.get(snapshot.offset, ({}, EMPTY))
+        start, slices = snapshot.offset, decoded(snapshot, dict[str, tuple[str, ...]])
+        if slices is None or slices != kept:
+            yield "SLICES", f"the slices kept at {start} are not what the log says up to there"
+            return
+    if change_all(slices, (e for e in loaded.entries if e.offset > start)) != log.slices:
+        yield "LOAD", "a worker would load other slices than the log says"
+
+
+def decoded(snapshot: Snapshot, kind: Any) -> Any:
+    """Return what a snapshot holds, or None if it cannot be read."""
+    try:
+        return msgspec.msgpack.decode(snapshot.data, type=kind)
+    except msgspec.MsgspecError:
+        return None

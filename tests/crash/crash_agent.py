@@ -1,0 +1,203 @@
+"""The agents of the crash tests: every manner of tool, every way of waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+from crash_book import Book
+from crash_gate import block_until_open, until_open
+from holdfast import Agent, Context, NotDone, Tool, tool
+from holdfast.agents.model import ModelRequest
+from holdfast.core.message import UserMessage, text_of
+from holdfast.testing import Reply, ScriptedError, ScriptedModel, calls, say
+
+ANSWER = "The trip is booked, the parcel is on its way and the money was given back."
+SHORT_ANSWER = "Paid and noted, as you wished."
+SPEECH = " ".join(f"word{number}" for number in range(60))
+THANKS = "You are welcome."
+BUSY = ScriptedError("transient", "the provider is busy", retry_after=20)
+
+
+def agents(book: Book) -> list[Agent[Any, Any]]:
+    """Return all of them; they write to the book whatever they do."""
+    return [
+        travel("travel", book, all_rerun=False),
+        travel("rerunner", book, all_rerun=True),
+        errand(book),
+        slow_tool("slow", book),
+        slow_tool("impatient", book, max_attempts=1),
+        talker("talker", book),
+        talker("hasty", book, max_attempts=1),
+        parent(book),
+    ]
+
+
+def scripted(book: Book, *script: Reply) -> ScriptedModel:
+    def asked(request: ModelRequest) -> None:
+        book.start(request.call_id, request.attempt)
+
+    return ScriptedModel(script, on_request=asked)
+
+
+# The big scenario
+
+
+def travel(name: str, book: Book, *, all_rerun: bool) -> Agent[Any, Any]:
+    """Parallel tools, a failing provider, an approval, a question, a stream, a follow-up."""
+    model = scripted(
+        book,
+        Reply(
+            calls=(
+                ("look", {"city": "Oslo"}),
+                ("pay", {"cents": 1200}),
+                ("note", {"text": "window seat"}),
+                ("reserve", {"seat": "7A"}),
+                ("ship", {"parcel": "skis"}),
+            ),
+            fails=(BUSY,),
+        ),
+        calls(("refund", {"cents": 300}), ("consult", {"question": "Breakfast?"})),
+        say(ANSWER, chunks=5, pace=0.05),
+        say(THANKS),
+    )
+    return Agent(name, model, tools=travel_tools(book, all_rerun))
+
+
+def travel_tools(book: Book, all_rerun: bool) -> list[Tool]:
+    unsaid: dict[str, Any] = {"on_interrupt": "rerun"} if all_rerun else {}
+
+    def find_parcel(ctx: Context[Any], args: dict[str, Any]) -> Any:
+        """Ask the outside world whether the parcel has left."""
+        left = f"shipped {args['parcel']}" in book.effects()
+        return "shipped" if left else NotDone
+
+    @tool(readonly=True)
+    async def look(ctx: Context[Any], city: str) -> str:
+        book.start(ctx.call_id, ctx.attempt)
+        return f"sunny in {city}"
+
+    @tool(**unsaid)
+    async def pay(ctx: Context[Any], cents: int) -> str:
+        book.start(ctx.call_id, ctx.attempt)
+        book.effect(f"paid {cents}")
+        await asyncio.sleep(0.01)
+        return "paid"
+
+    @tool(idempotent=True)
+    def note(ctx: Context[Any], text: str) -> str:
+        book.start(ctx.call_id, ctx.attempt)
+        book.effect(f"noted {text} under {ctx.idempotency_key}")
+        return "noted"
+
+    @tool(transactional=True)
+    async def reserve(ctx: Context[Any], seat: str) -> str:
+        book.start(ctx.call_id, ctx.attempt)
+        await asyncio.sleep(0.03)
+        await ctx.tx.execute("CREATE TABLE IF NOT EXISTS seats (seat TEXT)")
+        await ctx.tx.execute("INSERT INTO seats VALUES (?)", (seat,))
+        return "reserved"
+
+    @tool(on_interrupt="rerun" if all_rerun else find_parcel)
+    async def ship(ctx: Context[Any], parcel: str) -> str:
+        book.start(ctx.call_id, ctx.attempt)
+        await asyncio.sleep(0.05)
+        book.effect(f"shipped {parcel}")
+        return "shipped"
+
+    @tool(approval="always", **unsaid)
+    async def refund(ctx: Context[Any], cents: int) -> str:
+        book.start(ctx.call_id, ctx.attempt)
+        book.effect(f"refunded {cents}")
+        return "refunded"
+
+    @tool(idempotent=True)
+    async def consult(ctx: Context[Any], question: str) -> str:
+        book.start(ctx.call_id, ctx.attempt)
+        await ctx.step("look up", book.effect, "looked up")
+        answer = await ctx.ask(question)
+        return f"looked it up; the answer was {answer.text}"
+
+    return [look, pay, note, reserve, ship, refund, consult]
+
+
+# The small ones
+
+
+def errand(book: Book) -> Agent[Any, Any]:
+    """Two tools at once, one that must not be repeated, and a streamed answer."""
+
+    @tool
+    async def pay(ctx: Context[Any], cents: int) -> str:
+        book.start(ctx.call_id, ctx.attempt)
+        book.effect(f"paid {cents}")
+        return "paid"
+
+    @tool(idempotent=True)
+    async def note(ctx: Context[Any], text: str) -> str:
+        book.start(ctx.call_id, ctx.attempt)
+        await asyncio.sleep(0.01)
+        return "noted"
+
+    model = scripted(
+        book,
+        calls(("pay", {"cents": 5}), ("note", {"text": "milk"})),
+        say(SHORT_ANSWER, chunks=2, pace=0.02),
+    )
+    return Agent("errand", model, tools=[pay, note])
+
+
+def slow_tool(name: str, book: Book, *, max_attempts: int = 10) -> Agent[Any, Any]:
+    """Tools whose first attempt waits at a gate: the message says which tool and which gate."""
+
+    async def wait(ctx: Context[Any], gate: str) -> str:
+        book.start(ctx.call_id, ctx.attempt)
+        book.effect(f"began {ctx.tool}")
+        await ctx.heartbeat("begun")
+        if ctx.attempt == 1:
+            await until_open(gate)
+        return "done"
+
+    tools = [Tool(wait, name="careful"), Tool(wait, name="repeatable", idempotent=True)]
+    return Agent(name, obedient(book), tools=tools, max_attempts=max_attempts)
+
+
+def obedient(book: Book) -> ScriptedModel:
+    """A model that calls the tool it is told to, with the gate it is told of, and is done."""
+
+    def script(request: ModelRequest) -> Reply:
+        book.start(request.call_id, request.attempt)
+        first, *rest = request.view.messages
+        if rest:
+            return say("It is done.")
+        assert isinstance(first, UserMessage)
+        wanted, gate = text_of(first.content).split(" ", 1)
+        return calls((wanted, {"gate": gate}))
+
+    return ScriptedModel(script)
+
+
+def talker(name: str, book: Book, *, max_attempts: int = 10) -> Agent[Any, Any]:
+    """A long streamed answer, and nothing else."""
+    model = scripted(book, say(SPEECH, chunks=40, pace=0.02))
+    return Agent(name, model, max_attempts=max_attempts)
+
+
+def parent(book: Book) -> Agent[Any, Any]:
+    """A tool that forks a child which outlives it."""
+
+    @tool(idempotent=True)
+    async def beget(ctx: Context[Any], gate: str) -> str:
+        book.start(ctx.call_id, ctx.attempt)
+        if ctx.attempt > 1:
+            return "done at last"
+        if os.fork() == 0:
+            book.effect(f"child {os.getpid()}")
+            block_until_open(gate)
+            os._exit(0)
+        await ctx.heartbeat("begotten")
+        await until_open(gate)
+        return "done at once"
+
+    return Agent("parent", obedient(book), tools=[beget])

@@ -1,0 +1,148 @@
+"""One session, from its start to its end, in worker processes that are killed on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from crash_agent import agents
+from crash_book import Book, Start
+from crash_process import DEADLINE, Process, Zygote
+from holdfast import Holdfast, Receipt, Session
+from holdfast.core.record import Entry
+from holdfast.store import DeliveryInfo, Store
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.testing.crash import CrashPoint
+from holdfast.verify import verify
+
+Talk = Callable[[Session[Any]], Awaitable[list[Receipt[Any]]]]
+
+
+@dataclass
+class Scene:
+    """A place with a database and a book, and the processes that work there."""
+
+    directory: Path
+    zygote: Zygote
+    processes: list[Process] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.database = self.directory / "holdfast.db"
+        self.book = Book(self.directory / "book.jsonl")
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Holdfast]:
+        """Open the app as one who starts and reads, and does no work."""
+        store = SqliteStore(self.database)
+        async with Holdfast(agents(self.book), store=store, worker=None) as app:
+            yield app
+
+    async def run(self, job: str, **order: Any) -> Process:
+        places = {"database": str(self.database), "book": self.book.path}
+        process = await self.zygote.run(job, **places, **order)
+        self.processes.append(process)
+        return process
+
+    async def worker(self, **order: Any) -> Process:
+        return await self.run("work", **order)
+
+
+@dataclass(frozen=True)
+class Story:
+    """What is known of a session that has come to its end."""
+
+    entries: tuple[Entry, ...]
+    deliveries: tuple[DeliveryInfo, ...]
+    outputs: tuple[Any, ...]
+    starts: tuple[Start, ...]
+    effects: tuple[str, ...]
+    seats: tuple[str, ...]
+    findings: tuple[str, ...]
+    kills: int
+    commits: int
+
+
+async def play(scene: Scene, agent: str, talk: Talk, kills: Sequence[CrashPoint] = ()) -> Story:
+    """Have a conversation with an agent whose workers are killed at these points, one each."""
+    async with asyncio.timeout(DEADLINE), scene.open() as app:
+        session = await app.start(agent, "Go!", dispatch_id="start")
+        assert session.receipt is not None
+        over = asyncio.Event()
+        workers = asyncio.create_task(keep_working(scene, kills, over))
+        receipts = [session.receipt, *await talk(session)]
+        outputs = [(await receipt.result()).output for receipt in receipts]
+        over.set()
+        exits = await workers
+        story = await read_story(app.store, session.id, outputs, scene)
+    return Story(**story, kills=exits.count(-signal.SIGKILL), commits=commits_of(scene))
+
+
+async def keep_working(
+    scene: Scene, kills: Sequence[CrashPoint], over: asyncio.Event
+) -> list[int]:
+    """Have one worker at a time, each killed at its point, until all is over."""
+    for kill in (*kills, CrashPoint(0, "before")):
+        process = await scene.worker(at=kill.commit, when=kill.when)
+        exited, ended = (asyncio.create_task(it) for it in (process.until_exit(), over.wait()))
+        await asyncio.wait([exited, ended], return_when=asyncio.FIRST_COMPLETED)
+        if over.is_set():
+            process.signal(signal.SIGTERM)
+            await exited
+            break
+        ended.cancel()
+    # A kill that was due at the very end may have come before the request to stop.
+    exits = [await process.until_exit() for process in scene.processes]
+    assert set(exits) <= {0, -signal.SIGKILL}, [process.said for process in scene.processes]
+    return exits
+
+
+def commits_of(scene: Scene) -> int:
+    said = [line for process in scene.processes for line in process.said]
+    return sum(int(line.split()[0]) for line in said if line.endswith(" commits"))
+
+
+async def read_story(
+    store: Store, session_id: str, outputs: list[Any], scene: Scene
+) -> dict[str, Any]:
+    return {
+        "entries": tuple(await read_log(store, session_id)),
+        "deliveries": tuple(await store.deliveries(session_id)),
+        "outputs": tuple(outputs),
+        "starts": tuple(scene.book.starts()),
+        "effects": tuple(scene.book.effects()),
+        "seats": tuple(read_seats(scene.database)),
+        "findings": tuple(str(finding) for finding in await verify(store, session_id)),
+    }
+
+
+async def read_log(store: Store, session_id: str) -> list[Entry]:
+    entries: list[Entry] = []
+    cursor = 0
+    while True:
+        page = await store.read(session_id, cursor)
+        entries += page.entries
+        if page.cursor >= page.end:
+            return entries
+        cursor = page.cursor
+
+
+def read_seats(database: Path) -> list[str]:
+    with closing(sqlite3.connect(database)) as connection, suppress(sqlite3.OperationalError):
+        return [seat for (seat,) in connection.execute("SELECT seat FROM seats")]
+    return []
+
+
+async def until_event(session: Session[Any], kind: str) -> None:
+    """Read the session's events up to the first of a kind."""
+    async with asyncio.timeout(DEADLINE):
+        async for event in session.events():
+            if event.type == kind:
+                return
+    raise AssertionError(f"there was no {kind}")

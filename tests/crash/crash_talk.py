@@ -1,0 +1,31 @@
+"""What the tests say to their agents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from holdfast import Event, Receipt, Session
+
+
+async def book_a_trip(
+    session: Session[Any], see: Callable[[Event], None] | None = None
+) -> list[Receipt[Any]]:
+    """Send a follow-up during the turn, and answer whatever is asked."""
+    sent: list[Receipt[Any]] = []
+    async for event in session.events():
+        if see:
+            see(event)
+        if event.type == "tool.started" and not sent:
+            sent.append(await session.send("Thank you!", dispatch_id="follow-up"))
+        if event.type == "input.requested":
+            request_id, kind = event.data["request_id"], event.data["kind"]
+            option, text = ("approve", None) if kind == "approval" else (None, "yes")
+            await session.answer(request_id, option, text=text)
+    return sent
+
+
+async def say_nothing(session: Session[Any]) -> list[Receipt[Any]]:
+    async for _ in session.events():
+        pass
+    return []

@@ -1,0 +1,182 @@
+"""The users' crash kit: finds tools that do things twice, and lets sound ones pass."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from holdfast import Agent, Context, Holdfast, Tool, tool
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing import Ledger, ScriptedModel, call, calls, crash_everywhere, say
+from holdfast.testing.report import Report
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "08_crash_test.py"
+
+
+def agent(*tools: Tool) -> Agent[Any, Any]:
+    """An agent that calls each of its tools once, all at a time, and says so."""
+    model = ScriptedModel([calls(*((t.name, {}) for t in tools)), say("All done.")])
+    return Agent("doer", model, tools=tools)
+
+
+async def do(app: Holdfast) -> str | None:
+    session = await app.start("doer", "Do it")
+    return (await session.wait()).output
+
+
+async def try_out(ledger: Ledger, *tools: Tool) -> Report:
+    return await crash_everywhere(do, agents=[agent(*tools)], ledger=ledger, store=MemoryStore)
+
+
+async def test_a_tool_that_only_claims_to_be_idempotent_is_found_with_its_crash_point() -> None:
+    ledger = Ledger()
+
+    @tool(idempotent=True)
+    async def charge() -> None:
+        ledger.record("charged", order=17)
+
+    report = await try_out(ledger, charge)
+
+    [found] = report.repeated
+    assert (found.what, found.tool, found.times, found.expected) == (
+        "charged(order=17)",
+        "charge",
+        2,
+        1,
+    )
+    assert (found.point.when, found.point.writing[0]) == ("before", "tool.completed")
+    with pytest.raises(AssertionError, match=r"charged\(order=17\) by the tool charge happened 2"):
+        report.assert_no_effect_repeated()
+
+
+async def test_a_sync_tool_that_only_claims_to_be_idempotent_is_found_too() -> None:
+    ledger = Ledger()
+
+    @tool(idempotent=True)
+    def charge() -> None:
+        ledger.record("charged")
+
+    report = await try_out(ledger, charge)
+
+    assert {found.tool for found in report.repeated} == {"charge"}
+
+
+async def test_tools_that_honour_the_key_reconcile_or_say_nothing_pass() -> None:
+    ledger = Ledger()
+
+    @tool(idempotent=True)
+    async def charge(ctx: Context[Any]) -> None:
+        ledger.record("charged", idempotency_key=ctx.idempotency_key)
+
+    def find(ctx: Context[Any], args: dict[str, Any]) -> str:
+        return "found"
+
+    @tool(on_interrupt=find)
+    async def ship() -> None:
+        ledger.record("shipped")
+
+    @tool
+    async def mail() -> None:
+        ledger.record("mailed")
+
+    report = await try_out(ledger, charge, ship, mail)
+
+    assert len(report.runs) > 6
+    assert sorted(effect.what for effect in report.undisturbed.effects) == [
+        "charged()",
+        "mailed()",
+        "shipped()",
+    ]
+    report.assert_no_effect_repeated()
+    report.assert_nothing_lost()
+    report.assert_same_output()
+
+
+async def test_there_is_a_crash_before_and_after_every_commit_on_sqlite_too() -> None:
+    ledger = Ledger()
+
+    @tool(transactional=True)
+    async def reserve(ctx: Context[Any]) -> None:
+        await ctx.tx.execute("CREATE TABLE IF NOT EXISTS seats (seat)")
+
+    report = await crash_everywhere(do, agents=[agent(reserve)], ledger=ledger)
+
+    points = [(run.point.commit, run.point.when) for run in report.runs if run.point]
+    last = points[-1][0]
+    assert points == [(n, when) for n in range(1, last + 1) for when in ("before", "after")]
+    assert any("tool.completed" in run.point.writing for run in report.runs if run.point)
+    report.assert_same_output()
+
+
+async def test_an_answer_that_depends_on_a_crash_is_reported_as_another_output() -> None:
+    @tool
+    async def mail() -> str:
+        return "mailed"
+
+    async def history(app: Holdfast) -> str:
+        session = await app.start("doer", "Do it")
+        await session.wait()
+        return str(await session.history())
+
+    report = await crash_everywhere(history, agents=[agent(mail)], store=MemoryStore)
+
+    with pytest.raises(AssertionError, match=r"other outputs: 2\n.*outcome of this call is unknown"):
+        report.assert_same_output()
+
+
+async def test_a_scenario_that_fails_or_hangs_after_a_crash_is_reported() -> None:
+    attempts: list[int] = []
+
+    @tool(idempotent=True)
+    async def check(ctx: Context[Any]) -> None:
+        attempts.append(ctx.attempt)
+
+    async def picky(app: Holdfast) -> None:
+        attempts.clear()
+        await do(app)
+        assert attempts == [1], "it was tried again"
+
+    report = await crash_everywhere(picky, agents=[agent(check)], store=MemoryStore)
+
+    assert [run.error for run in report.unfinished][0] == "AssertionError: it was tried again"
+    with pytest.raises(AssertionError, match="the scenario failed"):
+        report.assert_nothing_lost()
+
+
+async def test_a_scenario_that_fails_undisturbed_raises_its_own_error() -> None:
+    async def broken(app: Holdfast) -> None:
+        raise RuntimeError("not the agent's fault")
+
+    with pytest.raises(RuntimeError, match="not the agent's fault"):
+        await crash_everywhere(broken, agents=[agent()], store=MemoryStore)
+
+
+async def test_a_message_that_nobody_dealt_with_is_reported_as_lost() -> None:
+    model = ScriptedModel([call("wait"), say("Done."), say("Done again.")])
+
+    @tool(on_interrupt="ask")
+    async def wait() -> None:
+        """A crash in here leaves a question, and the follow-up in the queue."""
+
+    async def leave(app: Holdfast) -> None:
+        session = await app.start("waiter", "Do it")
+        await session.send("And again")
+        await session.wait()
+
+    waiter = Agent("waiter", model, tools=[wait])
+    report = await crash_everywhere(leave, agents=[waiter], store=MemoryStore)
+
+    report.assert_no_effect_repeated()
+    with pytest.raises(AssertionError, match=r"deliveries lost: 2\n  2 by a crash after commit 2"):
+        report.assert_nothing_lost()
+
+
+def test_the_example_catches_the_bad_tool_and_passes_the_good_one() -> None:
+    ran = subprocess.run([sys.executable, EXAMPLE], capture_output=True, text=True, check=True)
+
+    careless, careful = ran.stdout.split("the careful tool:")
+    assert "charged(order=17) by the tool charge_carelessly happened 2 times" in careless
+    assert "effects repeated: 0" in careful

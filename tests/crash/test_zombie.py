@@ -1,0 +1,137 @@
+"""Workers that are dead and do not know it, and workers that are dead and do not look it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crash_agent import SPEECH
+from crash_gate import Gate
+from crash_process import Zygote
+from crash_run import Scene, read_log, until_event
+from holdfast import Holdfast, Session
+from holdfast.store import LaneInfo
+from holdfast.verify import verify
+
+SHORT_LEASE = 1.0
+PROMPTLY = 10.0
+"""Far less than a lease, and far more than the death watch takes."""
+
+
+async def main_lane(app: Holdfast, session: Session[Any]) -> LaneInfo:
+    info = await app.store.session(session.id)
+    assert info is not None
+    return info.lanes[0]
+
+
+@pytest.mark.parametrize(
+    ("agent", "message", "in_the_middle", "answer"),
+    [
+        ("slow", "careful", "tool.progress", "It is done."),
+        ("talker", "", "message.delta", SPEECH),
+    ],
+    ids=["of a tool", "of an answer"],
+)
+async def test_a_worker_stopped_past_its_lease_in_the_middle_adds_nothing_when_it_wakes(
+    zygote: Zygote, tmp_path: Path, agent: str, message: str, in_the_middle: str, answer: str
+) -> None:
+    scene = Scene(tmp_path, zygote)
+    with Gate(tmp_path / "gate") as gate:
+        async with scene.open() as app:
+            zombie = await scene.worker(lease=SHORT_LEASE)
+            session = await app.start(agent, f"{message} {gate.path}")
+            await until_event(session, in_the_middle)
+            zombie.signal(signal.SIGSTOP)
+            before = await main_lane(app, session)
+            heir = await scene.worker(lease=SHORT_LEASE)
+            result = await session.wait()
+            log = await read_log(app.store, session.id)
+            effects = scene.book.effects()
+
+            gate.open()
+            zombie.signal(signal.SIGCONT)
+            await zombie.until_said("this worker was taken for dead")
+            await zombie.stop()
+
+            after = await main_lane(app, session)
+            assert result.output == answer
+            assert await read_log(app.store, session.id) == log
+            assert scene.book.effects() == effects
+            assert after.fence > before.fence
+            assert await verify(app.store, session.id) == []
+            await heir.stop()
+
+
+async def test_a_worker_that_was_buried_alive_is_refused_at_its_next_commit(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    scene = Scene(tmp_path, zygote)
+    with Gate(tmp_path / "gate") as gate:
+        async with scene.open() as app:
+            buried = await scene.worker()
+            session = await app.start("slow", f"careful {gate.path}")
+            await until_event(session, "tool.progress")
+            with closing(sqlite3.connect(scene.database, isolation_level=None)) as database:
+                database.execute("DELETE FROM holdfast_workers")
+            heir = await scene.worker()
+            result = await session.wait()
+            log = await read_log(app.store, session.id)
+
+            gate.open()
+            await buried.until_said("a lane was taken over by another worker")
+
+            assert result.output == "It is done."
+            assert await read_log(app.store, session.id) == log
+            assert scene.book.effects() == ["began careful"]
+            assert await verify(app.store, session.id) == []
+            await buried.stop()
+            await heir.stop()
+
+
+async def test_a_worker_stopped_past_its_lease_carries_on_if_nobody_took_its_place(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    scene = Scene(tmp_path, zygote)
+    with Gate(tmp_path / "gate") as gate:
+        async with scene.open() as app:
+            worker = await scene.worker(lease=SHORT_LEASE)
+            session = await app.start("slow", f"repeatable {gate.path}")
+            await until_event(session, "tool.progress")
+            [info] = await app.store.workers()
+            worker.signal(signal.SIGSTOP)
+            while await app.store.workers():  # noqa: ASYNC110 - a lease runs out without a word
+                await asyncio.sleep(0.05)
+            worker.signal(signal.SIGCONT)
+            await worker.until_said("this worker was taken for dead")
+
+            assert info.worker not in [w.worker for w in await app.store.workers()]
+            assert (await session.wait()).output == "It is done."
+            await worker.stop()
+
+
+async def test_a_worker_whose_forked_child_outlives_it_is_seen_as_dead_at_once(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    scene = Scene(tmp_path, zygote)
+    with Gate(tmp_path / "gate") as gate:
+        async with scene.open() as app:
+            parent = await scene.worker()
+            session = await app.start("parent", f"beget {gate.path}")
+            await until_event(session, "tool.progress")
+            heir = await scene.worker()
+            await heir.until_said("at work")
+            parent.signal(signal.SIGKILL)
+
+            async with asyncio.timeout(PROMPTLY):
+                result = await session.wait()
+
+            [child] = [effect.split()[1] for effect in scene.book.effects()]
+            os.kill(int(child), 0)  # it lives
+            assert result.output == "It is done."
+            await heir.stop()

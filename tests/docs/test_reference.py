@@ -1,0 +1,107 @@
+"""The reference is complete: held against the code that it describes."""
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+import holdfast
+from holdfast import Agent, Context, Receipt, Request, Result, Session, Tool, WorkerSettings, errors
+from holdfast.agents.classification import MEANINGS, UNFORESEEN
+from holdfast.core.event import HIDDEN_FIELDS
+from holdfast.core.record import AnyRecord
+
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
+ENVELOPE = ("turn", "step", "call_id", "attempt", "delivery_id")
+WORDS = re.compile(r"`([^`]+)`")
+
+
+def page(name: str) -> str:
+    return (REFERENCE / f"{name}.md").read_text("utf-8")
+
+
+def rows(text: str) -> list[list[str]]:
+    """Return the cells of a page's tables, without headings and rules."""
+    lines = [line for line in text.splitlines() if line.startswith("| `")]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+
+
+def section(text: str, title: str) -> str:
+    return text.partition(f"## {title}\n")[2].partition("\n## ")[0]
+
+
+def described_events() -> dict[str, tuple[list[str], bool]]:
+    events = [row for row in rows(page("events")) if len(row) == 3]
+    return {
+        WORDS.findall(kind)[0]: (WORDS.findall(fields), kind.endswith("*"))
+        for kind, fields, _ in events
+    }
+
+
+def recorded_events() -> dict[str, tuple[list[str], bool]]:
+    found = {}
+    for kind in get_args(AnyRecord):
+        tag = kind.__struct_config__.tag
+        fields = [f for f in kind.__struct_fields__ if f not in (*ENVELOPE, *HIDDEN_FIELDS)]
+        # The arguments stand in the answer, and readers get them with the request.
+        fields += ["args"] if tag == "tool.requested" else []
+        found[tag] = (fields, kind.internal)
+    return found
+
+
+def test_every_record_is_described_with_its_fields() -> None:
+    assert described_events() == recorded_events()
+
+
+def every_error() -> dict[str, str]:
+    found = vars(errors).values()
+    kinds = [k for k in found if isinstance(k, type) and issubclass(k, errors.HoldfastError)]
+    return {kind.__name__: kind.code for kind in kinds}
+
+
+def test_every_error_is_described_with_its_code() -> None:
+    described = {
+        WORDS.findall(row[0])[0]: WORDS.findall(row[1])[0]
+        for row in rows(page("errors").partition("# Failures in the log")[0])
+    }
+    assert described == every_error()
+
+
+def test_every_failure_of_a_model_call_is_described_with_its_kind() -> None:
+    described = {
+        WORDS.findall(row[0])[0]: row[1]
+        for row in rows(section(page("errors"), "Failures of a model call"))
+    }
+    assert described == {
+        code: kind for kind, code in (*((k, c) for _, k, c in MEANINGS), UNFORESEEN)
+    }
+
+
+def defaults(function: Any) -> dict[str, str]:
+    parameters = inspect.signature(function).parameters.values()
+    return {p.name: repr(p.default) for p in parameters if p.default is not p.empty}
+
+
+@pytest.mark.parametrize(
+    ("title", "function"), [("Agent", Agent), ("Tool", Tool), ("Worker", WorkerSettings)]
+)
+def test_every_setting_is_described_with_its_default(title: str, function: Any) -> None:
+    described = {
+        WORDS.findall(row[0])[0]: WORDS.findall(row[1])[0]
+        for row in rows(section(page("settings"), title))
+    }
+    assert described == defaults(function)
+
+
+def test_every_public_name_is_described() -> None:
+    words = set(re.findall(r"\w+", page("api")))
+    assert set(holdfast.__all__) - words == set()
+
+
+@pytest.mark.parametrize("kind", [holdfast.Holdfast, Session, Receipt, Result, Request, Context])
+def test_everything_that_can_be_asked_of_a_public_class_is_described(kind: type) -> None:
+    words = set(re.findall(r"\w+", page("api")))
+    public = {name for name in vars(kind) if not name.startswith("_")}
+    assert public - words == set()

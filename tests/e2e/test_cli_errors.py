@@ -1,0 +1,180 @@
+"""How the command line fails: in a sentence, with a code, and with the right exit code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from terminal import Place
+
+COMMANDS = "chat sessions show logs send answer cancel retry verify".split()
+BOXES = "─│╭╮╰╯┏┃━\x1b"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    place = Place(tmp_path_factory.mktemp("shop"))
+    place.chat("hello")
+    return place
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def test_an_error_is_a_sentence_a_code_and_what_to_do(place: Place) -> None:
+    ended = place.run("show", "ses_none")
+
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.splitlines() == [
+        "error: there is no session ses_none",
+        "  code: UNKNOWN_SESSION",
+        "  help: `holdfast sessions` lists those that exist.",
+    ]
+
+
+def test_an_error_is_json_where_that_was_asked_for(place: Place) -> None:
+    ended = place.run("answer", "req_none", "approve", "--json")
+
+    assert (ended.returncode, ended.stdout) == (1, "")
+    error = json.loads(ended.stderr)["error"]
+    assert error["code"] == "UNKNOWN_REQUEST"
+    assert error["details"] == {"request": "req_none"}
+
+
+@pytest.mark.parametrize("command", ["sessions", "verify", "show ses_1", "send ses_1 hello"])
+def test_looking_at_a_missing_database_says_so_and_makes_none(empty: Place, command: str) -> None:
+    ended = empty.run(*command.split())
+
+    assert ended.returncode == 1
+    assert f"error: there is no database at {empty.path / 'holdfast.db'};" in ended.stderr
+    assert [file.name for file in empty.path.iterdir()] == ["shop.py"]
+
+
+def test_an_empty_file_is_left_empty(empty: Place) -> None:
+    (empty.path / "holdfast.db").touch()
+
+    assert "there is nothing in" in empty.run("sessions").stderr
+    assert (empty.path / "holdfast.db").stat().st_size == 0
+
+
+def test_the_store_is_named_by_the_option_or_the_environment(place: Place, empty: Place) -> None:
+    url = f"sqlite:///{place.path / 'holdfast.db'}"
+
+    assert len(empty.run("sessions", "--store", url).stdout.splitlines()) == 2
+    assert len(empty.run("sessions", store=url).stdout.splitlines()) == 2
+
+
+def test_a_file_that_is_no_database_is_refused(empty: Place) -> None:
+    (empty.path / "holdfast.db").write_text("not a database at all, but a text " * 100)
+
+    ended = empty.run("sessions")
+
+    assert ended.returncode == 1
+    assert "code: STORE_CORRUPT" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("app", "sentence"),
+    [
+        ("nowhere:app", "there is no module nowhere in"),
+        ("shop:nothing", "the module shop has no nothing; there is shop:app"),
+        ("shop:support", "shop:support is of type Agent, and no Holdfast app; there is shop:app"),
+        ("broken:app", "importing broken failed: ZeroDivisionError: division by zero"),
+        ("lacking:app", "importing lacking failed: ModuleNotFoundError: No module named 'gone'"),
+    ],
+)
+def test_an_app_that_cannot_be_loaded_is_an_error(empty: Place, app: str, sentence: str) -> None:
+    (empty.path / "broken.py").write_text("1 / 0")
+    (empty.path / "lacking.py").write_text("import gone")
+
+    ended = empty.run("chat", app)
+
+    assert ended.returncode == 1
+    assert f"error: {sentence}" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_talking_to_an_agent_that_is_not_there_is_an_error(empty: Place) -> None:
+    ended = empty.run("chat", "shop:app", "sales")
+
+    assert ended.returncode == 1
+    assert "this app has no agent sales; it has: support" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        "chat shop",
+        "sessions --status asleep",
+        "sessions --limit none",
+        "answer req_1 approve --args [1]",
+        "show",
+        "frobnicate",
+    ],
+)
+def test_wrong_usage_exits_with_two(place: Place, args: str) -> None:
+    ended = place.run(*args.split())
+
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "Usage: holdfast" in ended.stderr
+    assert not set(ended.stderr) & set(BOXES)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself_with_an_example(place: Place, command: str) -> None:
+    ended = place.run(command, "--help")
+
+    assert ended.returncode == 0
+    assert f"Example: holdfast {command}" in ended.stdout
+    assert "--json" in ended.stdout
+    assert not set(ended.stdout) & set(BOXES)
+
+
+def test_a_terminal_is_given_help_too(place: Place) -> None:
+    with place.terminal("send", "--help") as terminal:
+        assert terminal.wait() == 0
+    assert "--dispatch-id" in terminal.shown
+
+
+def test_the_module_runs_like_the_executable(place: Place) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "holdfast.cli", "--version"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert ended.stdout == place.run("--version").stdout
+    assert ended.stdout.startswith("holdfast 0.")
+
+
+def test_a_reader_that_stops_reading_is_no_error(place: Place) -> None:
+    [info] = place.json("sessions")
+    command = f"while holdfast logs {info['session_id']}; do :; done | head -n 1"
+
+    ended = subprocess.run(
+        ["/bin/bash", "-c", f"PATH={Path(sys.executable).parent}:$PATH; {command}"],
+        capture_output=True,
+        text=True,
+        cwd=place.path,
+        check=False,
+    )
+
+    assert ended.stdout.count("\n") == 1
+    assert ended.stderr == ""
+
+
+def test_what_a_pipe_gets_has_no_boxes_and_no_colours(place: Place) -> None:
+    [info] = place.json("sessions")
+    for command in (
+        "sessions",
+        "verify",
+        f"show {info['session_id']}",
+        f"logs {info['session_id']}",
+    ):
+        assert not set(place.run(*command.split()).stdout) & set(BOXES)

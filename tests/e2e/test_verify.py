@@ -1,0 +1,287 @@
+"""Every promise of a log, broken in a copy of a store, and found."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import shop
+from damage import NOTHING, Copy, Row, change, drop, places, repeat
+
+from holdfast import Holdfast, Session
+from holdfast.core import codec
+from holdfast.core import record as r
+from holdfast.errors import UnknownSession
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.verify import Finding, verify
+
+
+@asynccontextmanager
+async def opened(path: Path) -> AsyncIterator[SqliteStore]:
+    store = SqliteStore(path)
+    await store.migrate()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def live(app: Holdfast) -> tuple[str, str]:
+    """Make one session in which nearly everything happens, and one that waits."""
+    async with app:
+        session: Session[str] = await app.start("support", "two refunds")
+        first, second = (await session.wait()).requests
+        await session.answer(first.request_id, "approve")
+        await session.answer(second.request_id, "deny", text="too much")
+        await session.wait()
+        await session.send("ask me")
+        [request] = (await session.wait()).requests
+        await session.answer(request.request_id, text="green")
+        await session.wait()
+        await session.send("hang")
+        async for event in session.events():
+            if event.type == "tool.started" and event.turn == "t3":
+                await session.cancel("enough")
+        await session.send("fail please")
+        assert (await session.wait()).status == "failed"
+        await session.retry()
+        await session.wait()
+        for number in range(2):
+            await (await session.send(f"read book {number}")).result()
+        await (await session.send("hello", lane="side")).result()
+        waiting: Session[str] = await app.start("support", "refund it")
+        await waiting.wait()
+        await waiting.send("and another thing")
+        return session.id, waiting.id
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
+    path = tmp_path_factory.mktemp("verify") / "original.db"
+    app = Holdfast([shop.support], store=f"sqlite:///{path}", worker=shop.FAST)
+    return path, *asyncio.run(live(app))
+
+
+@pytest.fixture
+def copy(original: tuple[Path, str, str], tmp_path: Path) -> Copy:
+    path, session_id, _ = original
+    return Copy(path, tmp_path / "copy.db", session_id)
+
+
+@pytest.fixture
+def waiting(original: tuple[Path, str, str], tmp_path: Path) -> Copy:
+    path, _, session_id = original
+    return Copy(path, tmp_path / "copy.db", session_id)
+
+
+async def findings(copy: Copy) -> list[Finding]:
+    async with opened(copy.path) as store:
+        return await verify(store, copy.session_id)
+
+
+async def test_a_session_in_which_everything_happened_is_sound(
+    original: tuple[Path, str, str],
+) -> None:
+    path, *sessions = original
+    async with opened(path) as store:
+        for session_id in sessions:
+            assert await verify(store, session_id) == []
+        loaded = await store.load(sessions[0], "main")
+    assert loaded.snapshot
+    assert loaded.slices
+
+
+async def test_a_session_in_memory_is_sound() -> None:
+    app = Holdfast([shop.support], store="memory://", worker=shop.FAST)
+    for session_id in await live(app):
+        assert await verify(app.store, session_id) == []
+
+
+async def test_a_session_that_does_not_exist_is_an_error(copy: Copy) -> None:
+    copy.session_id = "ses_none"
+    with pytest.raises(UnknownSession):
+        await findings(copy)
+
+
+# The log
+
+
+def is_first(e: r.ToolStarted) -> bool:
+    return e.call_id == "t1.s1.c1"
+
+
+def out_of_a_turn(rows: list[Row]) -> None:
+    row, number = places(rows, r.TurnStarted)[0]
+    row.records[number] = NOTHING
+
+
+DAMAGES: list[tuple[str, Callable[[list[Row]], None]]] = [
+    ("UNKNOWN_TURN", change(r.TurnStarted, turn="t7")),
+    ("UNKNOWN_TURN", change(r.TurnCompleted, turn="t7")),
+    ("UNKNOWN_TURN", change(r.StepStarted, turn="t7")),
+    ("UNKNOWN_TURN", out_of_a_turn),
+    ("UNKNOWN_TURN", change(r.TurnStarted, lambda e: e.retries, retries="t1")),
+    ("NOT_FOLDABLE", out_of_a_turn),
+    ("NOT_FOLDABLE", change(r.ToolStarted, call_id="t1.s1.c9")),
+    ("TURN_LEFT_OPEN", drop(r.TurnCompleted)),
+    ("TURN_LEFT_OPEN", drop(r.TurnCancelled)),
+    ("UNKNOWN_STEP", change(r.StepStarted, step=4)),
+    ("UNKNOWN_STEP", drop(r.StepFailed)),
+    ("UNKNOWN_CALL", drop(r.ModelStarted, lambda e: e.call_id == "t4.s1")),
+    ("STEP_LEFT_OPEN", drop(r.StepCompleted)),
+    ("STEP_LEFT_OPEN", drop(r.StepCompleted, lambda e: e.step == 2)),
+    ("NOT_WAITING", drop(r.ToolWaiting)),
+    ("NOT_WOKEN", drop(r.ToolWoken)),
+    ("UNKNOWN_STEP", change(r.StepCompleted, step=4)),
+    ("UNKNOWN_CALL", change(r.ModelStarted, call_id="t9.s1")),
+    ("UNKNOWN_CALL", change(r.MessageDelta, call_id="t9.s1")),
+    ("UNKNOWN_CALL", change(r.MessageCompleted, call_id="t9.s1")),
+    ("UNKNOWN_CALL", change(r.UsageRecorded, call_id="t9.s1")),
+    ("UNKNOWN_CALL", change(r.ToolCompleted, call_id="t1.s1.c9")),
+    ("UNKNOWN_CALL", drop(r.ToolRequested)),
+    ("UNKNOWN_CALL", change(r.TurnCompleted, call_id="t1.s1")),
+    ("ATTEMPT_OUT_OF_ORDER", change(r.ModelStarted, attempt=3)),
+    ("ATTEMPT_OUT_OF_ORDER", change(r.MessageDelta, attempt=3)),
+    ("ATTEMPT_OUT_OF_ORDER", change(r.ToolStarted, attempt=3)),
+    ("ATTEMPT_OUT_OF_ORDER", change(r.ToolCompleted, attempt=3)),
+    ("NOT_STARTED", drop(r.ToolStarted, is_first)),
+    ("NOT_APPROVED", drop(r.InputResolved)),
+    ("CALL_LEFT_OPEN", drop(r.ToolCompleted)),
+    ("REQUEST_LEFT_OPEN", drop(r.InputResolved)),
+    ("UNKNOWN_REQUEST", change(r.InputResolved, request_id="req_none")),
+    ("UNKNOWN_DELIVERY", change(r.TurnStarted, delivery_id="dlv_none")),
+    ("UNKNOWN_DELIVERY", change(r.DeliverySettled, delivery_id="dlv_none")),
+    ("LEFT_UNSETTLED", drop(r.DeliverySettled, lambda e: e.outcome == "completed")),
+    ("LEFT_UNSETTLED", drop(r.DeliverySettled, lambda e: e.outcome == "answered")),
+    ("DELTAS_MISSING", change(r.MessageCompleted, lambda e: e.streamed, deltas_from=100_000)),
+    ("DELTAS_MISSING", change(r.MessageCompleted, lambda e: e.streamed, streamed=(0, 1))),
+    ("WRONG_USAGE", change(r.TurnCompleted, usage=r.Tokens(1, 2))),
+    ("NO_START", drop(r.SessionStarted)),
+]
+
+
+@pytest.mark.parametrize(("code", "edit"), DAMAGES)
+async def test_a_record_that_is_wrong_is_found(
+    code: str, edit: Callable[[list[Row]], None], copy: Copy
+) -> None:
+    copy.edit(edit)
+
+    found = await findings(copy)
+
+    assert code in {finding.code for finding in found}
+    assert all(finding.offset for finding in found if finding.code == code)
+
+
+REPEATED: list[tuple[str, Callable[[list[Row]], None]]] = [
+    ("SECOND_OUTCOME", repeat(r.ToolCompleted)),
+    ("SECOND_OUTCOME", repeat(r.ToolDenied)),
+    ("SECOND_OUTCOME", repeat(r.ToolInterrupted)),
+    ("STARTED_TWICE", repeat(r.ToolStarted)),
+    ("REQUESTED_TWICE", repeat(r.ToolRequested)),
+    ("REQUESTED_TWICE", repeat(r.InputRequested)),
+    ("SETTLED_TWICE", repeat(r.DeliverySettled)),
+    ("QUEUED_TWICE", repeat(r.DeliveryQueued)),
+    ("TURN_LEFT_OPEN", repeat(r.TurnStarted)),
+    ("UNKNOWN_REQUEST", repeat(r.InputResolved)),
+]
+
+
+@pytest.mark.parametrize(("code", "edit"), REPEATED)
+async def test_a_record_that_was_written_twice_is_found(
+    code: str, edit: Callable[[list[Row]], None], copy: Copy
+) -> None:
+    copy.edit(edit, renumber=True)
+
+    assert code in {finding.code for finding in await findings(copy)}
+
+
+async def test_a_missing_commit_is_found_at_its_offset(copy: Copy) -> None:
+    gone: list[Row] = []
+    copy.edit(lambda rows: gone.append(rows.pop(3)))
+
+    [gap] = [f for f in await findings(copy) if f.code == "OFFSET_OUT_OF_ORDER"]
+
+    assert gap.offset == gone[0].first + len(gone[0].records)
+
+
+async def test_an_offset_that_is_used_twice_is_found(copy: Copy) -> None:
+    copy.edit(lambda rows: rows[2].records.append(NOTHING))
+
+    assert "OFFSET_OUT_OF_ORDER" in {finding.code for finding in await findings(copy)}
+
+
+async def test_time_that_goes_back_is_found(copy: Copy) -> None:
+    copy.sql("UPDATE holdfast_log SET at = at - 60000 WHERE key = :sid << 32 | 3")
+
+    [finding] = [f for f in await findings(copy) if f.code == "TIME_WENT_BACK"]
+
+    assert finding.offset == 3
+
+
+async def test_a_commit_that_cannot_be_read_is_found_at_its_offset(copy: Copy) -> None:
+    copy.sql("UPDATE holdfast_log SET data = x'0200ff' WHERE key = :sid << 32 | 3")
+
+    [finding] = [f for f in await findings(copy) if f.code == "UNREADABLE"]
+
+    assert finding.offset == 3
+
+
+async def test_a_missing_blob_is_found(copy: Copy) -> None:
+    copy.sql("DELETE FROM holdfast_blobs")
+
+    assert "UNREADABLE" in {finding.code for finding in await findings(copy)}
+
+
+# The indexes
+
+INDEXES: list[tuple[str, str]] = [
+    ("DELIVERY_INDEX", "UPDATE holdfast_deliveries SET state = 'running'"),
+    ("DELIVERY_INDEX", "UPDATE holdfast_deliveries SET outcome = 'failed'"),
+    ("DELIVERY_INDEX", "UPDATE holdfast_deliveries SET turn = 't9'"),
+    ("DELIVERY_INDEX", "UPDATE holdfast_deliveries SET settled_offset = 1"),
+    ("DELIVERY_INDEX", "DELETE FROM holdfast_deliveries"),
+    ("DELIVERY_INDEX", "UPDATE holdfast_deliveries SET id = 'dlv_none' WHERE key = :sid << 32 | 2"),
+    ("REQUEST_INDEX", "UPDATE holdfast_requests SET state = 'open'"),
+    ("REQUEST_INDEX", "UPDATE holdfast_requests SET expires_at = 1"),
+    ("REQUEST_INDEX", "UPDATE holdfast_requests SET data = '{}'"),
+    ("REQUEST_INDEX", "DELETE FROM holdfast_requests"),
+    ("TOKEN_INDEX", "UPDATE holdfast_tokens SET living = 0"),
+    ("TOKEN_INDEX", "DELETE FROM holdfast_tokens"),
+    ("TOKEN_INDEX", "INSERT INTO holdfast_tokens (tenant, token, sid, living)"
+     " VALUES ('default', 'mine', :sid, 1)"),
+    ("SESSION_INDEX", "UPDATE holdfast_sessions SET over = 'ended' WHERE sid = :sid"),
+    ("SESSION_INDEX", "UPDATE holdfast_sessions SET agent = 'other' WHERE sid = :sid"),
+    ("SESSION_INDEX", "UPDATE holdfast_sessions SET created_at = 1 WHERE sid = :sid"),
+    ("LANE_INDEX", "UPDATE holdfast_lanes SET status = 'running' WHERE sid = :sid"),
+    ("LANE_INDEX", "UPDATE holdfast_lanes SET turn = 't9' WHERE sid = :sid"),
+    ("LANE_INDEX", "UPDATE holdfast_lanes SET queued = 3 WHERE sid = :sid"),
+    ("LANE_INDEX", "DELETE FROM holdfast_lanes WHERE sid = :sid AND lane = 'side'"),
+    ("SNAPSHOT", "UPDATE holdfast_snapshots SET offset = offset - 1"),
+    ("SNAPSHOT", "UPDATE holdfast_snapshots SET data = :other"),
+    ("NOT_LOADABLE", "UPDATE holdfast_snapshots SET data = x'00'"),
+    ("SLICES", "UPDATE holdfast_slices SET data = :slices"),
+    ("LANE_INDEX", "UPDATE holdfast_log SET lane = 'else' WHERE key = :sid << 32 | 1"),
+    ("LOAD", "UPDATE holdfast_log SET marks = 0"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "statement"), INDEXES)
+async def test_an_index_that_differs_from_the_log_is_found(
+    code: str, statement: str, copy: Copy
+) -> None:
+    packer = codec.Packer()
+    other = packer.squeeze(codec.msgspec.msgpack.encode({"session": copy.session_id}))
+    slices = packer.squeeze(codec.msgspec.msgpack.encode({"Note": ["{}"]}))
+    copy.sql(statement, other=other, slices=slices)
+
+    assert code in {finding.code for finding in await findings(copy)}
+
+
+async def test_a_lane_that_nobody_would_come_for_is_found(waiting: Copy) -> None:
+    waiting.edit(lambda rows: rows[-1].records.append(r.CancelRequested(delivery_id="dlv_new")))
+    waiting.sql("UPDATE holdfast_lanes SET ready_at = NULL, worker = NULL WHERE sid = :sid")
+
+    assert "STUCK" in {finding.code for finding in await findings(waiting)}

@@ -1,0 +1,143 @@
+import pytest
+from scene import agent, results_of, running, the
+
+from holdfast import Context, Holdfast, HoldfastError, tool
+from holdfast.testing.scripted import call, say
+
+
+@tool
+async def move(ctx: Context, to: str, revoke: list[str] | None = None) -> str:
+    await ctx.session.set_continuation_token(to, revoke=revoke or [])
+    return f"moved to {to}"
+
+
+async def delivered_to(app: Holdfast, token: str) -> str:
+    """The session that a message to a token wakes."""
+    return (await app.deliver(token, "hello?")).session_id
+
+
+async def test_a_message_to_a_continuation_token_wakes_its_session() -> None:
+    async with running(agent([say("one"), say("two")])) as app:
+        session = await app.start("a", "hi", continuation_token="thread-1")
+        receipt = await app.deliver("thread-1", "hello?")
+
+        assert receipt.session_id == session.id
+        assert (await receipt.result()).output == "two"
+
+
+async def test_a_session_has_an_unguessable_token_where_none_is_given() -> None:
+    async with running(agent([say("one")])) as app:
+        first, second = await app.start("a", "hi"), await app.start("a", "hi")
+        tokens = {await first.continuation_token(), await second.continuation_token()}
+
+        assert len(tokens) == 2
+        assert all(len(token) >= 24 and token not in first.id for token in tokens)
+
+
+async def test_tokens_are_not_shown_to_readers() -> None:
+    async with running(agent([call("move", to="secret-2"), say("done")], tools=[move])) as app:
+        session = await app.start("a", "hi", continuation_token="secret-1")
+        await session.wait()
+
+        told = str([e async for e in session.events(internals=True) if e.type.startswith("session")])
+        assert "secret" not in told
+
+
+async def test_a_delivery_starts_a_session_where_an_agent_is_given() -> None:
+    async with running(agent([say("one"), say("two")])) as app:
+        first = await app.deliver("thread-1", "hi", agent="a")
+        second = await app.deliver("thread-1", "hello?", agent="a")
+
+        assert first.session_id == second.session_id
+        assert (await second.result()).output == "two"
+
+
+async def test_a_delivery_to_an_unknown_token_is_refused() -> None:
+    async with running(agent([say("one")])) as app:
+        with pytest.raises(HoldfastError) as refused:
+            await app.deliver("nowhere", "hello?")
+
+    assert refused.value.code == "NO_ACTIVE_SESSION"
+
+
+async def test_a_token_belongs_to_one_living_session() -> None:
+    async with running(agent([say("one")])) as app:
+        session = await app.start("a", "hi", continuation_token="thread-1")
+        with pytest.raises(HoldfastError) as refused:
+            await app.start("a", "hi", continuation_token="thread-1")
+        assert refused.value.code == "TOKEN_TAKEN"
+
+        await session.end()
+        await session.wait()
+        again = await app.start("a", "hi", continuation_token="thread-1")
+        assert await delivered_to(app, "thread-1") == again.id
+
+
+async def test_the_same_token_in_another_tenant_is_another_token() -> None:
+    async with running(agent([say("one")])) as app:
+        ours = await app.start("a", "hi", continuation_token="thread-1")
+        theirs = await app.start("a", "hi", continuation_token="thread-1", tenant="acme")
+
+        receipt = await app.deliver("thread-1", "hello?", tenant="acme")
+        assert receipt.session_id == theirs.id != ours.id
+
+
+async def test_a_session_may_be_given_another_token_and_the_old_one_forwards() -> None:
+    script = [call("move", to="new"), say("moved"), say("one"), say("two")]
+    async with running(agent(script, tools=[move])) as app:
+        session = await app.start("a", "hi", continuation_token="old")
+        await session.wait()
+
+        assert await session.continuation_token() == "new"
+        assert await delivered_to(app, "new") == session.id
+        assert await delivered_to(app, "old") == session.id
+        assert len(await the(session, "session.rekeyed")) == 1
+
+
+async def test_a_revoked_token_leads_nowhere() -> None:
+    script = [call("move", to="new", revoke=["old"]), say("moved")]
+    async with running(agent(script, tools=[move])) as app:
+        session = await app.start("a", "hi", continuation_token="old")
+        await session.wait()
+
+        with pytest.raises(HoldfastError) as dead:
+            await app.deliver("old", "hello?")
+        assert dead.value.code == "NO_ACTIVE_SESSION"
+        assert await delivered_to(app, "new") == session.id
+
+
+async def test_a_tool_cannot_take_another_sessions_token() -> None:
+    async with running(agent([call("move", to="theirs"), say("sorry")], tools=[move])) as app:
+        other = await app.start("a", "hi", continuation_token="theirs", lane="idle")
+        await other.wait()
+        session = await app.start("a", "hi")
+        await session.wait()
+
+        [told] = await results_of(session)
+        assert told.startswith("TOKEN_TAKEN")
+        assert await delivered_to(app, "theirs") == other.id
+
+
+async def test_the_same_start_with_the_same_dispatch_id_is_the_same_session() -> None:
+    async with running(agent([say("one")])) as app:
+        first = await app.start("a", "hi", dispatch_id="req-1")
+        again = await app.start("a", "hi", dispatch_id="req-1")
+
+        assert again.id == first.id
+        with pytest.raises(HoldfastError) as conflict:
+            await app.start("a", "something else", dispatch_id="req-1")
+        assert conflict.value.code == "DISPATCH_CONFLICT"
+
+
+async def test_the_same_message_with_the_same_dispatch_id_is_taken_once() -> None:
+    async with running(agent([say("one"), say("two")])) as app:
+        session = await app.start("a", "hi")
+        first = await session.send("more", dispatch_id="m-1")
+        again = await session.send("more", dispatch_id="m-1")
+        await session.wait()
+
+        assert (again.delivery_id, again.duplicate) == (first.delivery_id, True)
+        assert len(await the(session, "turn.started")) == 2
+        with pytest.raises(HoldfastError) as conflict:
+            await session.send("other", dispatch_id="m-1")
+        assert conflict.value.code == "DISPATCH_CONFLICT"

@@ -1,0 +1,230 @@
+from typing import Any
+
+import pytest
+from scene import FAST, Watched, agent, at_standstill, running, the, types_of, until
+
+from holdfast import Agent, HoldfastError, tool
+from holdfast.agents.model import ModelRequest
+from holdfast.clock import Clock
+from holdfast.core.message import Answer, Text, UserMessage
+from holdfast.core.view import GO_ON
+from holdfast.testing.scripted import Reply, ScriptedError, call, say
+
+
+class Hasty(Clock):
+    """Real time, and no patience between two tries."""
+
+    def jitter(self, most: float) -> float:
+        return 0.0
+
+
+def flaky(times: int, text: str = "there", kind: str = "transient") -> Reply:
+    return Reply(text=text, fails=(ScriptedError(kind, "overloaded"),) * times)
+
+
+# Failures that pass
+
+
+async def test_a_passing_failure_is_tried_again_and_told_to_readers() -> None:
+    async with running(agent([flaky(3)]), clock=Hasty()) as app:
+        session = await app.start("a", "hi")
+        assert (await session.wait()).output == "there"
+
+        retrying = await the(session, "model.retrying")
+        assert [e.attempt_id for e in retrying] == ["t1.s1#1", "t1.s1#2", "t1.s1#3"]
+        assert retrying[0].data["error"] == {"code": "SCRIPTED", "message": "overloaded"}
+
+
+async def test_the_pause_between_two_tries_grows() -> None:
+    async with at_standstill(agent([flaky(3)])) as (app, clock):
+        session = await app.start("a", "hi")
+        pauses = []
+        for times in (1, 2, 3):
+            retrying = await until(session, "model.retrying", times)
+            pauses.append(retrying.data["not_before"] - clock.now())
+            clock.set(retrying.data["not_before"])
+        await session.wait()
+
+        assert 250 <= pauses[0] <= 500 <= pauses[1] <= 1000 <= pauses[2] <= 2000
+
+
+async def test_tries_that_are_used_up_fail_the_turn_and_leave_the_session_open() -> None:
+    async with running(agent([flaky(4)]), clock=Hasty()) as app:
+        session = await app.start("a", "hi")
+        result = await session.wait()
+
+        assert (result.status, result.error.code) == ("failed", "SCRIPTED")
+        assert (await types_of(session))[-4:] == [
+            "step.failed",
+            "turn.failed",
+            "delivery.settled",
+            "session.waiting",
+        ]
+        with pytest.raises(HoldfastError) as failed:
+            result.unwrap()
+        assert failed.value.code == "SESSION_FAILED"
+
+
+async def test_the_number_of_tries_is_the_agents_to_say() -> None:
+    async with running(agent([flaky(9)], model_tries=2), clock=Hasty()) as app:
+        session = await app.start("a", "hi")
+        await session.wait()
+
+        assert len(await the(session, "model.retrying")) == 1
+
+
+async def test_a_failure_that_a_follow_up_can_mend_is_not_tried_again_by_itself() -> None:
+    replies = [flaky(1, kind="recoverable")]
+    async with running(agent(lambda _: replies.pop() if replies else say("fine"))) as app:
+        session = await app.start("a", "something refused")
+        assert (await session.wait()).status == "failed"
+
+        assert (await (await session.send("something else")).result()).output == "fine"
+        assert await the(session, "model.retrying") == []
+
+
+async def test_a_long_retry_after_parks_the_lane_and_counts_nothing() -> None:
+    minute = 60_000
+    parked = ScriptedError("transient", "quota", retry_after=minute)
+    reply = Reply(text="there", fails=(parked,) * 6)
+    async with at_standstill(agent([reply], model_tries=2)) as (app, clock):
+        session = await app.start("a", "hi")
+        for times in range(1, 7):
+            waiting = await until(session, "session.waiting", times)
+            assert waiting.data["wait"] == ("provider",)
+            assert (await session.info()).lanes[0].worker == ""
+            clock.advance(minute)
+
+        assert (await session.wait()).output == "there"
+
+
+async def test_time_parked_for_the_provider_is_no_active_time() -> None:
+    hour = 3_600_000
+    parked = ScriptedError("transient", "quota", retry_after=hour)
+    patient = agent([Reply(text="there", fails=(parked,))], turn_timeout=60)
+    async with at_standstill(patient) as (app, clock):
+        session = await app.start("a", "hi")
+        await until(session, "session.waiting")
+        clock.advance(hour)
+
+        assert (await session.wait()).output == "there"
+
+
+# Failures that nobody in the conversation can mend
+
+
+async def test_a_structural_failure_ends_the_session_and_its_tokens() -> None:
+    async with running(agent([flaky(1, kind="structural")])) as app:
+        session = await app.start("a", "hi", continuation_token="ticket")
+        result = await session.wait()
+
+        assert result.status == "failed"
+        assert (await types_of(session))[-4:] == [
+            "step.failed",
+            "turn.failed",
+            "delivery.settled",
+            "session.failed",
+        ]
+        with pytest.raises(HoldfastError) as dead:
+            await app.deliver("ticket", "hello?")
+        assert dead.value.code == "NO_ACTIVE_SESSION"
+
+
+async def test_a_model_that_does_not_exist_fails_the_session() -> None:
+    async with running(Agent("a", "no-such-provider:model")) as app:
+        session = await app.start("a", "hi")
+
+        assert (await session.wait()).status == "failed"
+        assert (await session.info()).over == "failed"
+
+
+# Answers that are cut off
+
+
+def cut(text: str, *, after: int, **options: Any) -> Reply:
+    return Reply(text=text, chunks=len(text), cut_after=after, pace=0.001, **options)
+
+
+async def test_a_cut_off_answer_is_gone_on_with() -> None:
+    model = Watched([cut("abcdef", after=3)])
+    async with running(Agent("a", model), clock=Hasty()) as app:
+        session = await app.start("a", "hi")
+        result = await session.wait()
+
+        said = [e.data["text"] for e in await the(session, "message.delta")]
+        assert "".join(said) == result.output == "abcdef"
+        assert model.seen[1] == [
+            UserMessage((Text("hi"),)),
+            Answer((Text("abc"),), aborted=True),
+            UserMessage((Text(GO_ON),)),
+        ]
+        [aborted] = await the(session, "message.aborted")
+        assert aborted.data["kept"]
+
+
+async def test_a_cut_off_answer_is_started_again_where_the_agent_says_so() -> None:
+    model = Watched([cut("abcdef", after=3)])
+    async with running(Agent("a", model, on_partial="restart"), clock=Hasty()) as app:
+        session = await app.start("a", "hi")
+
+        assert (await session.wait()).output == "abcdef"
+        assert model.seen[1] == [UserMessage((Text("hi"),))]
+        [aborted] = await the(session, "message.aborted")
+        assert "kept" not in aborted.data
+        assert aborted.attempt_id == "t1.s1#1"
+
+
+async def test_a_tool_call_that_was_cut_off_never_runs() -> None:
+    ran: list[str] = []
+
+    @tool
+    async def pay(to: str) -> str:
+        ran.append(to)
+        return "paid"
+
+    def script(request: ModelRequest) -> Reply:
+        if any(isinstance(m, Answer) and not m.aborted for m in request.view.messages):
+            return say("done")
+        if request.attempt == 1:
+            return cut("so", after=3, calls=(("pay", {"to": "eve"}), ("pay", {"to": "mallory"})))
+        return call("pay", to="ada")
+
+    async with running(agent(script, tools=[pay]), clock=Hasty()) as app:
+        session = await app.start("a", "hi")
+        await session.wait()
+
+        assert ran == ["ada"]
+
+
+async def test_a_model_that_says_nothing_for_too_long_is_tried_again() -> None:
+    def script(request: ModelRequest) -> Reply:
+        return Reply(text="there", delay=60 if request.attempt == 1 else 0)
+
+    async with running(agent(script, idle_timeout=0.01), clock=Hasty()) as app:
+        session = await app.start("a", "hi")
+        assert (await session.wait()).output == "there"
+
+        [retrying] = await the(session, "model.retrying")
+        assert retrying.data["error"]["code"] == "MODEL_TIMEOUT"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_model_that_takes_too_long_in_all_is_tried_again(stream: bool) -> None:
+    def script(request: ModelRequest) -> Reply:
+        slow = request.attempt == 1
+        return Reply(text="there", delay=60 if slow else 0)
+
+    async with running(agent(script, model_timeout=0.01, stream=stream), clock=Hasty()) as app:
+        session = await app.start("a", "hi")
+        assert (await session.wait()).output == "there"
+
+        [retrying] = await the(session, "model.retrying")
+        assert retrying.data["error"]["code"] == "MODEL_TIMEOUT"
+
+
+async def test_a_turn_ends_when_its_active_time_is_used_up_by_a_model_that_hangs() -> None:
+    hanging = agent([Reply(text="never", delay=60)], turn_timeout=0.05)
+    async with running(hanging, settings=FAST) as app:
+        result = await (await app.start("a", "hi")).wait()
+
+    assert (result.status, result.error.code) == ("failed", "TURN_TIMEOUT")

@@ -1,0 +1,591 @@
+import asyncio
+import contextvars
+import threading
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pytest
+from pydantic import BaseModel
+from scene import Watched, agent, at_standstill, results_of, running, the, types_of, until
+
+from holdfast import Agent, Context, Holdfast, NotDone, Retry, ToolError, ToolResult, tool
+from holdfast.testing.scripted import call, calls, say
+
+
+# What a tool returns, and how it fails
+
+
+async def test_a_tools_result_may_be_any_plain_value() -> None:
+    class Receipt(BaseModel):
+        cents: int
+
+    @dataclass
+    class Place:
+        street: str
+
+    @tool(readonly=True)
+    async def look() -> dict[str, object]:
+        return {"receipt": Receipt(cents=5), "place": Place("Elm"), "at": timedelta(seconds=1)}
+
+    async with running(agent([call("look"), say("done")], tools=[look])) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+
+        [done] = await the(session, "tool.completed")
+        assert done.data["value"] == {
+            "receipt": {"cents": 5},
+            "place": {"street": "Elm"},
+            "at": "PT1S",
+        }
+
+
+async def test_a_tool_result_shows_the_model_one_thing_and_keeps_another() -> None:
+    @tool(readonly=True)
+    async def rows() -> ToolResult[list[int]]:
+        return ToolResult("3 rows", [1, 2, 3])
+
+    async with running(agent([call("rows"), say("done")], tools=[rows])) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+
+        [done] = await the(session, "tool.completed")
+        assert done.data["value"] == [1, 2, 3]
+        assert await results_of(session) == ["3 rows"]
+
+
+async def test_a_tool_error_is_a_failure_that_the_model_sees() -> None:
+    @tool
+    async def pay() -> None:
+        raise ToolError("the card was refused")
+
+    async with running(agent([call("pay"), say("sorry")], tools=[pay])) as app:
+        session = await app.start("a", "go")
+        result = await session.wait()
+
+        assert result.output == "sorry"
+        assert await results_of(session) == ["TOOL_ERROR: the card was refused"]
+
+
+async def test_any_exception_of_a_tool_is_a_definite_failure() -> None:
+    ran: list[int] = []
+
+    @tool(readonly=True)
+    async def divide() -> float:
+        ran.append(1)
+        return 1 / 0
+
+    async with running(agent([call("divide"), say("sorry")], tools=[divide])) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+
+        assert await results_of(session) == ["TOOL_ERROR: ZeroDivisionError: division by zero"]
+        assert ran == [1]
+
+
+async def test_a_tool_may_be_tried_again_by_itself() -> None:
+    attempts: list[int] = []
+
+    @tool(readonly=True, retry=2)
+    async def flaky(ctx: Context) -> str:
+        attempts.append(ctx.attempt)
+        if ctx.attempt < 3:
+            raise ToolError("busy")
+        return "there"
+
+    async with running(agent([call("flaky"), say("done")], tools=[flaky])) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+
+        assert attempts == [1, 2, 3]
+        assert await results_of(session) == ["there"]
+        assert len(await the(session, "tool.failed")) == 2
+
+
+async def test_a_tool_that_goes_on_failing_is_given_up_and_the_model_is_told() -> None:
+    @tool(readonly=True, retry=1)
+    async def broken() -> str:
+        raise ToolError("busy")
+
+    async with running(agent([call("broken"), say("sorry")], tools=[broken])) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+
+        assert len(await the(session, "tool.failed")) == 2
+        assert await results_of(session) == ["TOOL_ERROR: busy"]
+
+
+async def test_arguments_that_do_not_fit_are_corrected_by_the_model() -> None:
+    paid: list[int] = []
+
+    @tool
+    async def pay(cents: int) -> str:
+        paid.append(cents)
+        return "paid"
+
+    script = [call("pay", cents="many"), call("pay", cents=5), say("done")]
+    async with running(agent(script, tools=[pay])) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+
+        assert paid == [5]
+        first, second = await results_of(session)
+        assert "cents: Input should be a valid integer" in first
+        assert second == "paid"
+
+
+async def test_a_tool_may_ask_for_other_arguments() -> None:
+    @tool
+    async def pay(cents: int) -> str:
+        if cents > 100:
+            raise Retry("at most 100")
+        return "paid"
+
+    script = [call("pay", cents=500), call("pay", cents=100), say("done")]
+    async with running(agent(script, tools=[pay])) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+
+        assert await results_of(session) == ["RETRY: at most 100", "paid"]
+
+
+async def test_a_model_that_never_corrects_itself_fails_its_turn() -> None:
+    script = [call("nothing_of_the_sort")] * 10
+    async with running(agent(script)) as app:
+        result = await (await app.start("a", "go")).wait()
+
+    assert (result.status, result.error.code) == ("failed", "TOO_MANY_CORRECTIONS")
+
+
+async def test_a_turn_that_never_ends_is_stopped_after_max_steps() -> None:
+    async with running(agent([call("noop")] * 10, tools=[noop], max_steps=3)) as app:
+        session = await app.start("a", "go")
+        result = await session.wait()
+
+        assert result.error.code == "MAX_STEPS"
+        assert len(await the(session, "tool.completed")) == 3
+
+
+@tool(readonly=True)
+async def noop() -> str:
+    return "nothing"
+
+
+# Interruptions while the process lives
+
+
+async def test_a_timeout_is_an_interruption_and_not_a_failure() -> None:
+    @tool(timeout=0.01)
+    async def pay() -> None:
+        await asyncio.Event().wait()
+
+    async with running(agent([call("pay"), say("hm")], tools=[pay])) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+
+        [cut] = await the(session, "tool.interrupted")
+        assert cut.data["reason"] == "timeout"
+        [told] = await results_of(session)
+        assert "outcome of this call is unknown" in told
+
+
+async def test_a_timeout_error_of_the_tools_own_is_a_failure() -> None:
+    @tool
+    async def fetch() -> None:
+        raise TimeoutError("the host is slow")
+
+    async with running(agent([call("fetch"), say("hm")], tools=[fetch])) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+
+        assert await results_of(session) == ["TOOL_ERROR: TimeoutError: the host is slow"]
+
+
+async def test_a_timed_out_tool_that_can_be_rerun_is_rerun_with_the_same_key() -> None:
+    keys: list[str] = []
+
+    @tool(idempotent=True, timeout=0.01)
+    async def pay(ctx: Context) -> str:
+        keys.append(ctx.idempotency_key)
+        if ctx.attempt == 1:
+            await asyncio.Event().wait()
+        return "paid"
+
+    async with running(agent([call("pay"), say("done")], tools=[pay])) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+
+        assert await results_of(session) == ["paid"]
+        assert keys == [f"{session.id}:t1.s1.c1"] * 2
+
+
+async def test_a_tool_that_times_out_for_ever_ends_its_turn_with_no_progress() -> None:
+    @tool(readonly=True, timeout=0.001)
+    async def hang() -> None:
+        await asyncio.Event().wait()
+
+    async with running(agent([call("hang")], tools=[hang], max_attempts=3)) as app:
+        session = await app.start("a", "go")
+        result = await session.wait()
+
+        assert result.error.code == "NO_PROGRESS"
+        assert len(await the(session, "tool.started")) == 3
+
+
+async def test_an_interrupted_tool_may_fail_its_turn() -> None:
+    @tool(on_interrupt="fail", timeout=0.01)
+    async def launch() -> None:
+        await asyncio.Event().wait()
+
+    async with running(agent([call("launch")], tools=[launch])) as app:
+        result = await (await app.start("a", "go")).wait()
+
+    assert (result.status, result.error.code) == ("failed", "INTERRUPTED")
+
+
+@pytest.mark.parametrize(
+    ("found", "told", "runs"), [("already paid", "already paid", 1), (NotDone, "paid", 2)]
+)
+async def test_an_interrupted_tool_may_ask_the_outside_world(
+    found: object, told: str, runs: int
+) -> None:
+    ran: list[int] = []
+
+    async def reconcile(ctx: Context, args: dict[str, object]) -> object:
+        assert args == {"cents": 5}
+        return found
+
+    @tool(on_interrupt=reconcile, timeout=0.01)
+    async def pay(cents: int) -> str:
+        ran.append(cents)
+        if len(ran) == 1:
+            await asyncio.Event().wait()
+        return "paid"
+
+    async with running(agent([call("pay", cents=5), say("done")], tools=[pay])) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+
+        assert await results_of(session) == [told]
+        assert len(ran) == runs
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "told", "runs"),
+    [
+        ("done", "receipt 17", "receipt 17", 1),
+        ("rerun", None, "paid", 2),
+        ("give_up", None, "The outcome of this call is unknown", 1),
+    ],
+)
+async def test_an_interrupted_tool_may_ask_a_human(
+    option: str, text: str | None, told: str, runs: int
+) -> None:
+    ran: list[int] = []
+
+    @tool(on_interrupt="ask", timeout=0.01)
+    async def pay() -> str:
+        ran.append(1)
+        if len(ran) == 1:
+            await asyncio.Event().wait()
+        return "paid"
+
+    async with running(agent([call("pay"), say("done")], tools=[pay])) as app:
+        session = await app.start("a", "go")
+        asked = await session.wait()
+        await session.answer(asked.requests[0].request_id, option, text=text)
+        await session.wait()
+
+        [result] = await results_of(session)
+        assert result.startswith(told)
+        assert len(ran) == runs
+
+
+async def test_a_result_that_cannot_be_stored_is_an_interruption() -> None:
+    @tool
+    async def pay() -> object:
+        return object()
+
+    async with running(agent([call("pay"), say("hm")], tools=[pay])) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+
+        [cut] = await the(session, "tool.interrupted")
+        assert cut.data["reason"] == "unstorable"
+
+
+# Sync tools
+
+
+async def test_a_sync_tool_runs_in_a_thread_with_the_callers_context_variables() -> None:
+    tenant = contextvars.ContextVar("tenant", default="none")
+
+    class Tagged(type(agent([]).model)):  # type: ignore[misc]
+        pass
+
+    threads: list[str] = []
+
+    @tool(readonly=True)
+    def look() -> str:
+        threads.append(threading.current_thread().name)
+        return tenant.get()
+
+    tenant.set("acme")
+    async with running(agent([call("look"), say("done")], tools=[look])) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+
+        assert await results_of(session) == ["acme"]
+        assert threads == ["holdfast tool"]
+
+
+async def test_a_sync_tool_does_not_hold_up_the_others() -> None:
+    async_ran = threading.Event()
+
+    @tool(readonly=True)
+    def blocks() -> bool:
+        return async_ran.wait(5)
+
+    @tool(readonly=True)
+    async def quick() -> str:
+        async_ran.set()
+        return "quick"
+
+    script = [calls(("blocks", {}), ("quick", {})), say("done")]
+    async with running(agent(script, tools=[blocks, quick])) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+
+        assert await results_of(session) == ["true", "quick"]
+
+
+async def test_a_sync_tool_that_never_returns_is_abandoned_and_its_late_result_dropped() -> None:
+    release, ended = threading.Event(), threading.Event()
+
+    @tool(timeout=0.01)
+    def pay() -> str:
+        release.wait(10)
+        ended.set()
+        return "paid"
+
+    async with running(agent([call("pay"), say("hm"), say("later")], tools=[pay])) as app:
+        session = await app.start("a", "go")
+        assert (await session.wait()).output == "hm"
+
+        release.set()
+        await asyncio.to_thread(ended.wait, 5)
+        receipt = await session.send("and now?")
+
+        assert (await receipt.result()).output == "later"
+        assert await the(session, "tool.completed") == []
+
+
+# Steps, waits
+
+
+async def test_a_step_is_done_once_however_often_its_tool_is_run_again() -> None:
+    quotes: list[int] = []
+
+    async def fetch_quote(base: int) -> int:
+        quotes.append(base)
+        return base + len(quotes)
+
+    @tool
+    async def buy(ctx: Context) -> str:
+        price = await ctx.step("quote", fetch_quote, 100)
+        answer = await ctx.ask(f"Buy at {price}?", ["yes", "no"])
+        return f"{answer.option} at {await ctx.step('quote', fetch_quote, 100)}"
+
+    async with running(agent([call("buy"), say("done")], tools=[buy])) as app:
+        session = await app.start("a", "go")
+        asked = await session.wait()
+        await session.answer(asked.requests[0].request_id, "yes")
+        await session.wait()
+
+        assert asked.requests[0].prompt == "Buy at 101?"
+        assert await results_of(session) == ["yes at 101"]
+        assert quotes == [100]
+
+
+async def test_a_tool_may_sleep_for_days_and_holds_nothing_meanwhile() -> None:
+    runs: list[int] = []
+
+    @tool
+    async def remind(ctx: Context) -> str:
+        runs.append(ctx.attempt)
+        await ctx.sleep(timedelta(days=3))
+        return "woken"
+
+    async with at_standstill(agent([call("remind"), say("done")], tools=[remind])) as (app, clock):
+        session = await app.start("a", "go")
+        waiting = await until(session, "session.waiting")
+        assert waiting.data["wait"] == ("timer",)
+        assert (await session.info()).lanes[0].worker == ""
+
+        clock.advance(3 * 86_400_000)
+        assert (await session.wait()).output == "done"
+        assert runs == [1, 2]
+
+
+async def test_cleanup_of_a_tool_that_parks_runs_and_cannot_swallow_the_park() -> None:
+    cleaned: list[str] = []
+
+    @tool
+    async def careful(ctx: Context) -> str:
+        try:
+            answer = await ctx.ask("Go on?")
+        except Exception:  # noqa: BLE001 - what users write
+            return "swallowed"
+        finally:
+            cleaned.append("cleaned")
+        return answer.text
+
+    async with running(agent([call("careful"), say("done")], tools=[careful])) as app:
+        session = await app.start("a", "go")
+        asked = await session.wait()
+        await session.answer(asked.requests[0].request_id, text="yes")
+        await session.wait()
+
+        assert await results_of(session) == ["yes"]
+        assert cleaned == ["cleaned", "cleaned"]
+
+
+# What a tool leaves behind
+
+
+class Cart(BaseModel):
+    items: list[str] = []
+
+
+class Visit(BaseModel):
+    page: str
+
+
+async def test_slices_are_put_appended_updated_and_queried() -> None:
+    @tool
+    async def shop(ctx: Context, item: str) -> list[str]:
+        ctx.session.append(Visit(page=item))
+        ctx.session.update(Cart, lambda c: Cart(items=[*(c.items if c else []), item]))
+        return ctx.session.query(Cart).latest().items
+
+    script = [call("shop", item="tea"), call("shop", item="cup"), say("done")]
+    async with running(agent(script, tools=[shop])) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+
+        assert await results_of(session) == ['["tea"]', '["tea","cup"]']
+        assert (await session.query(Cart)).all() == [Cart(items=["tea", "cup"])]
+        assert (await session.query(Visit)).all() == [Visit(page="tea"), Visit(page="cup")]
+
+
+async def test_updates_of_tools_that_run_side_by_side_are_all_kept() -> None:
+    both = asyncio.Barrier(2)
+
+    @tool
+    async def shop(ctx: Context, item: str) -> str:
+        ctx.session.update(Cart, lambda c: Cart(items=[*(c.items if c else []), item]))
+        await both.wait()
+        return item
+
+    script = [calls(("shop", {"item": "tea"}), ("shop", {"item": "cup"})), say("done")]
+    async with running(agent(script, tools=[shop])) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+
+        assert sorted((await session.query(Cart)).latest().items) == ["cup", "tea"]
+
+
+async def test_a_failed_attempt_leaves_no_state_and_no_events() -> None:
+    @tool(readonly=True, retry=1)
+    async def note(ctx: Context) -> str:
+        ctx.session.put(Visit(page=f"attempt {ctx.attempt}"))
+        ctx.emit("noted", {"attempt": ctx.attempt})
+        if ctx.attempt == 1:
+            raise ToolError("busy")
+        return "noted"
+
+    async with running(agent([call("note"), say("done")], tools=[note])) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+
+        assert (await session.query(Visit)).all() == [Visit(page="attempt 2")]
+        assert [e.data for e in await the(session, "tool.emitted")] == [
+            {"name": "noted", "data": {"attempt": 2}}
+        ]
+
+
+async def test_emitted_events_come_with_the_outcome_and_progress_at_once() -> None:
+    may_end = asyncio.Event()
+
+    @tool
+    async def build(ctx: Context) -> str:
+        ctx.emit("built", 1)
+        await ctx.heartbeat({"percent": 50})
+        await may_end.wait()
+        return "built"
+
+    async with running(agent([call("build"), say("done")], tools=[build])) as app:
+        session = await app.start("a", "go")
+        progress = await until(session, "tool.progress")
+        assert progress.data["progress"] == {"percent": 50}
+        assert await the(session, "tool.emitted") == []
+
+        may_end.set()
+        await session.wait()
+        kinds = await types_of(session)
+        assert kinds.index("tool.emitted") + 1 == kinds.index("tool.completed")
+
+
+async def test_a_tool_knows_the_session_that_it_works_for() -> None:
+    @tool(readonly=True)
+    async def who(ctx: Context) -> list[str]:
+        s = ctx.session
+        return [s.id, s.turn, s.lane, s.agent, s.tenant, s.principal]
+
+    async with running(agent([call("who"), say("done")], tools=[who])) as app:
+        session = await app.start("a", "go", tenant="acme", principal="ada")
+        await session.wait()
+
+        [done] = await the(session, "tool.completed")
+        assert done.data["value"] == [session.id, "t1", "main", "a", "acme", "ada"]
+
+
+async def test_a_transactional_tool_is_refused_by_a_store_without_transactions() -> None:
+    @tool(transactional=True)
+    async def pay(ctx: Context) -> None:
+        await ctx.tx.execute("insert")
+
+    async with running(agent([call("pay"), say("sorry")], tools=[pay])) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+
+        [told] = await results_of(session)
+        assert told.startswith("UNSUPPORTED_STORE")
+
+
+async def test_the_model_is_told_that_a_tool_is_gone_from_the_code() -> None:
+    @tool
+    async def old(ctx: Context) -> str:
+        return (await ctx.ask("Really?")).text
+
+    before = agent([call("old"), say("done")], tools=[old])
+    async with running(before) as app:
+        session = await app.start("a", "go")
+        asked = await session.wait()
+        store = app.store
+
+        after = Holdfast([agent([call("old"), say("done")])], store=store, worker=None)
+        assert "old" not in after.agents["a"].tools
+        await app.close()
+        async with running(after.agents["a"], store=store):
+            handle = await after.session(session.id)
+            await handle.answer(asked.requests[0].request_id, text="yes")
+            await handle.wait()
+            assert await results_of(handle) == ["UNKNOWN_TOOL: old is no longer there"]
+
+
+async def test_a_client_error_of_a_tool_reaches_the_next_model_call() -> None:
+    model = Watched([call("noop"), say("done")])
+    async with running(Agent("a", model, tools=[noop])) as app:
+        await (await app.start("a", "go")).wait()
+
+    assert model.told == ["nothing"]

@@ -1,0 +1,60 @@
+"""What a conversation takes on disk: hardly more than its words."""
+
+from __future__ import annotations
+
+import random
+import string
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from holdfast.core import record as r
+from holdfast.core.message import Text
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.testing.clock import ManualClock
+from holdfast.testing.store_contract.builder import (
+    admit,
+    claim_one,
+    commit,
+    enlist,
+    message,
+    new_session,
+    park,
+    settled,
+    turn_started,
+    write,
+)
+
+TURNS = 200
+SIZE = 2048
+
+
+def incompressible(chance: random.Random) -> str:
+    return "".join(chance.choices(string.printable[:94], k=SIZE))
+
+
+async def test_a_conversation_takes_at_most_half_more_than_its_words(tmp_path: Path) -> None:
+    chance, clock = random.Random(1), ManualClock(seed=1)
+    path = tmp_path / "holdfast.db"
+    store = SqliteStore(path, clock)
+    await store.migrate()
+    await enlist(store, clock)
+    session = ""
+    for number in range(1, TURNS + 1):
+        turn, said = f"t{number}", incompressible(chance)
+        arrival = message(clock, session, said) if session else new_session(clock, said)
+        arrival = replace(arrival, dispatch_id=arrival.delivery_id)
+        session = (await admit(store, arrival)).session_id
+        claim = await claim_one(store)
+        await write(store, commit(claim, turn_started(arrival.delivery_id, turn)))
+        answer = r.MessageCompleted(
+            call_id=f"{turn}.s1", attempt=1, parts=(Text(incompressible(chance)),)
+        )
+        done = settled(arrival.delivery_id, turn)
+        await write(store, park(claim, answer, done, number=claim.number + 1))
+    await store.close()
+    assert size_of(path) <= 1.5 * TURNS * 2 * SIZE
+
+
+def size_of(path: Path) -> int:
+    return path.stat().st_size

@@ -1,0 +1,233 @@
+"""What a transactional tool may do on SQLite, and what Holdfast keeps to itself."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from holdfast.errors import InvalidInput, NotInTransaction
+from holdfast.store import Committed, Refused
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.testing.clock import ManualClock
+from holdfast.testing.store_contract.builder import (
+    LEASE,
+    admit,
+    claim_one,
+    commit,
+    delta,
+    end_of,
+    enlist,
+    new_session,
+    start_and_claim,
+)
+
+PATIENCE = 20.0
+SLOW = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest_asyncio.fixture
+async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
+    store = SqliteStore(tmp_path / "holdfast.db", clock)
+    await store.migrate()
+    claim = await start_and_claim(store, clock)
+    async with store.transaction() as tx:
+        await tx.execute("CREATE TABLE notes (text TEXT UNIQUE)")
+        await tx.commit(commit(claim, delta()))
+    yield store
+    await store.close()
+
+
+async def notes(store: SqliteStore) -> list[str]:
+    async with store.transaction() as tx:
+        return [text for (text,) in await tx.fetch("SELECT text FROM notes ORDER BY text")]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "COMMIT",
+        "ROLLBACK",
+        "BEGIN",
+        "SAVEPOINT a",
+        "ATTACH ':memory:' AS other",
+        "DETACH main",
+        "PRAGMA synchronous = OFF",
+        "PRAGMA writable_schema = ON",
+        "ANALYZE",
+        "CREATE TEMP TABLE hidden (x)",
+        "DELETE FROM holdfast_log",
+        "UPDATE Holdfast_Lanes SET fence = 0",
+        "INSERT INTO holdfast_workers (worker) VALUES ('me')",
+        "DROP TABLE holdfast_log",
+        "ALTER TABLE holdfast_log ADD COLUMN mine",
+        "CREATE INDEX mine ON holdfast_log (at)",
+        "CREATE TABLE holdfast_mine (x)",
+        "CREATE TRIGGER mine AFTER INSERT ON holdfast_log BEGIN SELECT 1; END",
+        "CREATE VIEW holdfast_view AS SELECT 1",
+    ],
+)
+async def test_what_is_holdfasts_own_affair_is_refused(store: SqliteStore, statement: str) -> None:
+    async with store.transaction() as tx:
+        await tx.execute("INSERT INTO notes VALUES ('kept')")
+        with pytest.raises(InvalidInput, match="tables of your own"):
+            await tx.execute(statement)
+        assert await tx.fetch("SELECT text FROM notes") == [("kept",)]
+    assert await notes(store) == []
+
+
+async def test_a_trigger_of_the_tools_own_cannot_reach_holdfasts_tables(
+    store: SqliteStore,
+) -> None:
+    async with store.transaction() as tx:
+        await tx.execute(
+            "CREATE TRIGGER sly AFTER INSERT ON notes BEGIN DELETE FROM holdfast_log; END"
+        )
+        with pytest.raises(InvalidInput):
+            await tx.execute("INSERT INTO notes VALUES ('x')")
+
+
+async def test_a_tool_may_read_holdfasts_tables(store: SqliteStore) -> None:
+    async with store.transaction() as tx:
+        assert await tx.fetch_one("SELECT count(*) FROM holdfast_sessions") == (1,)
+
+
+async def test_a_statements_own_error_is_the_tools_to_handle(
+    store: SqliteStore, clock: ManualClock
+) -> None:
+    claim = await claim_one(store)
+    async with store.transaction() as tx:
+        await tx.execute("INSERT INTO notes VALUES (?)", ["a"])
+        with pytest.raises(sqlite3.IntegrityError):
+            await tx.execute("INSERT INTO notes VALUES (?)", ["a"])
+        assert isinstance(await tx.commit(commit(claim, delta())), Committed)
+    assert await notes(store) == ["a"]
+
+
+async def test_a_statement_that_rolls_back_ends_the_transaction(store: SqliteStore) -> None:
+    async with store.transaction() as tx:
+        await tx.execute("INSERT INTO notes VALUES ('a')")
+        with pytest.raises(sqlite3.IntegrityError):
+            await tx.execute("INSERT OR ROLLBACK INTO notes VALUES ('a')")
+        with pytest.raises(NotInTransaction, match="rolled this transaction back"):
+            await tx.execute("INSERT INTO notes VALUES ('b')")
+    assert await notes(store) == []
+
+
+async def test_a_statement_that_takes_too_long_is_stopped(store: SqliteStore) -> None:
+    async with asyncio.timeout(PATIENCE), store.transaction(limit=0.1) as tx:
+        await tx.execute("INSERT INTO notes VALUES ('a')")
+        with pytest.raises(NotInTransaction, match="open for more than"):
+            await tx.fetch(SLOW)
+        with pytest.raises(NotInTransaction, match="open for more than"):
+            await tx.execute("INSERT INTO notes VALUES ('b')")
+    assert await notes(store) == []
+
+
+async def test_a_tool_that_forgets_its_transaction_holds_nobody_up_for_long(
+    store: SqliteStore, clock: ManualClock
+) -> None:
+    claim = await claim_one(store)
+    async with asyncio.timeout(PATIENCE), store.transaction(limit=0.1) as tx:
+        await tx.execute("INSERT INTO notes VALUES ('a')")
+        await admit(store, new_session(clock))
+        with pytest.raises(NotInTransaction):
+            await tx.commit(commit(claim, delta()))
+    assert await notes(store) == []
+
+
+async def test_a_transaction_that_was_committed_takes_nothing_more(store: SqliteStore) -> None:
+    claim = await claim_one(store)
+    async with store.transaction() as tx:
+        await tx.execute("INSERT INTO notes VALUES ('a')")
+        assert isinstance(await tx.commit(commit(claim, delta())), Committed)
+        with pytest.raises(NotInTransaction, match="was committed"):
+            await tx.execute("INSERT INTO notes VALUES ('b')")
+    assert await notes(store) == ["a"]
+
+
+async def test_a_worker_that_was_overtaken_leaves_no_effect(
+    store: SqliteStore, clock: ManualClock
+) -> None:
+    old = await claim_one(store)
+    clock.advance(LEASE + 1)
+    await enlist(store, clock, "w2")
+    end = await end_of(store, old.session_id)
+    await claim_one(store, "w2")
+    async with store.transaction() as tx:
+        await tx.execute("INSERT INTO notes VALUES ('twice')")
+        assert await tx.commit(commit(old, delta())) == Refused("lease_lost")
+    assert await notes(store) == []
+    assert await end_of(store, old.session_id) == end
+
+
+async def test_a_tool_that_is_cancelled_leaves_no_effect(store: SqliteStore) -> None:
+    opened = asyncio.Event()
+
+    async def tool() -> None:
+        async with store.transaction() as tx:
+            await tx.execute("INSERT INTO notes VALUES ('a')")
+            opened.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(tool())
+    await opened.wait()
+    task.cancel()
+    await asyncio.wait([task])
+    assert await notes(store) == []
+
+
+async def test_a_tool_that_is_cancelled_while_it_waits_for_its_turn_holds_nobody_up(
+    store: SqliteStore, clock: ManualClock
+) -> None:
+    async with store.transaction():
+        waiting = asyncio.create_task(notes(store))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.sleep(0)
+    async with asyncio.timeout(PATIENCE):
+        await asyncio.wait([waiting])
+        await admit(store, new_session(clock))
+
+
+async def test_a_transaction_that_was_left_takes_nothing_more(store: SqliteStore) -> None:
+    async with store.transaction() as tx:
+        pass
+    with pytest.raises(NotInTransaction):
+        await tx.execute("INSERT INTO notes VALUES ('a')")
+
+
+async def test_transactions_wait_for_one_another(store: SqliteStore) -> None:
+    async def add(text: str) -> None:
+        async with store.transaction() as tx:
+            await tx.execute("INSERT INTO notes VALUES (?)", [text])
+            assert await tx.fetch("SELECT text FROM notes") == [(text,)]
+
+    await asyncio.gather(*(add(text) for text in "abcde"))
+    assert await notes(store) == []
+
+
+async def test_the_drivers_connection_is_not_to_be_had(store: SqliteStore) -> None:
+    async with store.transaction() as tx:
+        with pytest.raises(InvalidInput, match="execute and fetch"):
+            _ = tx.raw
+
+
+async def test_listeners_hear_of_a_transactions_commit(store: SqliteStore) -> None:
+    claim = await claim_one(store)
+    heard = asyncio.Event()
+    stop = store.listen(lambda session, _: heard.set() if session == claim.session_id else None)
+    async with store.transaction() as tx:
+        await tx.commit(commit(claim, delta()))
+    async with asyncio.timeout(PATIENCE):
+        await heard.wait()
+    stop()

@@ -1,0 +1,325 @@
+"""The SQLite store's one writer: groups, what fails alone, and what it waits for."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from msgspec.structs import replace
+
+from holdfast.errors import StoreError, StoreFull, StoreUnavailable
+from holdfast.store import Committed
+from holdfast.stores.sqlite import SqliteStore, checkpoint, connection, migration
+from holdfast.stores.sqlite.connection import Database, open_database
+from holdfast.stores.sqlite.failure import explain
+from holdfast.testing.clock import ManualClock
+from holdfast.testing.store_contract.builder import (
+    admit,
+    commit,
+    delta,
+    end_of,
+    message,
+    new_session,
+    read_all,
+    start_and_claim,
+    write,
+)
+
+PATIENCE = 20.0
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "holdfast.db"
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest_asyncio.fixture
+async def store(path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
+    store = SqliteStore(path, clock)
+    await store.migrate()
+    yield store
+    await store.close()
+
+
+def size_of(path: Path) -> int:
+    return path.stat().st_size
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[sqlite3.Connection]:
+    """Be at the file as another program would be."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield other
+
+
+class Counted:
+    """Counts the calls of a method, which still does what it did."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> None:
+        self.calls = 0
+        original: Callable[..., Any] = getattr(owner, name)
+
+        def counting(*args: Any, **kwargs: Any) -> Any:
+            self.calls += 1
+            return original(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, counting)
+
+
+async def test_what_waits_for_the_disk_is_committed_together(
+    store: SqliteStore, path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits = Counted(monkeypatch, Database, "commit")
+    with locked(path) as other:
+        sent = [asyncio.create_task(admit(store, new_session(clock))) for _ in range(100)]
+        await asyncio.sleep(0)
+        other.execute("ROLLBACK")
+        await asyncio.gather(*sent)
+    assert commits.calls == 1
+
+
+async def test_a_group_wakes_its_event_loop_once(
+    store: SqliteStore, path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[str] = []
+    store.listen(lambda session, _: heard.append(session))
+    await admit(store, new_session(clock))
+    loop = asyncio.get_running_loop()
+    wake_ups = Counted(monkeypatch, type(loop), "call_soon_threadsafe")
+    with locked(path) as other:
+        sent = [asyncio.create_task(admit(store, new_session(clock))) for _ in range(100)]
+        await asyncio.sleep(0)
+        other.execute("ROLLBACK")
+        await asyncio.gather(*sent)
+    assert wake_ups.calls == 1
+    assert len(heard) == 101
+
+
+async def test_one_that_cannot_be_written_fails_alone(
+    store: SqliteStore, path: Path, clock: ManualClock
+) -> None:
+    claim = await start_and_claim(store, clock)
+    # SQLite holds no integers of more than 64 bits: this one fails in the middle of its writing.
+    poison = commit(claim, delta(), at=2**70)
+    with locked(path) as other:
+        good = [asyncio.create_task(admit(store, new_session(clock))) for _ in range(3)]
+        bad = asyncio.create_task(store.commit([poison]))
+        good += [asyncio.create_task(admit(store, message(clock, claim.session_id)))]
+        await asyncio.sleep(0)
+        other.execute("ROLLBACK")
+        receipts = await asyncio.gather(*good)
+    with pytest.raises(OverflowError):
+        await bad
+    assert receipts[-1].offset == 3
+    assert (await write(store, commit(claim, delta()))).first_offset == 4
+
+
+async def test_of_commits_in_one_call_those_beside_a_failure_are_written(
+    store: SqliteStore, clock: ManualClock
+) -> None:
+    one = await start_and_claim(store, clock)
+    two = await start_and_claim(store, clock, held=[one])
+    wanted = commit(one, delta())
+    with pytest.raises(OverflowError):
+        await store.commit([wanted, commit(two, delta(), at=2**70)])
+    assert await end_of(store, one.session_id) == 3
+    assert await end_of(store, two.session_id) == 2
+    assert (await write(store, wanted)).first_offset == 3
+
+
+async def test_a_caller_that_gave_up_waiting_harms_nobody(
+    store: SqliteStore, path: Path, clock: ManualClock
+) -> None:
+    with locked(path) as other:
+        impatient = asyncio.create_task(admit(store, new_session(clock)))
+        patient = asyncio.create_task(admit(store, new_session(clock)))
+        await asyncio.sleep(0)
+        impatient.cancel()
+        await asyncio.sleep(0)
+        other.execute("ROLLBACK")
+        await patient
+    assert len(await store.sessions()) == 2
+
+
+async def test_a_writer_waits_for_another_program_however_long_it_takes(
+    store: SqliteStore, path: Path, clock: ManualClock
+) -> None:
+    with locked(path) as other:
+        sent = asyncio.create_task(admit(store, new_session(clock)))
+        done, _ = await asyncio.wait([sent], timeout=0.2)
+        assert not done
+        other.execute("ROLLBACK")
+    async with asyncio.timeout(PATIENCE):
+        await sent
+
+
+def test_a_lock_that_is_never_given_up_is_reported(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE theirs (x)")
+    database = open_database(path, ManualClock())
+    with locked(path), closing(database), pytest.raises(StoreUnavailable, match=r"kept .* locked"):
+        database.begin(patience=0.05)
+
+
+async def test_readers_go_on_while_another_program_writes(
+    store: SqliteStore, path: Path, clock: ManualClock
+) -> None:
+    session = (await admit(store, new_session(clock))).session_id
+    with locked(path):
+        assert len(await read_all(store, session)) == 2
+
+
+async def test_reading_leaves_no_transaction_open(
+    store: SqliteStore, path: Path, clock: ManualClock
+) -> None:
+    claim = await start_and_claim(store, clock)
+    for number in range(20):
+        await write(store, commit(claim, delta(), number=number))
+    assert len((await store.read(claim.session_id, 0, limit=1)).entries) == 2
+    assert (await store.read_back(claim.session_id, 10, limit=1)).entries
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        # With a reader anywhere in the log, it could not be cut.
+        busy, _, _ = other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    assert not busy
+
+
+async def test_two_event_loops_may_use_one_store(store: SqliteStore, clock: ManualClock) -> None:
+    def elsewhere() -> str:
+        return asyncio.run(admit(store, new_session(clock))).session_id
+
+    session = await asyncio.to_thread(elsewhere)
+    assert await store.session(session) is not None
+
+
+async def test_closing_finishes_what_was_asked_for(path: Path, clock: ManualClock) -> None:
+    store = SqliteStore(path, clock)
+    await store.migrate()
+    sent = [asyncio.create_task(admit(store, new_session(clock))) for _ in range(50)]
+    await asyncio.sleep(0)
+    await store.close()
+    assert len(await asyncio.gather(*sent)) == 50
+
+
+async def test_no_reader_outlives_a_closed_store(path: Path, clock: ManualClock) -> None:
+    before = set(threading.enumerate())
+    store = SqliteStore(path, clock)
+    await store.migrate()
+    await admit(store, new_session(clock))
+    await store.close()
+    left = set(threading.enumerate()) - before
+    assert not [thread for thread in left if thread.name.startswith("holdfast reader")]
+
+
+async def test_the_log_is_moved_into_the_file_when_it_is_large(
+    path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (connection, checkpoint):
+        monkeypatch.setattr(module, "LOG_SIZE", 256 * 1024)
+    monkeypatch.setattr(checkpoint, "STEP", 64 * 1024)
+    store = SqliteStore(path, clock)
+    await store.migrate()
+    claim = await start_and_claim(store, clock)
+    log = path.with_name("holdfast.db-wal")
+    for number in range(400):
+        await write(store, commit(claim, delta(f"{number:x}" * 100), number=number))
+        assert log.stat().st_size < 2 * 1024 * 1024
+    assert size_of(path) > 200_000
+    await store.close()
+
+
+async def test_room_for_the_log_is_made_in_steps_and_writes_nothing(
+    store: SqliteStore, path: Path, clock: ManualClock
+) -> None:
+    claim = await start_and_claim(store, clock)
+    log = path.with_name("holdfast.db-wal")
+    sizes = []
+    for number in range(100):
+        await write(store, commit(claim, delta(), number=number))
+        sizes.append(log.stat().st_size)
+    assert len(set(sizes[50:])) <= 3
+    assert len(await read_all(store, claim.session_id)) == 102
+
+
+def test_a_full_database_is_reported_as_full(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "full.db", isolation_level=None)) as database:
+        database.execute("CREATE TABLE theirs (x)")
+        database.execute("PRAGMA max_page_count = 2")
+        with pytest.raises(sqlite3.Error) as caught:
+            database.execute("INSERT INTO theirs VALUES (zeroblob(100000))")
+    assert isinstance(explain(caught.value, tmp_path), StoreFull)
+
+
+NO_ROOM = """
+import asyncio, os, resource, sys
+from holdfast.errors import StoreFull
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.testing.clock import ManualClock
+from holdfast.testing.store_contract.builder import *
+
+async def main():
+    clock, store = ManualClock(), SqliteStore(sys.argv[1])
+    await store.migrate()
+    claim = await start_and_claim(store, clock)
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    room = os.stat(sys.argv[1] + "-wal").st_size + 50_000
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, most))
+    written = 0
+    try:
+        while True:
+            await write(store, commit(claim, delta("x" * 400), number=written))
+            written += 1
+    except StoreFull:
+        pass
+    assert written > 0
+    both = await asyncio.gather(
+        store.commit([commit(claim, delta(), number=written)]),
+        store.admit([message(clock, claim.session_id)]),
+        return_exceptions=True,
+    )
+    assert [type(error) for error in both] == [StoreFull, StoreFull], both
+    assert await end_of(store, claim.session_id) == 2 + written
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    await write(store, commit(claim, delta("again"), number=written))
+    offsets = [entry.offset for entry in await read_all(store, claim.session_id)]
+    assert offsets == list(range(1, 4 + written))
+    await store.close()
+
+asyncio.run(main())
+"""
+
+
+def test_a_full_disk_loses_nothing_and_is_forgiven(path: Path) -> None:
+    subprocess.run([sys.executable, "-c", NO_ROOM, str(path)], check=True, timeout=PATIENCE)
+
+
+async def test_a_refusal_of_sqlite_that_nobody_foresaw_is_an_error_of_ours(
+    store: SqliteStore, clock: ManualClock
+) -> None:
+    claim = await start_and_claim(store, clock)
+    twice = commit(claim, delta())
+    asked = replace(twice, index=replace(twice.index, over="surprised"))
+    with pytest.raises(StoreError, match="CHECK"):
+        await store.commit([asked])
+    (result,) = await store.commit([twice])
+    assert isinstance(result, Committed)
+
+
+def test_an_old_sqlite_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 36, 0))
+    with pytest.raises(StoreError, match="newer Python"):
+        migration.check_file(path, ManualClock())

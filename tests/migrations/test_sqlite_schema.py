@@ -1,0 +1,109 @@
+"""The schema of SQLite files: what it says, what the migrations make, what the queries need."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import holdfast.stores.sqlite
+from holdfast.stores.sqlite.statement import HERE, QUERIES, load_migrations, split
+
+Columns = dict[str, list[tuple[object, ...]]]
+PACKAGE = Path(holdfast.stores.sqlite.__file__).parent
+
+
+def build(*scripts: str) -> sqlite3.Connection:
+    database = sqlite3.connect(":memory:")
+    for script in scripts:
+        for statement in split(script):
+            database.execute(statement)
+    return database
+
+
+def words(sql: str) -> list[str]:
+    """A statement without its comments and its layout."""
+    return re.sub(r"--.*", "", sql).split()
+
+
+def shape(database: sqlite3.Connection) -> dict[str, list[str]]:
+    rows = database.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")
+    return {name: words(sql) for name, sql in rows}
+
+
+@pytest.fixture
+def today() -> Iterator[sqlite3.Connection]:
+    with closing(build((HERE / "schema.sql").read_text("utf-8"))) as database:
+        yield database
+
+
+def test_the_schema_is_what_all_migrations_make(today: sqlite3.Connection) -> None:
+    with closing(build(*(page.read_text("utf-8") for page in load_migrations()))) as migrated:
+        assert shape(migrated) == shape(today)
+
+
+def test_migrations_are_numbered_without_gaps() -> None:
+    numbers = [int(page.name.partition("_")[0]) for page in load_migrations()]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_everything_of_ours_says_so_in_its_name(today: sqlite3.Connection) -> None:
+    assert all(name.startswith("holdfast_") for name in shape(today))
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_a_query_fits_the_schema(today: sqlite3.Connection, name: str) -> None:
+    text = QUERIES[name]
+    params: dict[str, object] = dict.fromkeys(re.findall(r":(\w+)", text), 0)
+    today.execute(f"EXPLAIN {text}", params)
+
+
+def test_every_query_is_used_and_every_name_is_that_of_a_query() -> None:
+    calls = {"one", "all", "run", "each"}
+    used: set[str] = set()
+    for module in PACKAGE.glob("*.py"):
+        for node in ast.walk(ast.parse(module.read_text("utf-8"))):
+            if isinstance(node, ast.Constant) and node.value in QUERIES:
+                used.add(node.value)
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in calls:
+                names = [n.value for n in ast.walk(node.args[0]) if isinstance(n, ast.Constant)]
+                assert set(names) <= set(QUERIES), f"{module.name}:{node.lineno}"
+    assert used == set(QUERIES)
+
+
+# What would cost more with every session, turn or record: none may appear on these paths.
+HOT = [
+    "find_lane",
+    "advance_lane",
+    "advance_and_release_lane",
+    "append",
+    "last_row",
+    "arrivals",
+    "leave_queue",
+    "change_delivery",
+    "receipt_by_delivery",
+    "receipt_by_dispatch",
+    "target",
+    "receive",
+    "next_ready_at",
+    "log_after",
+    "log_before",
+    "log_of_lane",
+    "session_of_log",
+    "open_requests",
+    "sessions_of_tenant",
+]
+
+
+@pytest.mark.parametrize("name", HOT)
+def test_a_hot_query_searches_and_sorts_nothing(today: sqlite3.Connection, name: str) -> None:
+    text = QUERIES[name]
+    params: dict[str, object] = dict.fromkeys(re.findall(r":(\w+)", text), 0)
+    plan = [row[3] for row in today.execute(f"EXPLAIN QUERY PLAN {text}", params)]
+    assert not [step for step in plan if "TEMP B-TREE" in step]
+    assert not [step for step in plan if step.startswith("SCAN") and "USING INDEX" not in step]
