@@ -60,6 +60,9 @@ class Model:
                 await asyncio.sleep(self._pace)
         yield whole(saying)
 
+    async def close(self) -> None:
+        """Nothing is held."""
+
     def classify(self, error: Exception) -> ModelFailure:
         return ModelFailure("structural", Failure("BENCHMARK", repr(error)))
 

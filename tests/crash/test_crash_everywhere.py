@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
@@ -127,7 +128,14 @@ async def test_an_answer_that_depends_on_a_crash_is_reported_as_another_output()
         report.assert_same_output()
 
 
-async def test_a_scenario_that_fails_or_hangs_after_a_crash_is_reported() -> None:
+@pytest.mark.parametrize(
+    ("hangs", "error"),
+    [(False, "RuntimeError: it was tried again"), (True, "the scenario did not end within 1 s")],
+    ids=["fails", "hangs"],
+)
+async def test_a_scenario_that_ends_badly_after_a_crash_is_reported(
+    hangs: bool, error: str
+) -> None:
     attempts: list[int] = []
 
     @tool(idempotent=True)
@@ -137,12 +145,14 @@ async def test_a_scenario_that_fails_or_hangs_after_a_crash_is_reported() -> Non
     async def picky(app: Holdfast) -> None:
         attempts.clear()
         await do(app)
-        assert attempts == [1], "it was tried again"
+        if attempts != [1]:
+            await asyncio.Event().wait() if hangs else None
+            raise RuntimeError("it was tried again")
 
-    report = await crash_everywhere(picky, agents=[agent(check)], store=MemoryStore)
+    report = await crash_everywhere(picky, agents=[agent(check)], store=MemoryStore, within=1)
 
-    assert [run.error for run in report.unfinished][0] == "AssertionError: it was tried again"
-    with pytest.raises(AssertionError, match="the scenario failed"):
+    assert {run.error for run in report.unfinished} == {error}
+    with pytest.raises(AssertionError, match=f"the scenario failed: 2\n  after a crash .*{error}"):
         report.assert_nothing_lost()
 
 

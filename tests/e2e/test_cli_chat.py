@@ -81,7 +81,10 @@ def test_a_request_that_nobody_answered_stays_open_and_is_asked_again(place: Pla
 
     ended = place.run("chat", "shop:app", "--session", session, say="approve\n")
 
-    assert ended.stdout.splitlines()[-4:] == [
+    assert ended.stdout.splitlines() == [
+        "> refund it",
+        "Let me see.",
+        "-> refund(order=17, cents=500)",
         "? May refund run? refund(order=17, cents=500)",
         "  approve, deny [REASON] or edit {JSON ARGUMENTS}",
         "<- refund: gave back 500 for 17",
@@ -151,7 +154,7 @@ def test_what_others_do_with_the_session_is_shown(place: Place) -> None:
         while "That is done." not in (line := process.stdout.readline()):
             assert line
         place.run("send", session, "hello")
-        assert process.stdout.readline() == "(from elsewhere) hello\n"
+        assert process.stdout.readline() == "> hello\n"
         assert process.stdout.readline() == "You said: hello\n"
         process.stdin.close()
         assert process.wait(60) == 0

@@ -73,7 +73,7 @@ def test_a_session_at_rest_shows_its_cost_and_last_answer(place: Place, done: st
     shown = place.run("show", done).stdout
 
     assert "waits for  message" in shown
-    assert "tokens     80 in" in shown
+    assert "tokens     90 in" in shown
     assert shown.endswith("last turn: t2 completed\nYou said: hello\n")
 
 
@@ -131,7 +131,7 @@ def test_a_message_waits_until_somebody_works(fresh: Place) -> None:
 
     assert sent.stdout.startswith("queued as dlv_")
     assert "no worker is running" in sent.stderr
-    assert fresh.work(session).stdout == "(from elsewhere) again\nYou said: again\n"
+    assert fresh.work(session).stdout == "> again\nYou said: again\n"
 
 
 def test_a_message_can_come_from_the_standard_input(fresh: Place) -> None:

@@ -37,16 +37,19 @@ def demo(*options: str) -> Iterator[Running]:
 
 
 def workers_in(directory: Path) -> list[str]:
-    listed = subprocess.run(["/bin/ps", "-eo", "args"], capture_output=True, text=True, check=True)
+    listed = subprocess.run(
+        ["/bin/ps", "-ww", "-eo", "args"], capture_output=True, text=True, check=True
+    )
     return [line for line in listed.stdout.splitlines() if f"demo.worker {directory} " in line]
 
 
 @pytest.fixture(scope="module")
 def tellings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, Running, Path]]:
     """One story told to a program and one to a pipe, at the same time."""
-    told = tmp_path_factory.mktemp("demo") / "told"
+    place = tmp_path_factory.mktemp("demo")
+    counted, told = place / "counted", place / "told"
     with (
-        demo("--json", "--seed", "1", "--kills", "3") as to_a_program,
+        demo("--json", "--seed", "1", "--kills", "3", "--dir", str(counted)) as to_a_program,
         demo("--kills", "1", "--dir", str(told)) as to_a_pipe,
     ):
         yield to_a_program, to_a_pipe, told

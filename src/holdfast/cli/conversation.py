@@ -11,9 +11,8 @@ from holdfast.cli.following import until_moved
 from holdfast.cli.lines import Lines
 from holdfast.cli.output import error_out
 from holdfast.cli.transcript import Transcript
-from holdfast.core.record import AnyRecord, TurnStarted
+from holdfast.core.record import AnyRecord
 from holdfast.errors import Conflict, InvalidInput
-from holdfast.reading import entries_before
 from holdfast.session import Request, Session
 
 INTERNAL = {kind.__struct_config__.tag for kind in get_args(AnyRecord) if kind.internal}
@@ -42,7 +41,7 @@ class Conversation:
         self._is_stopping = False
 
     async def resume(self, session_id: str, asked_for: str | None) -> None:
-        """Go on with a session: from the open turn's start, or from where it rests."""
+        """Go on with a session: from the first message that has no answer, or from its end."""
         self._session = await self._app.session(session_id)
         info = await self._session.info()
         if asked_for not in (None, info.agent) or info.agent not in self._app.agents:
@@ -51,15 +50,9 @@ class Conversation:
             )
         if info.over:
             raise InvalidInput(f"session {session_id} is {info.over}; start another")
-        self._cursor = info.end
-        if any(lane.turn for lane in info.lanes):
-            self._cursor = await self._start_of_turn(session_id, info.end)
-
-    async def _start_of_turn(self, session_id: str, end: int) -> int:
-        async for entry in entries_before(self._app.store, session_id, end + 1):
-            if isinstance(entry.record, TurnStarted):
-                return entry.offset - 1
-        return end
+        deliveries = await self._app.store.deliveries(session_id)
+        open_ones = (d.offset - 1 for d in deliveries if d.state != "settled")
+        self._cursor = min(open_ones, default=info.end)
 
     def interrupt(self) -> bool:
         """Stop the turn that runs; return False if there is none, or it is being stopped."""

@@ -10,7 +10,6 @@ from collections import deque
 from contextlib import suppress
 
 
-
 class Lines:
     """The standard input. Read by a thread that nothing has to wait for at the end.
 

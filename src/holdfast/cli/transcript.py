@@ -106,7 +106,11 @@ class Transcript:
 
     def _queued(self, event: Event) -> None:
         if event.delivery_id not in self._said_here and (content := event.data.get("content")):
-            self.line(f"(from elsewhere) {one_line(parts_text(content))}")
+            self.line(f"> {one_line(parts_text(content))}", "cyan")
+
+    def _settled(self, event: Event) -> None:
+        if event.data["outcome"] == "cancelled" and not event.turn:  # before its turn began
+            self.line("(cancelled)")
 
     def _turn_failed(self, event: Event) -> None:
         self.line(f"failed: {failure_text(event.data['error'])}", "red")
@@ -132,6 +136,7 @@ SHOWN: dict[str, Callable[[Transcript, Any], None]] = {
     "tool.denied": Transcript._stopped,
     "tool.interrupted": Transcript._stopped,
     "delivery.queued": Transcript._queued,
+    "delivery.settled": Transcript._settled,
     "turn.failed": Transcript._turn_failed,
     "turn.cancelled": Transcript._turn_cancelled,
     "session.completed": Transcript._over,

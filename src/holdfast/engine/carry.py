@@ -223,7 +223,7 @@ class Carrier:
         # Committed apart: a key that another worker takes first must not cost what is known.
         await self.lane.flush()
         others = [(call, await self._other(call)) for call in keyed]
-        if ended := [r for call, other in others if other for r in same_outcome(call, other)]:
+        if ended := [e for call, other in others if other for e in same_outcome(call, other)]:
             self.lane.write(ended)
             return None
         taken = {call.dedupe for call, other in others if other}

@@ -32,7 +32,7 @@ def check_place(path: Path) -> None:
     if kind in NETWORK:
         raise UnsupportedStore(
             f"{path} is on a network file system ({kind}), where SQLite's locks do not hold;"
-            " put it on a local disk, or use PostgreSQL",
+            " put it on a local disk",
             path=str(path),
             file_system=kind,
         )
