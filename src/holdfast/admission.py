@@ -94,6 +94,7 @@ class Inbox:
         *,
         lane: str,
         dispatch_id: str | None,
+        mark: str = "",
         by: str = "",
     ) -> Receipt:
         """Create a session with its first message."""
@@ -111,7 +112,7 @@ class Inbox:
                 at=self._clock.now(),
                 dispatch_id=dispatch_id or delivery_id,
                 scope="tenant",
-                fingerprint=fingerprint(facts, content, lane),
+                fingerprint=mark or fingerprint(facts, content, lane),
                 new=True,
                 agent=started.agent,
                 mode=started.mode,
@@ -128,6 +129,7 @@ class Inbox:
         *,
         scope: str,
         dispatch_id: str | None,
+        mark: str = "",
     ) -> Receipt:
         """Add an arrival to a session that exists; the record's id is given here."""
         delivery_id = self._clock.new_id("dlv")
@@ -144,7 +146,7 @@ class Inbox:
                 at=self._clock.now(),
                 dispatch_id=dispatch_id or delivery_id,
                 scope=scope,
-                fingerprint=fingerprint(record, lane),
+                fingerprint=mark or fingerprint(record, lane),
                 request_id=record.request_id if isinstance(record, r.DeliveryQueued) else "",
             )
         )

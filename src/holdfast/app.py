@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
-from holdfast.admission import Inbox, Said, check_id, content_of
+from holdfast.admission import Inbox, Said, check_id, content_of, fingerprint
 from holdfast.agents.agent import Agent
 from holdfast.agents.model import ModelClient
 from holdfast.agents.perform import AgentPerformer
 from holdfast.agents.provider import ProviderModel
 from holdfast.agents.thread import ToolThreads
 from holdfast.clock import Clock
+from holdfast.core.message import Content
 from holdfast.core.name import MAIN
 from holdfast.core.record import SessionStarted
 from holdfast.engine.settings import WorkerSettings
@@ -26,6 +27,7 @@ from holdfast.errors import (
     InvalidDefinition,
     InvalidInput,
     NoActiveSession,
+    TokenTaken,
     UnknownAgent,
     UnknownSession,
     UnsupportedStore,
@@ -160,22 +162,41 @@ class Holdfast:
         dispatch_id: str | None = None,
         tenant: str = "default",
     ) -> Receipt[Any]:
-        """Send a message to wherever a token leads; start a session there if an agent is given."""
-        found = await self.store.find_token(tenant, continuation_token)
-        if found is not None:
-            session: Session[Any] = Session(found, self.store, self.clock, self.agents)
-            return await session.send(message, dispatch_id=dispatch_id)
-        if agent is None:
+        """Send a message to wherever a token leads; start a session there if an agent is given.
+
+        The same `dispatch_id` again returns the first receipt, whichever of both it did.
+        """
+        content, given = content_of(message), check_id("continuation_token", continuation_token)
+        mark = fingerprint("deliver", given, content)
+        found = await self.store.find_token(tenant, given)
+        if found is None and agent is None:
             raise NoActiveSession("no living session has this continuation token")
-        started = await self.start(
-            agent,
-            message,
-            dispatch_id=dispatch_id,
-            continuation_token=continuation_token,
-            tenant=tenant,
+        if found is None and agent is not None:
+            try:
+                return await self._start_at(given, agent, content, dispatch_id, tenant, mark)
+            except TokenTaken:
+                found = await self.store.find_token(tenant, given)  # somebody was quicker
+                if found is None:
+                    raise
+        assert found is not None
+        session: Session[Any] = Session(found, self.store, self.clock, self.agents)
+        return await session.send(content, dispatch_id=dispatch_id, scope="tenant", mark=mark)
+
+    async def _start_at(
+        self,
+        token: str,
+        agent: Agent[Any, Any] | str,
+        content: Content,
+        dispatch_id: str | None,
+        tenant: str,
+        mark: str,
+    ) -> Receipt[Any]:
+        started = SessionStarted(agent=self._agent_name(agent), tenant=tenant, token=token)
+        receipt = await Inbox(self.store, self.clock).start(
+            started, content, lane=MAIN, dispatch_id=dispatch_id, mark=mark
         )
-        assert started.receipt is not None
-        return started.receipt
+        session: Session[Any] = Session(receipt.session_id, self.store, self.clock, self.agents)
+        return Receipt(session, receipt)
 
     async def sessions(
         self,

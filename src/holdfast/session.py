@@ -131,16 +131,28 @@ class Session(Generic[Out]):
     # In
 
     async def send(
-        self, message: Said, *, dispatch_id: str | None = None, lane: str = MAIN, by: str = ""
+        self,
+        message: Said,
+        *,
+        dispatch_id: str | None = None,
+        lane: str = MAIN,
+        by: str = "",
+        scope: str = "",
+        mark: str = "",
     ) -> Receipt[Out]:
-        """Put a message into the session's queue; it is there for good when this returns."""
+        """Put a message into the session's queue; it is there for good when this returns.
+
+        The same `dispatch_id` again returns the first receipt. `scope` and `mark` say within
+        what, and by which content, a dispatch is the same; they are for channels.
+        """
         info = await self.info()
         if info.mode == "task" and not info.over:
             raise TaskCannotWait(
                 "a task takes no follow-up: start a session in conversation mode", session=self.id
             )
         queued = r.DeliveryQueued(delivery_id="", content=content_of(message), by=by)
-        return await self._add(info, queued, lane, f"session:{self.id}", dispatch_id)
+        scope = scope or f"session:{self.id}"
+        return await self._add(info, queued, lane, scope, dispatch_id, mark)
 
     async def answer(
         self,
@@ -210,6 +222,7 @@ class Session(Generic[Out]):
         lane: str,
         scope: str,
         dispatch_id: str | None,
+        mark: str = "",
     ) -> Receipt[Out]:
         if dispatch_id is not None:
             check_id("dispatch_id", dispatch_id)
@@ -220,6 +233,7 @@ class Session(Generic[Out]):
             record,
             scope=scope,
             dispatch_id=dispatch_id,
+            mark=mark,
         )
         return Receipt(self, receipt)
 

@@ -52,6 +52,13 @@ def fill(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
 
+def copy(source: Path, target: Path) -> None:
+    """Take a database with its log, as a crash would leave them."""
+    target.mkdir()
+    for name in ("holdfast.db", "holdfast.db-wal"):
+        (target / name).write_bytes((source / name).read_bytes())
+
+
 def make_database(path: Path, *statements: str) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         for statement in statements:
@@ -113,16 +120,18 @@ async def test_a_file_that_is_refused_keeps_every_byte(
     assert contents(path.parent) == before
 
 
-async def test_a_later_version_that_is_only_in_the_log_is_found(path: Path) -> None:
-    make_database(path, "PRAGMA journal_mode = WAL")
-    with closing(sqlite3.connect(path, isolation_level=None)) as theirs:
-        theirs.execute("PRAGMA wal_autocheckpoint = 0")
+async def test_a_later_version_that_a_crash_left_in_the_log_is_found(tmp_path: Path) -> None:
+    crashed = tmp_path / "crashed"
+    with closing(sqlite3.connect(tmp_path / "holdfast.db", isolation_level=None)) as theirs:
+        theirs.execute("PRAGMA journal_mode = WAL")
         theirs.execute("PRAGMA application_id = 0x486f6c64")
         theirs.execute("PRAGMA user_version = 99")
-        before = contents(path.parent)["holdfast.db"]
-        with pytest.raises(StoreFromTheFuture):
-            await SqliteStore(path).migrate()
-        assert contents(path.parent)["holdfast.db"] == before
+        copy(tmp_path, crashed)
+    before = contents(crashed)
+    with pytest.raises(StoreFromTheFuture):
+        await SqliteStore(crashed / "holdfast.db").migrate()
+    after = contents(crashed)
+    assert [after[name] for name in before] == list(before.values())
 
 
 @pytest.mark.parametrize("text", [b"Dear diary, " * 1000, b"x"], ids=["long", "short"])

@@ -57,6 +57,10 @@ LATE_IMPORTS = {
     ("*", "anthropic"): "the extra `anthropic`",
     ("*", "google.genai"): "the extra `google`",
     ("*", "openai"): "the extra `openai`",
+    (
+        "testing/__init__.py",
+        "holdfast.testing.store_contract.StoreContract",
+    ): "needs pytest, which the scripted model of a demo does not",
 }
 
 PICKLES = {"_pickle", "cloudpickle", "copyreg", "dill", "joblib", "marshal", "pickle", "shelve"}

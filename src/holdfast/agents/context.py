@@ -18,7 +18,7 @@ from holdfast.agents.value import from_json, slice_name, to_json
 from holdfast.core.lane import Call, Lane
 from holdfast.core.name import effect_key
 from holdfast.core.record import Option, SessionRekeyed, StateChanged, ToolEmitted
-from holdfast.core.result import Question, Waits
+from holdfast.core.result import Question, Update, Waits
 from holdfast.core.slices import Slices, change
 from holdfast.engine.performer import Desk
 from holdfast.errors import InvalidInput, NotInTransaction, TokenTaken, ToolError
@@ -67,7 +67,7 @@ class SessionContext:
         self.agent = lane.agent
         self.tenant = lane.tenant
         self.principal = lane.principal
-        self.changes: list[StateChanged | SessionRekeyed] = []
+        self.changes: list[StateChanged | SessionRekeyed | Update] = []
         self._slices = slices
         self._desk = desk
 
@@ -84,14 +84,27 @@ class SessionContext:
         self._change("append", type(value), value)
 
     def update(self, kind: type[T], change: Callable[[T | None], T]) -> T:
-        """Replace the value of a type by what a function makes of it."""
-        value = change(self.query(kind).latest())
-        self._change("put", kind, value)
-        return value
+        """Replace the value of a type by what a function makes of it, and return that.
+
+        The function is applied once more, to the newest value, when the outcome is recorded:
+        of two calls that update at the same time none is lost.
+        """
+        name = slice_name(kind)
+
+        def made_of(slices: Slices) -> StateChanged:
+            value = change(Slice(slices.get(name, ()), kind).latest())
+            return StateChanged(slice=name, op="put", value=to_json(value))
+
+        self._apply(made_of(self._slices))
+        self.changes.append(Update(made_of))
+        return from_json(self._slices[name][-1], kind)  # type: ignore[no-any-return]
 
     def _change(self, op: str, kind: type, value: object) -> None:
         record = StateChanged(slice=slice_name(kind), op=op, value=to_json(value))
         self.changes.append(record)
+        self._apply(record)
+
+    def _apply(self, record: StateChanged) -> None:
         self._slices = change(self._slices, record)
 
     async def set_continuation_token(self, token: str, *, revoke: Sequence[str] = ()) -> None:

@@ -12,7 +12,6 @@ from holdfast.cli.answer import answer
 from holdfast.cli.cancel import cancel
 from holdfast.cli.chat import chat
 from holdfast.cli.demo import demo
-from holdfast.cli.demo import demo
 from holdfast.cli.logs import logs
 from holdfast.cli.output import out
 from holdfast.cli.retry import retry
@@ -21,7 +20,7 @@ from holdfast.cli.sessions import sessions
 from holdfast.cli.show import show
 from holdfast.cli.verify import verify
 
-COMMANDS = (demo, chat, sessions, show, logs, send, answer, cancel, retry, verify, demo)
+COMMANDS = (demo, chat, sessions, show, logs, send, answer, cancel, retry, verify)
 
 
 def make_app() -> typer.Typer:

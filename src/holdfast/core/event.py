@@ -53,7 +53,9 @@ def present(entry: Entry, deltas: Mapping[int, str], args: Mapping[str, str]) ->
         data["args"] = json_value(args.get(record.call_id, "{}"))
     call_id = data.pop("call_id", "")
     attempt = data.pop("attempt", 0)
-    turn, step = turn_and_step(call_id) if call_id else (data.pop("turn", ""), data.pop("step", 0))
+    turn, step = data.pop("turn", ""), data.pop("step", 0)
+    if call_id:
+        turn, step = turn_and_step(call_id)
     return Event(
         offset=entry.offset,
         type=type_of(record),

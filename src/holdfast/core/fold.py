@@ -266,9 +266,10 @@ def tool_woken(lane: Lane, e: r.ToolWoken) -> Lane:
 def tool_completed(lane: Lane, e: r.ToolCompleted) -> Lane:
     assert lane.turn is not None
     digest = lane.turn.calls[e.call_id].digest
-    unknown = {d: call for d, call in lane.unknown.items() if d != digest}
     lane = lane.with_call(e.call_id, status="done", succeeded=True)
-    return replace(lane, unknown=unknown)
+    if digest not in lane.unknown:
+        return lane
+    return replace(lane, unknown={d: call for d, call in lane.unknown.items() if d != digest})
 
 
 def tool_failed(lane: Lane, e: r.ToolFailed) -> Lane:

@@ -13,6 +13,9 @@ import msgspec
 
 MAIN = "main"
 
+_plain = msgspec.json.Decoder()
+_in_order = msgspec.json.Encoder(order="deterministic")
+
 
 def turn_name(lane: str, number: int) -> str:
     return f"t{number}" if lane == MAIN else f"{lane}/t{number}"
@@ -50,7 +53,7 @@ def effect_key(session: str, call_id: str) -> str:
 def args_digest(tool: str, args: str) -> str:
     """Return a digest of a tool and its exact arguments, whatever the order of their names."""
     try:
-        canonical = msgspec.json.encode(msgspec.json.decode(args), order="deterministic")
+        canonical = _in_order.encode(_plain.decode(args))
     except msgspec.DecodeError:
         canonical = args.encode()
     return sha256(tool.encode() + b"\n" + canonical).hexdigest()[:32]

@@ -35,6 +35,7 @@ from holdfast.core.result import (
     Result,
     Returned,
     Stopped,
+    Update,
     Usage,
     Waits,
 )
@@ -347,7 +348,7 @@ def tool_ended(
 ) -> Iterator[AnyRecord]:
     match end:
         case Returned():
-            yield from end.leftovers.changes
+            yield from (c for c in end.leftovers.changes if not isinstance(c, Update))
             yield from end.leftovers.emitted
             yield r.ToolCompleted(
                 call_id=call.call_id,

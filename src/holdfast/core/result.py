@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.core.message import Part
 from holdfast.core.record import (
@@ -16,6 +17,7 @@ from holdfast.core.record import (
     StateChanged,
     ToolEmitted,
 )
+from holdfast.core.slices import Slices, change
 
 
 class Usage(Struct, frozen=True, omit_defaults=True):
@@ -63,11 +65,17 @@ class ModelFailed(Struct, frozen=True):
     deltas: tuple[MessageDelta | ReasoningDelta, ...] = ()
 
 
+class Update(Struct, frozen=True):
+    """A change of a slice that is made of its newest value, when the outcome is recorded."""
+
+    apply: Callable[[Slices], StateChanged]
+
+
 class Leftovers(Struct, frozen=True):
     """What a tool had buffered: to be committed with its outcome."""
 
     emitted: tuple[ToolEmitted, ...] = ()
-    changes: tuple[StateChanged | SessionRekeyed, ...] = ()
+    changes: tuple[StateChanged | SessionRekeyed | Update, ...] = ()
 
 
 NOTHING = Leftovers()
@@ -112,6 +120,19 @@ class Waits(Struct, frozen=True):
     name: str
     question: Question | None = None
     due_at: int = 0
+
+
+def with_updates(end: Returned, slices: Slices) -> Returned:
+    """Return a tool's end with its updates made of the slices as they are now."""
+    if not any(isinstance(item, Update) for item in end.leftovers.changes):
+        return end
+    changes: list[StateChanged | SessionRekeyed] = []
+    for item in end.leftovers.changes:
+        made = item.apply(slices) if isinstance(item, Update) else item
+        changes.append(made)
+        if isinstance(made, StateChanged):
+            slices = change(slices, made)
+    return replace(end, leftovers=replace(end.leftovers, changes=tuple(changes)))
 
 
 ToolEnd = Returned | Raised | Interrupted | Waits

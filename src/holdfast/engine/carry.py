@@ -19,7 +19,15 @@ from holdfast.core.decide import decide
 from holdfast.core.lane import Call
 from holdfast.core.outcome import opening, outcome
 from holdfast.core.record import AnyRecord, MessageDelta, ReasoningDelta
-from holdfast.core.result import Answered, ModelFailed, Result, Stopped, ToolEnd
+from holdfast.core.result import (
+    Answered,
+    ModelFailed,
+    Result,
+    Returned,
+    Stopped,
+    ToolEnd,
+    with_updates,
+)
 from holdfast.engine.desk import CallDesk
 from holdfast.engine.owned import LaneStale, OwnedLane
 from holdfast.engine.performer import Performer
@@ -108,6 +116,8 @@ class Carrier:
     def _record(self, action: AnyAction, results: list[Result]) -> None:
         now = self._clock.now()
         for result in results:
+            if isinstance(result, Returned):
+                result = with_updates(result, self.lane.slices)
             self.lane.write(outcome(self.lane.state, action, result, self._policy, now))
 
     async def _perform(self, action: AnyAction) -> list[Result]:

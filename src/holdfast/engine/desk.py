@@ -11,7 +11,7 @@ from holdfast.core.lane import Lane
 from holdfast.core.outcome import tool_ended
 from holdfast.core.policy import Policy
 from holdfast.core.record import ToolProgress, ToolStepRecorded
-from holdfast.core.result import Returned
+from holdfast.core.result import Returned, with_updates
 from holdfast.core.slices import Slices
 from holdfast.engine.owned import OwnedLane
 from holdfast.store import Store, Transaction
@@ -77,7 +77,8 @@ class CallDesk:
     async def conclude(self, transaction: Transaction, end: Returned) -> None:
         assert self._owned.state.turn is not None
         call = self._owned.state.turn.calls[end.call_id]
-        records = list(tool_ended(self.lane, call, end, self._policy, self.now()))
+        whole = with_updates(end, self.slices)
+        records = list(tool_ended(self.lane, call, whole, self._policy, self.now()))
         await self._owned.conclude(transaction, records)
 
     async def find_token(self, token: str) -> str | None:

@@ -40,6 +40,8 @@ from holdfast.store import (
 log = logging.getLogger("holdfast.engine")
 
 SNAPSHOT_OVER = 64 * 1024
+HOLDS = frozenset({r.ToolStarted, r.ToolCompleted, r.ToolFailed, r.ToolInterrupted})
+"""The records that take, fill or give up a hold on an idempotency key."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_lane = msgspec.msgpack.Decoder(Lane).decode
@@ -152,7 +154,7 @@ class OwnedLane:
     def write(self, records: Iterable[AnyRecord]) -> None:
         """Fold records now; they are in the log after the next flush."""
         for record in records:
-            if effect := effect_of(self.state, record):
+            if type(record) in HOLDS and (effect := effect_of(self.state, record)):
                 self._effects.append(effect)
             self.state = fold(self.state, record)
             if isinstance(record, r.StateChanged):

@@ -43,11 +43,6 @@ class Ownership:
         """Whether the lease is fresh enough to begin something new."""
         return self._clock.monotonic() - self._confirmed < self._length * 2 / 3
 
-    async def until_confirmed(self) -> None:
-        """Wait until something new may begin."""
-        while not self.is_confirmed:  # noqa: ASYNC110 - a thread confirms, not this loop
-            await asyncio.sleep(self._length / 100)
-
     def _renew_repeatedly(self) -> None:
         pause = self._length / 3
         while not self._stopped.wait(pause):

@@ -109,9 +109,10 @@ class Worker:
             self._services.append(asyncio.create_task(self._enlist()))
 
     async def _until_confirmed(self) -> None:
+        """Wait until something new may begin: a worker taken for dead gets another lease."""
         assert self._ownership is not None
-        if not self._ownership.is_confirmed:
-            await self._ownership.until_confirmed()
+        while not self._ownership.is_confirmed:  # noqa: ASYNC110 - a thread confirms
+            await asyncio.sleep(self._settings.lease / 100)
 
     # Work
 

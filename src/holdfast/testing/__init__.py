@@ -1,5 +1,7 @@
 """Public: a scripted model, a clock and crash tools for tests of agents, tools and stores."""
 
+from typing import Any
+
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.crash import CrashingStore
 from holdfast.testing.everywhere import crash_everywhere
@@ -13,8 +15,17 @@ __all__ = [
     "Reply",
     "ScriptedError",
     "ScriptedModel",
+    "StoreContract",
     "call",
     "calls",
     "crash_everywhere",
     "say",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "StoreContract":
+        from holdfast.testing.store_contract import StoreContract
+
+        return StoreContract
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -50,9 +50,7 @@ class CrashingStore(WrappedStore):
     and from every call after it, and sets `crashed`; whoever runs the worker then throws it away.
     """
 
-    def __init__(
-        self, store: Store, at: int = 0, when: When = "before", how: How = "kill"
-    ) -> None:
+    def __init__(self, store: Store, at: int = 0, when: When = "before", how: How = "kill") -> None:
         super().__init__(store)
         self.commits = 0
         self.crashed = asyncio.Event()

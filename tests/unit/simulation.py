@@ -1,0 +1,270 @@
+"""Any log that the system can write, made by chance: all of it pure.
+
+The world outside says things, answers, cancels and waits; models and tools answer, fail and
+hang; workers die. Between them stands only the core: `decide`, `opening`, `outcome`, `fold`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import TypeVar
+
+from holdfast.core import record as r
+from holdfast.core.action import AnyAction, CallModel, CancelTurn, FailTurn, Park, RunTools, Sleep
+from holdfast.core.decide import decide
+from holdfast.core.fold import fold
+from holdfast.core.lane import RUNNING, Call, Lane
+from holdfast.core.message import Part, Reasoning, Text, ToolCall
+from holdfast.core.name import args_digest, tool_call_name
+from holdfast.core.outcome import active_time, opening, outcome
+from holdfast.core.policy import HOUR, Policy, ToolPolicy
+from holdfast.core.record import AnyRecord, Entry, Failure
+from holdfast.core.result import (
+    Answered,
+    Interrupted,
+    Leftovers,
+    ModelFailed,
+    Question,
+    Raised,
+    Result,
+    Returned,
+    Stopped,
+    ToolEnd,
+    Usage,
+    Waits,
+    Wanted,
+)
+
+T = TypeVar("T")
+
+TOOLS = {
+    "find": ToolPolicy("rerun", tries=2),
+    "pay": ToolPolicy("report"),
+    "launch": ToolPolicy("fail"),
+    "sign": ToolPolicy("ask"),
+    "check": ToolPolicy("reconcile"),
+}
+OOPS = Failure("OOPS", "it broke")
+
+
+class Simulation:
+    """One lane's life; the same seed gives the same."""
+
+    def __init__(self, seed: int) -> None:
+        self._chance = Random(seed)
+        self.entries: list[Entry] = []
+        self.lane = Lane(session="ses_1")
+        self.now = 1
+        self._arrived = 0
+        self._answered: set[str] = set()
+        self.policy = Policy(
+            on_busy=self.choose(["queue", "join", "interrupt"]),
+            on_partial=self.choose(["continue", "restart"]),
+            typed=self.choose([False, True]),
+            max_steps=self.choose([2, 50]),
+            max_attempts=self.choose([2, 10]),
+            max_corrections=1,
+            tools=TOOLS,
+        )
+        mode = self.choose(["conversation", "conversation", "task"])
+        can_ask = self.choose([True, True, False])
+        self.write([r.SessionStarted(agent="a", mode=mode, can_ask=can_ask)])
+
+    def choose(self, options: Sequence[T]) -> T:
+        return self._chance.choice(options)
+
+    def write(self, records: Sequence[AnyRecord]) -> None:
+        for record in records:
+            offset = len(self.entries) + 1
+            self.entries.append(Entry(offset, self.now, "main", record))
+            self.lane = fold(self.lane, record, offset)
+
+    def next_action(self) -> AnyAction:
+        return decide(self.lane, self.policy, self.now)
+
+    # What may happen
+
+    def live(self, moments: int) -> None:
+        for _ in range(moments):
+            self.choose([self.work, self.work, self.work, self.arrive, self.pass_time, self.die])()
+
+    def arrive(self) -> None:
+        """Something comes in; a session that is over takes nothing."""
+        if self.lane.over:
+            return
+        self._arrived += 1
+        name = f"d{self._arrived}"
+        kind = self.choose(["message", "message", "reply", "retry", "cancel", "end"])
+        turn = self.lane.turn.id if self.lane.turn else ""
+        match kind:
+            case "message":
+                text = (Text(f"message {name}"),)
+                self.write([r.DeliveryQueued(delivery_id=name, content=text)])
+            case "retry":
+                self.write([r.DeliveryQueued(delivery_id=name, kind="retry")])
+            case "cancel":
+                self.write([r.CancelRequested(delivery_id=name, turn=self.choose([turn, "t1"]))])
+            case "end":
+                self.write([r.CancelRequested(delivery_id=name, turn=turn, ends=True)])
+            case "reply":
+                self._reply(name)
+
+    def _reply(self, name: str) -> None:
+        """Answer a request that is open; each can be answered once."""
+        open_ = [
+            entry.record
+            for entry in self.entries
+            if isinstance(entry.record, r.InputRequested)
+            and entry.record.request_id in (self.lane.turn.requests if self.lane.turn else ())
+            and entry.record.request_id not in self._answered
+        ]
+        if not open_:
+            return
+        asked = self.choose(open_)
+        self._answered.add(asked.request_id)
+        option = self.choose([o.id for o in asked.options] or [""])
+        args = self.choose(["", '{"n":9}']) if option == "approve" else ""
+        self.write(
+            [
+                r.DeliveryQueued(
+                    delivery_id=name,
+                    kind="reply",
+                    request_id=asked.request_id,
+                    option=option,
+                    text="well",
+                    args=args,
+                )
+            ]
+        )
+
+    def pass_time(self) -> None:
+        self.now += self.choose([1, 1000, HOUR // 2, HOUR])
+
+    def die(self) -> None:
+        """The owner is gone, by accident or gracefully, and another takes over."""
+        if self.lane.turn is None or self.lane.waiting:
+            return
+        if self.choose([False, True]):
+            spent = active_time(self.lane, self.now)
+            self.write(
+                [r.LaneTakenOver(worker="w", fence=1, since=self.now, spent=spent, graceful=True)]
+            )
+        spent = active_time(self.lane, max(self.now, self.lane.turn.since))
+        self.write([r.LaneTakenOver(worker="w", fence=2, since=self.now, spent=spent)])
+
+    def work(self) -> AnyAction:
+        """Do the next thing, as far as chance lets it get."""
+        action = self.next_action()
+        self.write(opening(self.lane, action, self.now))
+        match action:
+            case CallModel():
+                self._model_goes_on(action)
+            case RunTools():
+                self._tools_go_on()
+            case Sleep():
+                self.now = action.until
+            case CancelTurn() | FailTurn():
+                self._record(action, Stopped(tuple(self._ends())))
+        return action
+
+    def _record(self, action: AnyAction, result: Result) -> None:
+        self.write(outcome(self.lane, action, result, self.policy, self.now))
+
+    # Models
+
+    def _model_goes_on(self, action: CallModel) -> None:
+        match self.choose(["answer", "answer", "stream", "fail", "hang"]):
+            case "answer":
+                self._record(action, self._answer(action))
+            case "stream":
+                self.write([self._delta(action)])
+            case "fail":
+                self._record(action, self._failure())
+
+    def _delta(self, action: CallModel) -> AnyRecord:
+        here = {"call_id": action.call_id, "attempt": action.attempt}
+        match self.choose(["text", "reasoning", "tool"]):
+            case "text":
+                return r.MessageDelta(**here, part=1, text="so ")
+            case "reasoning":
+                return r.ReasoningDelta(**here, part=0, text="hm ")
+        return r.MessageDelta(**here, part=2, tool="pay")
+
+    def _failure(self) -> ModelFailed:
+        kind = self.choose(["transient", "transient", "recoverable", "structural"])
+        return ModelFailed(OOPS, kind, retry_after=self.choose([0, 0, 60_000]), backoff=10)
+
+    def _answer(self, action: CallModel) -> Answered:
+        parts: list[Part] = [Reasoning("hm"), Text("here")]
+        wanted: list[Wanted] = []
+        for number in range(self.choose([0, 0, 1, 2, 3])):
+            call_id = tool_call_name(action.call_id, number + 1)
+            output = self.policy.typed and self.choose([False, False, True])
+            tool = "final_result" if output else self.choose(sorted(TOOLS))
+            args = self.choose(['{"n":1}', '{"n":2}'])
+            parts.append(ToolCall(call_id, tool, args))
+            wanted.append(
+                Wanted(
+                    call_id,
+                    tool,
+                    args_digest(tool, args),
+                    asks="" if output else self.choose(["", "", "once", "always"]),
+                    output=output,
+                    refusal=self.choose([None, None, None, Failure("RETRY", "no")]),
+                )
+            )
+        return Answered(tuple(parts), Usage(1, 1), tuple(wanted))
+
+    # Tools
+
+    def _running(self) -> list[Call]:
+        calls = self.lane.turn.calls.values() if self.lane.turn else ()
+        return [call for call in calls if call.status == RUNNING]
+
+    def _tools_go_on(self) -> None:
+        for call in self._running():
+            if self.choose([True, True, False]):
+                self.write(self._on_the_way(call))
+                action = RunTools(until=0)
+                self._record(action, self._end(call))
+
+    def _on_the_way(self, call: Call) -> list[AnyRecord]:
+        if self.choose([True, False]):
+            return []
+        return [
+            r.ToolProgress(call_id=call.call_id, attempt=call.attempt, progress="1"),
+            r.ToolStepRecorded(call_id=call.call_id, name="step:one", value="1"),
+        ]
+
+    def _end(self, call: Call) -> ToolEnd:
+        name, number = call.call_id, len(call.memo) + 1
+        match self.choose(["return", "return", "raise", "retry", "cut", "ask", "sleep"]):
+            case "raise":
+                return Raised(name, OOPS, backoff=10)
+            case "retry":
+                return Raised(name, Failure("RETRY", "other arguments"))
+            case "cut":
+                return Interrupted(name, "timeout")
+            case "ask" if self.lane.can_ask:
+                expires_at = self.choose([0, self.now + 1000])
+                return Waits(name, f"ask:{number}", question=Question("?", expires_at=expires_at))
+            case "sleep":
+                return Waits(name, f"sleep:{number}", due_at=self.now + 1000)
+        changes = (r.StateChanged(slice="Note", op="append", value="1"),)
+        return Returned(name, '"ok"', leftovers=Leftovers(changes=changes))
+
+    def _ends(self) -> list[ToolEnd]:
+        """Some of the calls of a stopped turn end by themselves."""
+        return [Returned(c.call_id, '"just"') for c in self._running() if self.choose([0, 1])]
+
+    # The end of it
+
+    def finish(self) -> None:
+        """End the session, and let the owner do what there is left to do."""
+        if not self.lane.over:
+            self.write([r.CancelRequested(delivery_id="last", ends=True)])
+        for _ in range(100):
+            if isinstance(self.work(), Park):
+                return
+        raise AssertionError("the lane does not come to rest")

@@ -1,0 +1,219 @@
+from collections import Counter
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from simulation import Simulation
+
+from holdfast.core import record as r
+from holdfast.core.action import AnyAction, Park
+from holdfast.core.codec import Packer, encode
+from holdfast.core.decide import decide
+from holdfast.core.fold import ARRIVALS, fold, fold_all
+from holdfast.core.lane import Lane
+from holdfast.core.message import Answer, ToolCall, ToolResults
+from holdfast.core.policy import HOUR
+from holdfast.core.record import Entry
+from holdfast.core.view import View
+
+
+def live(seed: int, moments: int) -> Simulation:
+    simulation = Simulation(seed)
+    simulation.live(moments)
+    return simulation
+
+
+LIVES = st.builds(live, seed=st.integers(0, 2**32), moments=st.integers(1, 80))
+
+many = settings(max_examples=200, phases=set(Phase) - {Phase.explain})
+
+
+def start() -> Lane:
+    return Lane(session="ses_1")
+
+
+def taken_by(record: r.AnyRecord) -> set[str]:
+    """The deliveries that a lane record takes out of the inbox."""
+    name = getattr(record, "delivery_id", "")
+    return {name} if name else set()
+
+
+@many
+@given(LIVES)
+def test_a_log_folds_into_the_same_lane_however_it_is_cut(life: Simulation) -> None:
+    whole = fold_all(start(), life.entries)
+
+    for cut in range(len(life.entries)):
+        before, after = life.entries[:cut], life.entries[cut:]
+        assert fold_all(fold_all(start(), before), after) == whole == life.lane
+
+
+@many
+@given(LIVES)
+def test_an_arrival_may_be_folded_before_or_after_any_record_that_does_not_take_it(
+    life: Simulation,
+) -> None:
+    lane = start()
+    entries = life.entries
+    for first, second in pairwise(entries):
+        kinds = (type(first.record) in ARRIVALS, type(second.record) in ARRIVALS)
+        if kinds in ((True, False), (False, True)):
+            arrival, other = (first, second) if kinds[0] else (second, first)
+            if not taken_by(arrival.record) & taken_by(other.record):
+                assert fold_all(lane, [first, second]) == fold_all(lane, [second, first])
+        lane = fold(lane, first.record, first.offset)
+
+
+@many
+@given(LIVES)
+def test_there_is_always_one_thing_to_do_next_and_it_is_always_the_same(
+    life: Simulation,
+) -> None:
+    lane = start()
+    for entry in life.entries:
+        lane = fold(lane, entry.record, entry.offset)
+        for now in (entry.at, life.now + HOUR):
+            action = decide(lane, life.policy, now)
+            assert isinstance(action, AnyAction)
+            assert decide(lane, life.policy, now) == action
+
+
+@many
+@given(LIVES)
+def test_every_record_comes_back_from_the_store_as_it_was(life: Simulation) -> None:
+    records = [entry.record for entry in life.entries]
+    packer = Packer()
+
+    packed = packer.pack(encode(records))
+
+    assert packer.unpack(packed.data, packed.blobs.__getitem__) == records
+
+
+@many
+@given(LIVES)
+def test_a_snapshot_comes_back_as_the_lane_that_it_was_made_of(life: Simulation) -> None:
+    lane = start()
+    for entry in life.entries:
+        lane = fold(lane, entry.record, entry.offset)
+        stored = msgspec.msgpack.encode(lane)
+        assert msgspec.msgpack.decode(stored, type=Lane) == lane
+
+
+@many
+@given(LIVES)
+def test_every_delivery_is_settled_exactly_once(life: Simulation) -> None:
+    action = life.next_action()
+    if isinstance(action, Park) and life.lane.turn is None and not life.lane.queue:
+        assert settled(life.entries) == Counter(arrived(life.entries))
+
+    life.finish()
+
+    assert settled(life.entries) == Counter(arrived(life.entries))
+
+
+def arrived(entries: list[Entry]) -> list[str]:
+    kinds = (r.DeliveryQueued, r.CancelRequested)
+    return [e.record.delivery_id for e in entries if isinstance(e.record, kinds)]
+
+
+def settled(entries: list[Entry]) -> Counter[str]:
+    return Counter(e.record.delivery_id for e in entries if isinstance(e.record, r.DeliverySettled))
+
+
+@many
+@given(LIVES)
+def test_every_requested_call_gets_exactly_one_outcome(life: Simulation) -> None:
+    life.finish()
+
+    wanted = [e.record.call_id for e in life.entries if isinstance(e.record, r.ToolRequested)]
+    ended = [e.record.call_id for e in life.entries if is_outcome(e.record)]
+    assert Counter(ended) == Counter(wanted)
+    assert len(wanted) == len(set(wanted))
+
+
+def is_outcome(record: Any) -> bool:
+    match record:
+        case r.ToolCompleted() | r.ToolDenied():
+            return True
+        case r.ToolFailed():
+            return not record.again_at
+        case r.ToolInterrupted():
+            return record.final
+    return False
+
+
+@many
+@given(LIVES)
+def test_nothing_runs_before_it_was_approved_or_after_it_has_ended(life: Simulation) -> None:
+    life.finish()
+
+    asks: dict[str, str] = {}
+    answered: dict[str, str] = {}
+    ended: set[str] = set()
+    about: dict[str, str] = {}
+    for entry in life.entries:
+        match entry.record:
+            case r.ToolRequested() as e:
+                asks[e.call_id] = e.asks
+            case r.InputRequested() as e if not e.name:
+                about[e.request_id] = e.call_id
+            case r.InputResolved() as e if e.request_id in about:
+                answered[about[e.request_id]] = e.option
+            case r.ToolStarted() as e:
+                assert e.call_id not in ended
+                assert not asks[e.call_id] or answered[e.call_id] in ("approve", "rerun")
+        if is_outcome(entry.record):
+            ended.add(entry.record.call_id)  # type: ignore[union-attr]
+
+
+@many
+@given(LIVES)
+def test_the_model_never_sees_a_call_without_its_result(life: Simulation) -> None:
+    life.finish()
+
+    view = View()
+    for entry in life.entries:
+        view.see(entry.record)
+        if isinstance(entry.record, r.ModelStarted):
+            messages = view.messages
+            for place, message in enumerate(messages):
+                if isinstance(message, Answer):
+                    asked = [p.call_id for p in message.parts if isinstance(p, ToolCall)]
+                    given_ = messages[place + 1] if asked else None
+                    assert not asked or isinstance(given_, ToolResults)
+                    assert not asked or [x.call_id for x in given_.results] == asked
+
+
+@many
+@given(LIVES)
+def test_a_turn_ends_once_and_only_after_all_its_calls(life: Simulation) -> None:
+    life.finish()
+
+    open_turn, open_calls = "", set[str]()
+    for entry in life.entries:
+        match entry.record:
+            case r.TurnStarted() as e:
+                assert not open_turn
+                open_turn = e.turn
+            case r.TurnCompleted() | r.TurnFailed() | r.TurnCancelled() as e:
+                assert (open_turn, open_calls) == (e.turn, set())
+                open_turn = ""
+            case r.ToolRequested() as e:
+                open_calls.add(e.call_id)
+        if is_outcome(entry.record):
+            open_calls.discard(entry.record.call_id)  # type: ignore[union-attr]
+    assert not open_turn
+
+
+def test_the_simulation_reaches_the_far_corners() -> None:
+    """If it did not, the properties above would prove little."""
+    seen: set[type] = set()
+    for seed in range(300):
+        life = live(seed, 60)
+        life.finish()
+        seen |= {type(entry.record) for entry in life.entries}
+
+    never = set(r.AnyRecord.__args__) - seen
+    assert never == {r.SessionRekeyed, r.ToolEmitted, r.ReasoningCompleted}
