@@ -8,6 +8,7 @@ from typing import Any
 
 from crash_book import Book
 from crash_gate import block_until_open, until_open
+
 from holdfast import Agent, Context, NotDone, Tool, tool
 from holdfast.agents.model import ModelRequest
 from holdfast.core.message import UserMessage, text_of

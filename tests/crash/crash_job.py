@@ -6,12 +6,14 @@ import asyncio
 import json
 import signal
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from crash_agent import agents
 from crash_book import Book
 from crash_gate import until_open
-from holdfast import Holdfast, WorkerSettings
+
+from holdfast import Holdfast, Session, WorkerSettings
 from holdfast.errors import DispatchConflict
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing import CrashingStore
@@ -57,7 +59,7 @@ async def dispatch(
 async def admit(app: Holdfast, message: str) -> str:
     """Return what became of a start and a follow-up, each under an id of its own."""
     try:
-        session = await app.start("errand", message, dispatch_id="the start")
+        session: Session[Any] = await app.start("errand", message, dispatch_id="the start")
     except DispatchConflict as conflict:
         return conflict.code
     follow_up = await session.send(message, dispatch_id="the follow-up")
@@ -65,4 +67,4 @@ async def admit(app: Holdfast, message: str) -> str:
     return f"{session.id} {session.receipt.delivery_id} {follow_up.delivery_id}"
 
 
-JOBS: dict[str, Callable[..., Awaitable[None]]] = {"work": work, "dispatch": dispatch}
+JOBS: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {"work": work, "dispatch": dispatch}

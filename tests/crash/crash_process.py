@@ -77,7 +77,8 @@ class Zygote:
     async def run(self, job: str, **order: Any) -> Process:
         """Start a process that does a job."""
         number = next(self._numbers)
-        future = self._ordered[number] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Process] = asyncio.get_running_loop().create_future()
+        self._ordered[number] = future
         self._order(number=number, job=job, **order)
         async with asyncio.timeout(DEADLINE):
             return await future

@@ -14,6 +14,7 @@ from typing import Any
 from crash_agent import agents
 from crash_book import Book, Start
 from crash_process import DEADLINE, Process, Zygote
+
 from holdfast import Holdfast, Receipt, Session
 from holdfast.core.record import Entry
 from holdfast.store import DeliveryInfo, Store
@@ -72,7 +73,7 @@ class Story:
 async def play(scene: Scene, agent: str, talk: Talk, kills: Sequence[CrashPoint] = ()) -> Story:
     """Have a conversation with an agent whose workers are killed at these points, one each."""
     async with asyncio.timeout(DEADLINE), scene.open() as app:
-        session = await app.start(agent, "Go!", dispatch_id="start")
+        session: Session[Any] = await app.start(agent, "Go!", dispatch_id="start")
         assert session.receipt is not None
         over = asyncio.Event()
         workers = asyncio.create_task(keep_working(scene, kills, over))
@@ -84,9 +85,7 @@ async def play(scene: Scene, agent: str, talk: Talk, kills: Sequence[CrashPoint]
     return Story(**story, kills=exits.count(-signal.SIGKILL), commits=commits_of(scene))
 
 
-async def keep_working(
-    scene: Scene, kills: Sequence[CrashPoint], over: asyncio.Event
-) -> list[int]:
+async def keep_working(scene: Scene, kills: Sequence[CrashPoint], over: asyncio.Event) -> list[int]:
     """Have one worker at a time, each killed at its point, until all is over."""
     for kill in (*kills, CrashPoint(0, "before")):
         process = await scene.worker(at=kill.commit, when=kill.when)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from holdfast import Agent, Context, Holdfast, Tool, tool
+
+from holdfast import Agent, Context, Holdfast, Session, Tool, tool
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import Ledger, ScriptedModel, call, calls, crash_everywhere, say
 from holdfast.testing.report import Report
@@ -24,7 +27,7 @@ def agent(*tools: Tool) -> Agent[Any, Any]:
 
 
 async def do(app: Holdfast) -> str | None:
-    session = await app.start("doer", "Do it")
+    session: Session[Any] = await app.start("doer", "Do it")
     return (await session.wait()).output
 
 
@@ -118,19 +121,24 @@ async def test_an_answer_that_depends_on_a_crash_is_reported_as_another_output()
         return "mailed"
 
     async def history(app: Holdfast) -> str:
-        session = await app.start("doer", "Do it")
+        session: Session[Any] = await app.start("doer", "Do it")
         await session.wait()
         return str(await session.history())
 
     report = await crash_everywhere(history, agents=[agent(mail)], store=MemoryStore)
 
-    with pytest.raises(AssertionError, match=r"other outputs: 2\n.*outcome of this call is unknown"):
+    with pytest.raises(
+        AssertionError, match=r"other outputs: 2\n.*outcome of this call is unknown"
+    ):
         report.assert_same_output()
 
 
 @pytest.mark.parametrize(
     ("hangs", "error"),
-    [(False, "RuntimeError: it was tried again"), (True, "the scenario did not end within 1 s")],
+    [
+        (False, "RuntimeError: it was tried again"),
+        (True, "TimeoutError: the scenario did not end within 1 s"),
+    ],
     ids=["fails", "hangs"],
 )
 async def test_a_scenario_that_ends_badly_after_a_crash_is_reported(
@@ -164,6 +172,18 @@ async def test_a_scenario_that_fails_undisturbed_raises_its_own_error() -> None:
         await crash_everywhere(broken, agents=[agent()], store=MemoryStore)
 
 
+async def test_a_worker_that_cannot_start_raises_its_own_error() -> None:
+    def connect() -> str:
+        raise ConnectionError("there is no database")
+
+    @asynccontextmanager
+    async def no_database() -> AsyncIterator[str]:
+        yield connect()
+
+    with pytest.raises(ConnectionError, match="there is no database"):
+        await crash_everywhere(do, agents=[agent()], deps=no_database, store=MemoryStore)
+
+
 async def test_a_message_that_nobody_dealt_with_is_reported_as_lost() -> None:
     model = ScriptedModel([call("wait"), say("Done."), say("Done again.")])
 
@@ -172,11 +192,11 @@ async def test_a_message_that_nobody_dealt_with_is_reported_as_lost() -> None:
         """A crash in here leaves a question, and the follow-up in the queue."""
 
     async def leave(app: Holdfast) -> None:
-        session = await app.start("waiter", "Do it")
+        session: Session[Any] = await app.start("waiter", "Do it")
         await session.send("And again")
         await session.wait()
 
-    waiter = Agent("waiter", model, tools=[wait])
+    waiter: Agent[Any, Any] = Agent("waiter", model, tools=[wait])
     report = await crash_everywhere(leave, agents=[waiter], store=MemoryStore)
 
     report.assert_no_effect_repeated()

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
+from typing import Any
 
 from crash_agent import SPEECH
 from crash_gate import Gate
 from crash_process import Zygote
 from crash_run import Scene, read_log, until_event
+
+from holdfast import Session
 from holdfast.core.record import LaneTakenOver, ModelStarted
 from holdfast.verify import verify
 
@@ -25,7 +28,7 @@ async def test_a_graceful_stop_in_mid_tool_costs_no_attempt_and_another_worker_c
     with Gate(tmp_path / "gate") as gate:
         async with scene.open() as app:
             first = await scene.worker(grace=AT_ONCE)
-            session = await app.start("impatient", f"repeatable {gate.path}")
+            session: Session[Any] = await app.start("impatient", f"repeatable {gate.path}")
             await until_event(session, "tool.progress")
             await first.stop()
             second = await scene.worker()
@@ -43,7 +46,7 @@ async def test_a_kill_in_mid_tool_does_cost_an_attempt(zygote: Zygote, tmp_path:
     with Gate(tmp_path / "gate") as gate:
         async with scene.open() as app:
             first = await scene.worker()
-            session = await app.start("impatient", f"repeatable {gate.path}")
+            session: Session[Any] = await app.start("impatient", f"repeatable {gate.path}")
             await until_event(session, "tool.progress")
             first.signal(signal.SIGKILL)
             second = await scene.worker()
@@ -63,7 +66,7 @@ async def test_a_graceful_stop_waits_for_a_tool_that_ends_in_time(
     with Gate(tmp_path / "gate") as gate:
         async with scene.open() as app:
             first = await scene.worker(grace=30.0)
-            session = await app.start("slow", f"careful {gate.path}")
+            session: Session[Any] = await app.start("slow", f"careful {gate.path}")
             await until_event(session, "tool.progress")
             first.signal(signal.SIGTERM)
             gate.open()
@@ -83,7 +86,7 @@ async def test_a_graceful_stop_in_mid_stream_costs_no_attempt_and_the_answer_is_
     scene = Scene(tmp_path, zygote)
     async with scene.open() as app:
         first = await scene.worker(grace=AT_ONCE)
-        session = await app.start("hasty", "Speak!")
+        session: Session[Any] = await app.start("hasty", "Speak!")
         await until_event(session, "message.delta")
         await first.stop()
         second = await scene.worker()

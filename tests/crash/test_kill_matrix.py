@@ -11,6 +11,7 @@ from crash_fact import compare
 from crash_process import Zygote
 from crash_run import Scene, Story, Talk, play
 from crash_talk import book_a_trip, say_nothing
+
 from holdfast.testing.crash import CrashPoint, When
 
 AT_ONCE = 10
@@ -51,7 +52,7 @@ async def test_a_kill_at_any_commit_changes_only_what_was_in_flight(
     stories = await play_all(zygote, tmp_path, agent, book_a_trip, plans)
 
     assert complaints(stories, plans, undisturbed) == ""
-    assert sum(story.kills for story in stories) > 15
+    assert sum(story.kills for story in stories) >= undisturbed.commits - 3
 
 
 @pytest.mark.parametrize("first", ["before", "after"])

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from crash_process import Zygote
 from crash_run import Scene, keep_working
 from crash_talk import book_a_trip
-from holdfast import Event
+
+from holdfast import Event, Session
 from holdfast.testing.crash import CrashPoint
 
 KILLS = [
@@ -60,7 +62,7 @@ async def test_readers_that_reconnect_at_random_cursors_during_kills_miss_nothin
 ) -> None:
     scene = Scene(tmp_path, zygote)
     async with scene.open() as app:
-        session = await app.start("travel", "Go!")
+        session: Session[Any] = await app.start("travel", "Go!")
         over = asyncio.Event()
         workers = asyncio.create_task(keep_working(scene, KILLS, over))
         wanderers = [Wanderer(scene, session.id, seed * 10 + number) for number in range(3)]

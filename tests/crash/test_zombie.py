@@ -15,6 +15,7 @@ from crash_agent import SPEECH
 from crash_gate import Gate
 from crash_process import Zygote
 from crash_run import Scene, read_log, until_event
+
 from holdfast import Holdfast, Session
 from holdfast.store import LaneInfo
 from holdfast.verify import verify
@@ -45,7 +46,7 @@ async def test_a_worker_stopped_past_its_lease_in_the_middle_adds_nothing_when_i
     with Gate(tmp_path / "gate") as gate:
         async with scene.open() as app:
             zombie = await scene.worker(lease=SHORT_LEASE)
-            session = await app.start(agent, f"{message} {gate.path}")
+            session: Session[Any] = await app.start(agent, f"{message} {gate.path}")
             await until_event(session, in_the_middle)
             zombie.signal(signal.SIGSTOP)
             before = await main_lane(app, session)
@@ -75,7 +76,7 @@ async def test_a_worker_that_was_buried_alive_is_refused_at_its_next_commit(
     with Gate(tmp_path / "gate") as gate:
         async with scene.open() as app:
             buried = await scene.worker()
-            session = await app.start("slow", f"careful {gate.path}")
+            session: Session[Any] = await app.start("slow", f"careful {gate.path}")
             await until_event(session, "tool.progress")
             with closing(sqlite3.connect(scene.database, isolation_level=None)) as database:
                 database.execute("DELETE FROM holdfast_workers")
@@ -101,7 +102,7 @@ async def test_a_worker_stopped_past_its_lease_carries_on_if_nobody_took_its_pla
     with Gate(tmp_path / "gate") as gate:
         async with scene.open() as app:
             worker = await scene.worker(lease=SHORT_LEASE)
-            session = await app.start("slow", f"repeatable {gate.path}")
+            session: Session[Any] = await app.start("slow", f"repeatable {gate.path}")
             await until_event(session, "tool.progress")
             [info] = await app.store.workers()
             worker.signal(signal.SIGSTOP)
@@ -122,7 +123,7 @@ async def test_a_worker_whose_forked_child_outlives_it_is_seen_as_dead_at_once(
     with Gate(tmp_path / "gate") as gate:
         async with scene.open() as app:
             parent = await scene.worker()
-            session = await app.start("parent", f"beget {gate.path}")
+            session: Session[Any] = await app.start("parent", f"beget {gate.path}")
             await until_event(session, "tool.progress")
             heir = await scene.worker()
             await heir.until_said("at work")

@@ -38,9 +38,7 @@ async def running(
 async def at_standstill(*agents: Agent[Any, Any]) -> AsyncIterator[tuple[Holdfast, ManualClock]]:
     """An app whose time stands still until the test moves it."""
     clock = ManualClock()
-    async with running(
-        *agents, settings=PATIENT, store=MemoryStore(clock), clock=clock
-    ) as app:
+    async with running(*agents, settings=PATIENT, store=MemoryStore(clock), clock=clock) as app:
         yield app, clock
 
 

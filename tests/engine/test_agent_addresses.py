@@ -39,7 +39,9 @@ async def test_tokens_are_not_shown_to_readers() -> None:
         session = await app.start("a", "hi", continuation_token="secret-1")
         await session.wait()
 
-        told = str([e async for e in session.events(internals=True) if e.type.startswith("session")])
+        told = str(
+            [e async for e in session.events(internals=True) if e.type.startswith("session")]
+        )
         assert "secret" not in told
 
 

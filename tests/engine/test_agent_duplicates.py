@@ -56,7 +56,9 @@ async def test_duplicates_in_one_step_run_once() -> None:
         assert await results_of(session) == ["paid 1", "paid 1"]
 
 
-async def test_a_duplicate_in_another_session_runs_by_itself_unless_the_tenant_is_the_scope() -> None:
+async def test_a_duplicate_in_another_session_runs_by_itself_unless_the_tenant_is_the_scope() -> (
+    None
+):
     bank = Bank(dedupe="session")
     async with running(agent([pays(1), say("done")], tools=[bank.pay])) as app:
         for _ in range(2):

@@ -61,9 +61,7 @@ async def test_a_name_that_cannot_be_one_is_refused(option: str, value: Any) -> 
         assert await refusal_of(app.start("a", "hi", **{option: value})) == "INVALID_NAME"
 
 
-@pytest.mark.parametrize(
-    ("option", "value"), [("mode", "batch"), ("capabilities", {"fly": True})]
-)
+@pytest.mark.parametrize(("option", "value"), [("mode", "batch"), ("capabilities", {"fly": True})])
 async def test_an_option_that_makes_no_sense_is_refused(option: str, value: Any) -> None:
     async with running(agent([say("hi")])) as app:
         assert await refusal_of(app.start("a", "hi", **{option: value})) == "INVALID_INPUT"

@@ -11,7 +11,6 @@ from scene import Watched, agent, at_standstill, results_of, running, the, types
 from holdfast import Agent, Context, Holdfast, NotDone, Retry, ToolError, ToolResult, tool
 from holdfast.testing.scripted import call, calls, say
 
-
 # What a tool returns, and how it fails
 
 

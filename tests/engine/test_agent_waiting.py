@@ -103,9 +103,7 @@ async def test_edited_arguments_are_checked_before_anything_is_written() -> None
         before = (await session.info()).end
 
         with pytest.raises(HoldfastError) as refused:
-            await session.answer(
-                asked.requests[0].request_id, "approve", args={"cents": "a few"}
-            )
+            await session.answer(asked.requests[0].request_id, "approve", args={"cents": "a few"})
 
         assert refused.value.code == "INVALID_ANSWER"
         assert (await session.info()).end == before

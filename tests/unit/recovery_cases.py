@@ -6,7 +6,7 @@ them; `recovery_table` draws the table in docs/recovery.md from them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from history import (
     Log,
@@ -55,7 +55,7 @@ class Case:
     then: str
     log: Log
     expected: AnyAction
-    policy: Policy = Policy()
+    policy: Policy = field(default_factory=Policy)
     now: int = NOW
 
 
@@ -90,9 +90,7 @@ CASES = [
         "a message queued, its turn not started",
         "start the turn",
         Log(message()),
-        CallModel(
-            call_id="t1.s1", attempt=1, turn="t1", step=1, until=NOW + HOUR, delivery="d1"
-        ),
+        CallModel(call_id="t1.s1", attempt=1, turn="t1", step=1, until=NOW + HOUR, delivery="d1"),
     ),
     Case(
         "model_cut_before_a_word",

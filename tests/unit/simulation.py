@@ -54,6 +54,8 @@ class Simulation:
     def __init__(self, seed: int) -> None:
         self._chance = Random(seed)
         self.entries: list[Entry] = []
+        self.seams: list[tuple[int, int]] = []
+        """Where a commit may have ended, and when: only there can anybody ask what comes next."""
         self.lane = Lane(session="ses_1")
         self.now = 1
         self._arrived = 0
@@ -79,6 +81,7 @@ class Simulation:
             offset = len(self.entries) + 1
             self.entries.append(Entry(offset, self.now, "main", record))
             self.lane = fold(self.lane, record, offset)
+        self.seams.append((len(self.entries), self.now))
 
     def next_action(self) -> AnyAction:
         return decide(self.lane, self.policy, self.now)

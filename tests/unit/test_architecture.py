@@ -52,7 +52,7 @@ LOOP_TIME = re.compile(r"loop(\(\))?\.time$")
 
 # (file or "*", what it imports): why that import waits inside a function.
 LATE_IMPORTS = {
-    ("cli/loading.py", "importlib.import_module"): "the user's own module, named on the command line",
+    ("cli/loading.py", "importlib.import_module"): "the app that the user names",
     ("*", "pydantic_ai"): "slow, and only a process that calls a model needs it",
     ("*", "anthropic"): "the extra `anthropic`",
     ("*", "google.genai"): "the extra `google`",

@@ -28,6 +28,9 @@ HAS_BLOBS = 2
 TEXT_BLOB = 1
 BYTES_BLOB = 2
 
+UNREADABLE = (zstandard.ZstdError, msgspec.MsgspecError, KeyError, TypeError, UnicodeError)
+"""What damaged bytes raise: while they are expanded, decoded, upcast or their blobs put back."""
+
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[AnyRecord])
 
@@ -78,7 +81,7 @@ class Packer:
             if version == FORMAT and not flags & HAS_BLOBS:
                 return _decoder.decode(body)
             return convert(put_back_blobs(body, load_blob), version)
-        except (zstandard.ZstdError, msgspec.MsgspecError) as error:
+        except UNREADABLE as error:
             raise StoreCorrupt(
                 f"a part of the log cannot be read: {error}; restore it from a backup"
             ) from error

@@ -180,7 +180,7 @@ class Carrier:
     def _begin(self, call_id: str, work: Awaitable[Result | None]) -> None:
         def is_awaited() -> bool:
             """Say whether anybody still waits for this: work may outlive its turn's patience."""
-            return self._work.get(call_id) is asyncio.current_task()
+            return self._work.get(call_id) is task
 
         async def run() -> None:
             try:
@@ -197,7 +197,8 @@ class Carrier:
                     del self._work[call_id]
                     self.lane.stirred.set()
 
-        self._work[call_id] = asyncio.create_task(run(), name=f"holdfast {call_id}")
+        task = asyncio.create_task(run(), name=f"holdfast {call_id}")
+        self._work[call_id] = task
 
     async def _ask_model(self, action: CallModel) -> Answered | ModelFailed | None:
         stream = DeltaStream(self.lane, self._settings.flush)

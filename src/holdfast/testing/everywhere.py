@@ -7,8 +7,9 @@ the next, and a fresh one takes over its lanes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,17 +25,11 @@ from holdfast.testing.ledger import Ledger, watch
 from holdfast.testing.report import Report, Run
 from holdfast.testing.wrapped import WrappedStore
 
-Scenario = Callable[[Holdfast], Awaitable[object]]
+Scenario = Callable[[Holdfast], Coroutine[Any, Any, object]]
 
 # A worker that is thrown away waits for nothing.
 ABRUPT = WorkerSettings(grace=0.0, stop_grace=1.0)
-
-
-class KeptOpen(WrappedStore):
-    """A store that its users share: none of them closes it."""
-
-    async def close(self) -> None:
-        """Leave that to whoever opened it."""
+UNDISTURBED = CrashPoint(0, "before")
 
 
 async def crash_everywhere(
@@ -54,19 +49,17 @@ async def crash_everywhere(
     `within` seconds.
     """
     ledger = ledger or Ledger()
-    rehearsal = Rehearsal(scenario, [watch(agent, ledger) for agent in agents], ledger, deps)
-    rehearsal.make_store = store
-    rehearsal.within = within
-    undisturbed = await rehearsal.run(None)
-    commits = rehearsal.commits
+    watched = [watch(agent, ledger) for agent in agents]
+    rehearsal = Rehearsal(scenario, watched, ledger, deps, store, within)
+    undisturbed, commits = await rehearsal.run(UNDISTURBED)
     runs: list[Run] = []
     for point in points():
-        run = await rehearsal.run(point)
+        run, _ = await rehearsal.run(point)
         if run.point:
             runs.append(run)
         elif point.commit > commits:
-            return Report(undisturbed, tuple(runs))
-    raise AssertionError("numbers do not end")
+            break
+    return Report(undisturbed, tuple(runs))
 
 
 def points() -> Iterator[CrashPoint]:
@@ -75,51 +68,69 @@ def points() -> Iterator[CrashPoint]:
             yield CrashPoint(commit, when)
 
 
+class KeptOpen(WrappedStore):
+    """A store that its users share: none of them closes it."""
+
+    async def close(self) -> None:
+        """Leave that to whoever opened it."""
+
+
+@dataclass(frozen=True)
 class Rehearsal:
     """A scenario and all that it takes to run it again and again."""
 
-    def __init__(
-        self,
-        scenario: Scenario,
-        agents: Sequence[Agent[Any, Any]],
-        ledger: Ledger,
-        deps: Deps | None,
-    ) -> None:
-        self.make_store: Callable[[], Store] | None = None
-        self.within = 30.0
-        self.commits = 0
-        self._scenario = scenario
-        self._agents = agents
-        self._ledger = ledger
-        self._deps = deps
+    scenario: Scenario
+    agents: Sequence[Agent[Any, Any]]
+    ledger: Ledger
+    deps: Deps | None
+    make_store: Callable[[], Store] | None
+    within: float
 
-    async def run(self, point: CrashPoint | None) -> Run:
-        """Run the scenario with a crash at that point; without one, its errors are raised."""
-        page = self._ledger.turn_page()
+    async def run(self, point: CrashPoint) -> tuple[Run, int]:
+        """Run the scenario with a crash at that point; say also how many commits it made."""
+        page = self.ledger.turn_page()
         output, error = None, ""
         async with self._fresh_store() as store:
-            at, when = (point.commit, point.when) if point else (0, "before")
-            crashing = CrashingStore(store, at, when, how="raise")
-            async with Holdfast(self._agents, store=store, worker=None) as app:
-                worker = asyncio.create_task(self._keep_working(crashing, store))
+            crashing = CrashingStore(store, point.commit, point.when, how="raise")
+            async with self._working(crashing, store) as worker:
                 try:
-                    output = await asyncio.wait_for(self._scenario(app), self.within)
-                except Exception as failure:  # noqa: BLE001 - the user's own; it is reported
-                    if point is None:
+                    output = await self._play(store, worker)
+                except Exception as failure:
+                    if point is UNDISTURBED:
                         raise
-                    error = said(failure, self.within)
-                finally:
-                    worker.cancel()
-                    await asyncio.wait([worker])
-                unsettled = await count_unsettled(store)
-        self.commits = crashing.commits
-        return Run(
-            point=crashing.point,
-            effects=tuple(page),
-            output=output,
-            error=error,
-            unsettled=unsettled,
+                    error = f"{type(failure).__name__}: {failure}"
+            unsettled = await count_unsettled(store)
+        effects = tuple(page)
+        run = Run(
+            point=crashing.point, effects=effects, output=output, error=error, unsettled=unsettled
         )
+        return run, crashing.commits
+
+    async def _play(self, store: Store, worker: asyncio.Task[None]) -> object:
+        """Return what the scenario returns, or raise what ended it or its worker."""
+        async with Holdfast(self.agents, store=store, worker=None) as app:
+            scenario = asyncio.create_task(self.scenario(app))
+            await asyncio.wait(
+                [scenario, worker], timeout=self.within, return_when=asyncio.FIRST_COMPLETED
+            )
+            if scenario.done():
+                return scenario.result()
+            scenario.cancel()
+            await asyncio.wait([scenario])
+        if worker.done():
+            worker.result()
+        raise TimeoutError(f"the scenario did not end within {self.within:g} s")
+
+    @asynccontextmanager
+    async def _working(
+        self, crashing: CrashingStore, store: Store
+    ) -> AsyncIterator[asyncio.Task[None]]:
+        worker = asyncio.create_task(self._keep_working(crashing, store))
+        try:
+            yield worker
+        finally:
+            worker.cancel()
+            await asyncio.wait([worker])
 
     async def _keep_working(self, crashing: CrashingStore, store: Store) -> None:
         """Work until the crash, then go on with a fresh worker."""
@@ -129,8 +140,8 @@ class Rehearsal:
             await asyncio.Event().wait()
 
     def _worker(self, store: Store) -> Holdfast:
-        # Leaving a crashed one only ends its lease: its store no longer takes anything.
-        return Holdfast(self._agents, store=store, worker=ABRUPT, deps=self._deps)
+        # Leaving a crashed one only ends its lease: its store takes nothing any more.
+        return Holdfast(self.agents, store=store, worker=ABRUPT, deps=self.deps)
 
     @asynccontextmanager
     async def _fresh_store(self) -> AsyncIterator[Store]:
@@ -142,12 +153,6 @@ class Rehearsal:
                 yield KeptOpen(store)
             finally:
                 await store.close()
-
-
-def said(failure: Exception, within: float) -> str:
-    if isinstance(failure, TimeoutError) and not str(failure):
-        return f"the scenario did not end within {within:g} s"
-    return f"{type(failure).__name__}: {failure}"
 
 
 async def count_unsettled(store: Store) -> int:

@@ -131,7 +131,7 @@ class Verification:
             is_ended_here = log.ended is None or log.ended.lane == name
             state = lane.state if is_ended_here else replace(lane.state, over="")
             self._note(wrong_lane(info, state, indexes.queued(name)), name)
-            self._note(stuck(info, state), name)
+            self._note(stuck(info, lane.state), name)
             if loaded:
                 self._note(wrong_load(loaded, lane.state, log), name)
                 self._note(wrong_slices(loaded, log))

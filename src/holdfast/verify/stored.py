@@ -51,7 +51,9 @@ def stuck(info: LaneInfo, lane: Lane) -> Iterator[Wrong]:
     """Look for work in a lane that nobody owns and nobody will come for."""
     if info.worker or info.ready_at is not None:
         return
-    if left := left_to_do(lane):
+    if lane.over and (lane.turn or lane.queue):
+        yield "STUCK", "the session is over, and nothing makes the lane settle what it has left"
+    elif left := left_to_do(lane):
         yield "STUCK", f"{', '.join(left)} waits, and nothing makes the lane ready"
     elif lane.turn and status_of(lane) in ("running", "sleeping"):
         yield "STUCK", f"turn {lane.turn.id} could go on by itself, and nothing makes it ready"

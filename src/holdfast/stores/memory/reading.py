@@ -24,7 +24,7 @@ from holdfast.stores.memory.table import (
     rows_after,
 )
 
-LIVELIEST_FIRST = ("running", "queued", "waiting", "idle")
+LIVELIEST_FIRST = ("running", "queued", "waiting", "sleeping", "idle")
 
 
 def find_session(tables: Tables, session_id: str) -> SessionRow:

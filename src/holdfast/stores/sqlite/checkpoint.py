@@ -82,13 +82,14 @@ class Checkpointer:
 
 def reserve(db: Database, size: int) -> None:
     """Make the log larger than it is, by a transaction that does not fit and is undone."""
-    db.raw.execute("PRAGMA cache_size = 10")
     try:
-        db.begin()
-        db.run("fill", {"size": size})
+        db.raw.execute("PRAGMA cache_size = 10")
+        try:
+            db.begin()
+            db.run("fill", {"size": size})
+        finally:
+            db.roll_back()
+            db.raw.execute(CACHE_SIZE)
     except (sqlite3.Error, StoreError) as error:
         # Where there is no room to reserve, commits go on as long as there is room for them.
         log.info("no room could be reserved", extra={"error": str(error)})
-    finally:
-        db.roll_back()
-        db.raw.execute(CACHE_SIZE)

@@ -134,7 +134,8 @@ class SqliteTransaction:
             resolve([Job((), self.ended)])
 
     def _answer_all(self, desk: Desk) -> None:
-        while (asked := self._asked.get()) is not None:
+        """Answer until it is over; nobody has to tell us then, so a tool that hangs holds nothing."""
+        while self._over is None and (asked := self._asked.get()) is not None:
             work, future = asked
             job = Job((), future)
             try:

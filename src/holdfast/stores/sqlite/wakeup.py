@@ -28,6 +28,7 @@ LONGEST = 4096
 LOOK_EVERY = 1.0
 NETWORK_NAMESPACE = "/proc/self/ns/net"
 ANYTHING: Hints = {"": True}
+NUMBERS = count()  # tell this process's sockets apart, whatever its clock says
 
 
 def place() -> str:
@@ -111,14 +112,9 @@ def bind(clock: Clock) -> tuple[socket.socket, str]:
         address = str(Path(tempfile.mkdtemp(prefix="hf")) / "s")
         receiver.bind(address)
         return receiver, address
-    for number in count():
-        address = f"@holdfast-{os.getpid()}-{number}-{clock.token()}"
-        try:
-            receiver.bind(to_name(address))
-        except OSError:
-            continue
-        return receiver, address
-    raise AssertionError("numbers do not end")
+    address = f"@holdfast-{os.getpid()}-{next(NUMBERS)}-{clock.token()}"
+    receiver.bind(to_name(address))
+    return receiver, address
 
 
 def to_name(address: str) -> str:
@@ -179,12 +175,10 @@ class Messenger:
         """Send without waiting. Who could not take a hint gets a general one the next time."""
         try:
             self._sender.sendto(datagram, to_name(address))
-        except BlockingIOError:
-            self._behind.add(address)
         except (ConnectionRefusedError, FileNotFoundError):
             self._gone.add(address)
             self._behind.discard(address)
-        except OSError:
+        except OSError:  # its buffer is full
             self._behind.add(address)
         else:
             self._behind.discard(address)

@@ -124,7 +124,7 @@ class Writer:
             self._add_waiting(jobs)
             self._do(desk, jobs)
         except Exception as error:  # noqa: BLE001 - sorted out below, told to who asked
-            self._add_waiting(jobs)
+            self._add_waiting(jobs)  # they would wait for the same lock or disk in vain
             self.mend(desk, error)
             self._recover(desk, jobs, error)
         else:
@@ -197,7 +197,8 @@ class Writer:
                 job.error = job.error or self.explain(error)
             else:
                 results += part.result
-                hints.update(desk.hints)
+                for session_id, arrived in desk.hints.items():
+                    hints[session_id] = arrived or hints.get(session_id, False)
         job.result = results
         self.announce(desk, [job], hints)
 

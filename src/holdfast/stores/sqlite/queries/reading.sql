@@ -114,7 +114,7 @@ SELECT q.id, s.id, q.lane, q.kind, q.state, q.expires_at, q.data
 SELECT s.id
   FROM holdfast_tokens AS t
   JOIN holdfast_sessions AS s ON s.sid = t.sid
- WHERE t.tenant = :tenant AND t.token = :token AND t.living;
+ WHERE t.tenant = :tenant AND t.token = :token AND t.living AND s.over = '';
 
 -- name: tokens
 SELECT t.token, t.living

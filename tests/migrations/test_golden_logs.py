@@ -1,0 +1,67 @@
+"""Logs of every format that was ever written are read as today's, and still fold.
+
+`golden/log_format_*.msgpack` are arrays of stored commits, as some release wrote them. The
+file beside each says what is to be read from it. Neither is ever written again.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.core.codec import Packer, version_of
+from holdfast.core.event import type_of
+from holdfast.core.fold import fold_all
+from holdfast.core.index import status_of
+from holdfast.core.lane import Lane
+from holdfast.core.record import FORMAT, DeliverySettled, Entry
+from holdfast.core.view import View
+
+GOLDEN = Path(__file__).parent / "golden"
+LOGS = sorted(GOLDEN.glob("log_format_*.msgpack"))
+
+
+def read(path: Path) -> list[Entry]:
+    packer = Packer()
+    rows: list[bytes] = msgspec.msgpack.decode(path.read_bytes())
+    records = [record for row in rows for record in packer.unpack(row, {}.__getitem__)]
+    return [Entry(offset, offset, "main", record) for offset, record in enumerate(records, 1)]
+
+
+def summary(entries: list[Entry]) -> dict[str, Any]:
+    """What a reader, a model and a listing get from a log."""
+    lane, view = fold_all(Lane(session="ses_1"), entries), View()
+    view.see_all(entries, "main")
+    settled = [e.record for e in entries if isinstance(e.record, DeliverySettled)]
+    return {
+        "types": [type_of(entry.record) for entry in entries],
+        "settled": [[record.delivery_id, record.outcome] for record in settled],
+        "history": msgspec.to_builtins(view.messages, builtin_types=()),
+        "status": status_of(lane),
+        "turns": lane.turns,
+    }
+
+
+@pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
+def test_a_log_of_any_release_is_read_as_it_was_meant(path: Path) -> None:
+    expected = json.loads(path.with_suffix(".json").read_text())
+
+    assert json.loads(json.dumps(summary(read(path)))) == expected
+
+
+def test_there_is_a_golden_log_of_every_format() -> None:
+    rows = [row for path in LOGS for row in msgspec.msgpack.decode(path.read_bytes())]
+
+    assert {version_of(row) for row in rows} == set(range(1, FORMAT + 1))
+
+
+def test_a_sentence_of_format_1_has_become_a_code_and_a_sentence() -> None:
+    [results] = [
+        message["results"]
+        for message in summary(read(GOLDEN / "log_format_1.msgpack"))["history"]
+        if message["type"] == "results"
+    ]
+
+    assert [result["text"] for result in results] == ["TOOL_ERROR: no such order", "refunded"]
