@@ -323,7 +323,7 @@ class Session(Generic[Out]):
     # Results
 
     def _is_at_rest(self, info: SessionInfo) -> bool:
-        return bool(info.over) or all(self._rests(lane) for lane in info.lanes)
+        return all(self._rests(lane) for lane in info.lanes)
 
     def _rests(self, lane: LaneInfo) -> bool:
         ready = lane.ready_at is not None and lane.ready_at <= self._clock.now()

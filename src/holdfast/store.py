@@ -342,6 +342,7 @@ class Store(Protocol):
         others are written. One that parks or releases is refused when something arrived
         that it has not seen. Offsets rise by one per session without gaps; `at` never
         decreases. A commit repeated after a lost acknowledgement is found to have landed.
+        One that ends the session makes its other lanes ready, and counts as arrived for them.
         When this returns, what was written survives the loss of power.
         """
         ...

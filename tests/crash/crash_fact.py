@@ -67,7 +67,9 @@ def recorded_work_ran_again(story: Story) -> Iterator[str]:
             yield f"{start} happened {times} times"
         if start not in begun:
             yield f"{start} happened before it was recorded"
-        if start.attempt > ended[start.call_id]:
+        if start.call_id not in ended:
+            yield f"{start} happened and has no outcome"
+        elif start.attempt > ended[start.call_id]:
             yield f"{start} happened although an earlier attempt had an outcome"
 
 

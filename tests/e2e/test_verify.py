@@ -285,3 +285,15 @@ async def test_a_lane_that_nobody_would_come_for_is_found(waiting: Copy) -> None
     waiting.sql("UPDATE holdfast_lanes SET ready_at = NULL, worker = NULL WHERE sid = :sid")
 
     assert "STUCK" in {finding.code for finding in await findings(waiting)}
+
+
+async def test_a_lane_that_was_left_open_at_the_end_of_its_session_is_found(waiting: Copy) -> None:
+    def end_elsewhere(rows: list[Row]) -> None:
+        last = rows[-1]
+        first = last.first + len(last.records)
+        rows.append(Row(first, "side", last.at, 4, [r.SessionEnded(reason="enough")]))
+
+    waiting.edit(end_elsewhere)
+    waiting.sql("UPDATE holdfast_lanes SET ready_at = NULL, worker = NULL WHERE sid = :sid")
+
+    assert "STUCK" in {finding.code for finding in await findings(waiting)}

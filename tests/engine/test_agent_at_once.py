@@ -10,6 +10,7 @@ import pytest
 from holdfast import Agent, Context, Holdfast, tool
 from holdfast.errors import DispatchConflict
 from holdfast.testing import ScriptedModel, calls, say
+from holdfast.verify import verify
 
 
 class Budget(msgspec.Struct):
@@ -56,3 +57,52 @@ async def test_many_first_deliveries_to_a_token_at_once_make_one_session_and_los
         assert len({receipt.delivery_id for receipt in receipts}) == 10
         results = await asyncio.gather(*(receipt.result() for receipt in receipts))
         assert {result.status for result in results} == {"completed"}
+
+
+@pytest.fixture(params=["memory://", "sqlite:///lanes.db"])
+def store(request, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return request.param
+
+
+async def test_lanes_that_work_at_once_see_all_that_the_others_have_kept(store):
+    @tool
+    async def note(ctx: Context, cents: int) -> str:
+        """Note."""
+        ctx.session.append(Budget(cents))
+        return "noted"
+
+    def script(request):
+        notes = sum("noted" in str(message) for message in request.view.messages)
+        return calls(("note", {"cents": notes})) if notes < 10 else say("Done.")
+
+    agent = Agent("noter", ScriptedModel(script), tools=[note])
+    app = Holdfast([agent], store=store)
+    async with app:
+        session = await app.start(agent, "Go")
+        for lane in ("left", "right"):
+            await session.send("Go", lane=lane)
+        await session.wait()
+        assert len((await session.query(Budget)).all()) == 30
+        await session.end()
+        await session.wait()
+        assert await verify(app.store, session.id) == []
+
+
+async def test_the_end_of_a_session_reaches_a_lane_that_waits_for_a_human(store):
+    @tool(approval="always")
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    agent = Agent("payer", ScriptedModel([calls(("pay", {})), say("Paid.")]), tools=[pay])
+    async with Holdfast([agent], store=store) as app:
+        session = await app.start(agent, "Go", lane="side")
+        assert (await session.wait()).status == "waiting"
+        queued = await session.send("And then?", lane="side")
+        await session.end("enough")
+        assert (await queued.result()).status == "refused"
+        kinds = [event.type async for event in session.events(follow=False)]
+        assert "turn.cancelled" in kinds
+        assert await session.requests() == ()
+        assert await verify(app.store, session.id) == []

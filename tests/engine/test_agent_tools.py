@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 from pydantic import BaseModel
-from scene import Watched, agent, at_standstill, results_of, running, the, types_of, until
+from scene import agent, at_standstill, results_of, running, the, types_of, until
 
-from holdfast import Agent, Context, Holdfast, NotDone, Retry, ToolError, ToolResult, tool
+from holdfast import Context, Holdfast, NotDone, Retry, ToolError, ToolResult, tool
 from holdfast.testing.scripted import call, calls, say
 
 # What a tool returns, and how it fails
@@ -318,9 +318,6 @@ async def test_a_result_that_cannot_be_stored_is_an_interruption() -> None:
 async def test_a_sync_tool_runs_in_a_thread_with_the_callers_context_variables() -> None:
     tenant = contextvars.ContextVar("tenant", default="none")
 
-    class Tagged(type(agent([]).model)):  # type: ignore[misc]
-        pass
-
     threads: list[str] = []
 
     @tool(readonly=True)
@@ -580,11 +577,3 @@ async def test_the_model_is_told_that_a_tool_is_gone_from_the_code() -> None:
             await handle.answer(asked.requests[0].request_id, text="yes")
             await handle.wait()
             assert await results_of(handle) == ["UNKNOWN_TOOL: old is no longer there"]
-
-
-async def test_a_client_error_of_a_tool_reaches_the_next_model_call() -> None:
-    model = Watched([call("noop"), say("done")])
-    async with running(Agent("a", model, tools=[noop])) as app:
-        await (await app.start("a", "go")).wait()
-
-    assert model.told == ["nothing"]

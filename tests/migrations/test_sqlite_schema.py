@@ -14,7 +14,6 @@ import pytest
 import holdfast.stores.sqlite
 from holdfast.stores.sqlite.statement import HERE, QUERIES, load_migrations, split
 
-Columns = dict[str, list[tuple[object, ...]]]
 PACKAGE = Path(holdfast.stores.sqlite.__file__).parent
 
 
@@ -58,9 +57,8 @@ def test_everything_of_ours_says_so_in_its_name(today: sqlite3.Connection) -> No
 
 @pytest.mark.parametrize("name", QUERIES)
 def test_a_query_fits_the_schema(today: sqlite3.Connection, name: str) -> None:
-    text = QUERIES[name]
-    params: dict[str, object] = dict.fromkeys(re.findall(r":(\w+)", text), 0)
-    today.execute(f"EXPLAIN {text}", params)
+    query = QUERIES[name]
+    today.execute(f"EXPLAIN {query.text}", [0] * len(query.names))
 
 
 def test_every_query_is_used_and_every_name_is_that_of_a_query() -> None:
@@ -102,8 +100,8 @@ HOT = [
 
 @pytest.mark.parametrize("name", HOT)
 def test_a_hot_query_searches_and_sorts_nothing(today: sqlite3.Connection, name: str) -> None:
-    text = QUERIES[name]
-    params: dict[str, object] = dict.fromkeys(re.findall(r":(\w+)", text), 0)
-    plan = [row[3] for row in today.execute(f"EXPLAIN QUERY PLAN {text}", params)]
+    query = QUERIES[name]
+    explained = today.execute(f"EXPLAIN QUERY PLAN {query.text}", [0] * len(query.names))
+    plan = [row[3] for row in explained]
     assert not [step for step in plan if "TEMP B-TREE" in step]
     assert not [step for step in plan if step.startswith("SCAN") and "USING INDEX" not in step]

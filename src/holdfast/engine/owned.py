@@ -101,21 +101,22 @@ class OwnedLane:
         await self.load()
 
     def _restore(self, loaded: Loaded) -> None:
-        start, slices_start = 0, 0
+        start = 0
         if loaded.snapshot:
             self.state = _decode_lane(loaded.snapshot.data)
             start = loaded.snapshot.offset
             self._snapshot_size = len(loaded.snapshot.data)
-        if loaded.slices:
-            self.slices = _decode_slices(loaded.slices.data)
-            slices_start = loaded.slices.offset
         self.state = fold_all(self.state, (e for e in loaded.entries if e.offset > start))
-        self.slices = change_all(
-            self.slices, (e for e in loaded.entries if e.offset > slices_start)
-        )
+        self._slices_of(loaded)
         self.head = max(start, loaded.entries[-1].offset if loaded.entries else 0)
         self._tail = loaded.tail_bytes
         self.last_at = loaded.last_at
+
+    def _slices_of(self, loaded: Loaded) -> None:
+        """Fold the session's slices from their snapshot and what followed."""
+        start = loaded.slices.offset if loaded.slices else 0
+        kept: Slices = _decode_slices(loaded.slices.data) if loaded.slices else EMPTY
+        self.slices = change_all(kept, (e for e in loaded.entries if e.offset > start))
 
     async def renew(self, claim: Claim, worker: str) -> None:
         """Own the lane again, from what is still in memory and what came since."""
@@ -202,15 +203,14 @@ class OwnedLane:
     async def _release(self, last: Sequence[AnyRecord], ready_at: int | None) -> bool:
         async with self.lock:
             written, self._buffer = self._buffer, []
-            state = self.state
+            before = self.state
             for record in last:
-                state = fold(state, record)
-            commit = self._prepare([*written, *last], state, ready_at, release=True)
-            result = await self._commit(commit)
+                self.state = fold(self.state, record)
+            result = await self._commit(self._prepare([*written, *last], ready_at, release=True))
             if isinstance(result, Refused):
-                self._buffer = [*written, *self._buffer]
+                self.state, self._buffer = before, [*written, *self._buffer]
+                await self._catch_up()
                 return False
-            self.state = state
             return True
 
     async def conclude(self, transaction: Transaction, records: Sequence[AnyRecord]) -> None:
@@ -218,16 +218,17 @@ class OwnedLane:
         self.write(records)
         written, self._buffer = self._buffer, []
         commit = self._prepare(written)
-        self._accept(commit, await transaction.commit(commit))
+        before = self.head
+        result = self._accept(commit, await transaction.commit(commit))
+        await self._look_between(before, result)
 
     def _prepare(
         self,
         records: Sequence[AnyRecord],
-        state: Lane | None = None,
         ready_at: int | None = 0,
         release: bool = False,
     ) -> Commit:
-        state = state or self.state
+        state = self.state
         snapshot, slices = self._snapshots
         return Commit(
             session_id=self.session_id,
@@ -255,7 +256,10 @@ class OwnedLane:
         while True:
             try:
                 [result] = await self._store.commit([commit])
-                return self._accept(commit, result)
+                before = self.head
+                result = self._accept(commit, result)
+                await self._look_between(before, result)
+                return result
             except (StoreUnavailable, StoreFull) as error:
                 log.warning(
                     "the store cannot be written to",
@@ -270,7 +274,6 @@ class OwnedLane:
                 raise LaneLost
             if not commit.release:
                 raise LaneStale(result.reason)
-            self._take_in(result.arrivals)
             return result
         self.number += 1
         self._effects = self._effects[len(commit.effects) :]
@@ -288,6 +291,22 @@ class OwnedLane:
         if self._tail > max(SNAPSHOT_OVER, self._snapshot_size) and not self._buffer:
             self._take_snapshots()
         return result
+
+    async def _look_between(self, before: int, result: Committed | Refused) -> None:
+        """Take in what other lanes of the session shared since; with one lane there is nothing."""
+        if isinstance(result, Refused):
+            return
+        if result.first_offset - before - 1 <= len(result.arrivals):
+            return
+        loaded = await self._store.load(self.session_id, self.name)
+        shared = [e for e in loaded.entries if before < e.offset < result.first_offset]
+        self.state = fold_all(self.state, (e for e in shared if e.lane != self.name))
+        self._slices_of(loaded)
+        for record in self._buffer:
+            if isinstance(record, r.StateChanged):
+                self.slices = change(self.slices, record)
+        self._snapshots, self._slices_changed = (None, None), True
+        self.stirred.set()
 
     def _take_snapshots(self) -> None:
         """Make snapshots of the folds as they are now, to go with the next commit."""

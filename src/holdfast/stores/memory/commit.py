@@ -125,8 +125,18 @@ def change_indexes(tables: Tables, session: SessionRow, wanted: Commit, first: i
         )
     close_requests(tables, index.closed)
     change_tokens(tables, session, index)
+    if index.over:
+        wake_other_lanes(session, wanted, first)
     for effect in wanted.effects:
         tables.effects[effect.scope, effect.key] = effect
+
+
+def wake_other_lanes(session: SessionRow, wanted: Commit, first: int) -> None:
+    """A session's end concerns all its lanes: for each it is something that arrived."""
+    for lane in session.lanes.values():
+        if lane.name != wanted.lane:
+            lane.last_arrival = first + len(wanted.records) - 1
+            lane.ready_at = min(wanted.at, wanted.at if lane.ready_at is None else lane.ready_at)
 
 
 def settled_at(records: tuple[AnyRecord, ...], first: int) -> dict[str, int]:

@@ -209,6 +209,9 @@ def change_indexes(desk: Desk, wanted: Commit, lane: Lane, first_offset: int) ->
     if index.over:
         db.run("end_session", {"sid": sid, "over": index.over})
         db.run("kill_tokens", {"sid": sid})
+        last = first_offset + len(wanted.records) - 1
+        woken = {"sid": sid, "lid": lane.lid, "offset": last, "now": desk.clock.now()}
+        db.run("wake_other_lanes", woken)
 
 
 def delivery_changes(wanted: Commit, first_offset: int) -> Iterator[dict[str, Any]]:

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 from holdfast.clock import Clock
 from holdfast.stores.sqlite.failure import explain, is_passing, locked_for_too_long
-from holdfast.stores.sqlite.statement import QUERIES
+from holdfast.stores.sqlite.statement import QUERIES, Params
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
-Params = Mapping[str, Any]
 
 NOTHING: Params = {}
 PATIENCE = 60.0
@@ -56,20 +55,23 @@ class Database:
 
     def run(self, name: str, params: Params = NOTHING) -> int:
         """Run a named statement to its end and return the number of rows that it changed."""
-        return self.raw.execute(QUERIES[name], params).rowcount
+        query = QUERIES[name]
+        return self.raw.execute(query.text, query.pick(params)).rowcount
 
     def all(self, name: str, params: Params = NOTHING) -> list[Row]:
         """Return all rows of a named statement."""
-        return self.raw.execute(QUERIES[name], params).fetchall()
+        query = QUERIES[name]
+        return self.raw.execute(query.text, query.pick(params)).fetchall()
 
     def one(self, name: str, params: Params = NOTHING) -> Row | None:
         """Return the first row of a named statement, which is finished then."""
-        rows = self.raw.execute(QUERIES[name], params).fetchall()
+        rows = self.all(name, params)
         return rows[0] if rows else None
 
     def each(self, name: str, params: Params = NOTHING) -> Generator[Row, None, None]:
         """Yield the rows of a named statement; close it if it is not read to its end."""
-        cursor = self.raw.execute(QUERIES[name], params)
+        query = QUERIES[name]
+        cursor = self.raw.execute(query.text, query.pick(params))
         try:
             yield from cursor
         finally:

@@ -10,8 +10,9 @@ from holdfast.store import (
     SessionInfo,
     WorkerInfo,
 )
-from holdfast.stores.sqlite.connection import Params, Row
+from holdfast.stores.sqlite.connection import Row
 from holdfast.stores.sqlite.desk import OFFSETS, Desk, lane_of
+from holdfast.stores.sqlite.statement import Params
 
 
 def session(desk: Desk, session_id: str) -> SessionInfo | None:

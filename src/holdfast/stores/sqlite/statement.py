@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from operator import itemgetter
+from typing import Any, NamedTuple
 
+Params = Mapping[str, Any]
+
+PARAMETER = re.compile(r":(\w+)")
 HERE = files("holdfast.stores.sqlite")
 NAME = "-- name: "
 
@@ -19,10 +25,30 @@ def named(page: str) -> Iterator[tuple[str, str]]:
         yield name.strip(), "\n".join(line for line in lines if not line.startswith("--"))
 
 
-def load_queries() -> dict[str, str]:
+class Query(NamedTuple):
+    """A statement with its parameters by place: SQLite's driver binds those in half the time."""
+
+    text: str
+    names: tuple[str, ...]
+    pick: Callable[[Params], tuple[Any, ...]]
+
+    @classmethod
+    def parse(cls, text: str) -> Query:
+        names = tuple(PARAMETER.findall(text))
+        return cls(PARAMETER.sub("?", text), names, picker(names))
+
+
+def picker(names: tuple[str, ...]) -> Callable[[Params], tuple[Any, ...]]:
+    """Return what takes the named values from a mapping, in their order."""
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda params: tuple(params[name] for name in names)
+
+
+def load_queries() -> dict[str, Query]:
     pages = sorted((HERE / "queries").iterdir(), key=lambda page: page.name)
     found = [pair for page in pages for pair in named(page.read_text("utf-8"))]
-    queries = dict(found)
+    queries = {name: Query.parse(text) for name, text in found}
     assert len(queries) == len(found), "two statements have the same name"
     return queries
 

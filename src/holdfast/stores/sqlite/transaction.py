@@ -134,7 +134,7 @@ class SqliteTransaction:
             resolve([Job((), self.ended)])
 
     def _answer_all(self, desk: Desk) -> None:
-        """Answer until it is over; nobody has to tell us then, so a tool that hangs holds nothing."""
+        """Answer until it is over; a tool that hangs after its commit holds nothing up."""
         while self._over is None and (asked := self._asked.get()) is not None:
             work, future = asked
             job = Job((), future)

@@ -119,6 +119,12 @@ UPDATE holdfast_tokens SET living = 0 WHERE sid = :sid AND token = :token AND li
 -- What ended stays ended as it did.
 UPDATE holdfast_sessions SET over = :over WHERE sid = :sid AND over = '';
 
+-- name: wake_other_lanes
+-- A session's end concerns all its lanes: for each it is something that arrived.
+UPDATE holdfast_lanes
+   SET last_arrival = :offset, ready_at = min(coalesce(ready_at, :now), :now)
+ WHERE sid = :sid AND lid <> :lid;
+
 -- name: kill_tokens
 UPDATE holdfast_tokens SET living = 0 WHERE sid = :sid AND living;
 
