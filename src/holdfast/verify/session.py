@@ -128,8 +128,10 @@ class Verification:
             missing = "index" if info is None else "log"
             self._note([("LANE_INDEX", f"lane {name} is not in the {missing}")], name)
         elif not lane.is_broken:
-            is_ended_here = log.ended is None or log.ended.lane == name
-            state = lane.state if is_ended_here else replace(lane.state, over="")
+            # The end of a session makes its other lanes ready: one that is has yet to look.
+            ended_elsewhere = log.ended is not None and log.ended.lane != name
+            has_yet_to_look = ended_elsewhere and info.ready_at is not None
+            state = replace(lane.state, over="") if has_yet_to_look else lane.state
             self._note(wrong_lane(info, state, indexes.queued(name)), name)
             self._note(stuck(info, lane.state), name)
             if loaded:

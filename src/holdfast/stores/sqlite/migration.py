@@ -17,7 +17,7 @@ NEWEST = len(load_migrations())
 SMALLEST = 512
 OLDEST_SQLITE = (3, 37, 0)  # the first with STRICT tables
 
-PAGE_SIZE = 4096
+PAGE_SIZE = 1024
 
 
 def check_file(path: Path, clock: Clock) -> None:
