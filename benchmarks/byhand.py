@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -34,19 +33,11 @@ def write(db: sqlite3.Connection, rows: list[Row]) -> None:
     db.execute("COMMIT")
 
 
-class Floor:
-    """A loop that commits what the model said and what the tool returned, step by step."""
-
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self._db = db
-        self.seconds = 0.0
-
-    def make_steps(self, texts: list[str]) -> None:
-        began = time.perf_counter()
-        for text in texts:
-            write(self._db, [(1, text.encode())])
-            write(self._db, [(1, text.encode())])
-        self.seconds += time.perf_counter() - began
+def make_steps(db: sqlite3.Connection, texts: list[str]) -> None:
+    """Commit what the model said and what the tool returned, step by step."""
+    for text in texts:
+        write(db, [(1, text.encode())])
+        write(db, [(1, text.encode())])
 
 
 class GroupCommit:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from statistics import median
 
 from benchmarks import byhand, model
 from benchmarks.stopwatch import watch
@@ -23,7 +24,7 @@ from holdfast.engine import carry, owned
 from holdfast.stores.sqlite.connection import Database
 from holdfast.stores.sqlite.writer import Writer
 
-SLICE = 50
+SLICE = 20
 
 # What runs on the event loop's thread, then what runs on the writer's.
 LOOP = {
@@ -51,35 +52,36 @@ PARTS = (*LOOP, LOOP_REST, *WRITER, DISK, HAND_OVER)
 
 @dataclass
 class Spent:
-    """Seconds: by the floor, by Holdfast, and how much of these its event loop was busy."""
+    """Seconds: of each slice of the floor's and of Holdfast's steps, and its event loop's CPU."""
 
-    floor: float
-    holdfast: float
-    loop: float
+    floor: list[float] = field(default_factory=list)
+    holdfast: list[float] = field(default_factory=list)
+    loop: float = 0.0
 
 
 async def alternate(bench: Bench, steps: int) -> Spent:
     """Make the steps of one session, and as many by hand in between."""
+    spent = Spent()
     with byhand.database(bench.database("floor.db")) as db:
-        floor = byhand.Floor(db)
-        busy = 0.0
 
         def make_floor(step: int) -> None:
-            nonlocal busy
-            if step and step % SLICE == 0:
-                began = time.thread_time()
-                floor.make_steps(TEXTS[:SLICE])
-                busy += time.thread_time() - began
+            if step % SLICE:
+                return
+            now, cpu = time.perf_counter(), time.thread_time()
+            if step:
+                spent.holdfast.append(now - began[0])
+                spent.loop += cpu - began[1]
+            byhand.make_steps(db, TEXTS[:SLICE])
+            spent.floor.append(time.perf_counter() - now)
+            began[:] = time.perf_counter(), time.thread_time()
 
+        began = [0.0, 0.0]
         agent = stepper(steps, on_step=make_floor)
-        store = f"sqlite:///{bench.database('holdfast.db')}"
-        async with Holdfast([agent], store=store) as app:
-            began, cpu = time.perf_counter(), time.thread_time()
+        async with Holdfast([agent], store=f"sqlite:///{bench.database('holdfast.db')}") as app:
             session = await app.start(agent, "Go.")
             result = await session.wait()
-            took, cpu = time.perf_counter() - began, time.thread_time() - cpu
     assert result.status == "completed", result
-    return Spent(floor.seconds, took - floor.seconds, cpu - busy)
+    return spent
 
 
 def parts(bench: Bench, steps: int) -> dict[str, float]:
@@ -93,19 +95,15 @@ def parts(bench: Bench, steps: int) -> dict[str, float]:
     seconds[LOOP_REST] = spent.loop - sum(seconds[part] for part in LOOP)
     seconds[DISK] = watched.wall["COMMIT"] - watched.cpu["COMMIT"]
     writer = sum(seconds[part] for part in (*WRITER, DISK))
-    seconds[HAND_OVER] = spent.holdfast - spent.loop - writer
+    seconds[HAND_OVER] = sum(spent.holdfast) - spent.loop - writer
     return {part: seconds[part] / steps * 1e6 for part in PARTS}
 
 
 def once(bench: Bench) -> Mapping[str, float]:
-    steps = bench.size(1000, 2 * SLICE)
+    steps = bench.size(1000, 5 * SLICE)
     spent = asyncio.run(alternate(bench, steps))
-    return {
-        "ratio": spent.floor / spent.holdfast,
-        "floor": spent.floor / steps * 1e6,
-        "step": spent.holdfast / steps * 1e6,
-        **parts(bench, steps),
-    }
+    floor, step = (median(slices) / SLICE * 1e6 for slices in (spent.floor, spent.holdfast))
+    return {"ratio": floor / step, "floor": floor, "step": step, **parts(bench, steps)}
 
 
 WORKLOAD = Workload(

@@ -6,7 +6,7 @@ Every index is derived by these functions, whether while committing or when
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -115,6 +115,11 @@ _INDEXED = frozenset(
         *_OVER,
     }
 )
+
+
+def end_offset(records: Sequence[AnyRecord], first: int) -> int:
+    """Return where in the log the record stands that ends the session."""
+    return next(first + place for place, record in enumerate(records) if type(record) in _OVER)
 
 
 def opened(e: r.InputRequested) -> OpenedRequest:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.index import ClosedRequest, DeliveryChange, Index
+from holdfast.core.index import ClosedRequest, DeliveryChange, Index, end_offset
 from holdfast.core.record import AnyRecord, DeliverySettled
 from holdfast.store import Commit, Committed, Effect, Refused, Snapshot
 from holdfast.stores.memory.table import (
@@ -135,7 +135,7 @@ def wake_other_lanes(session: SessionRow, wanted: Commit, first: int) -> None:
     """A session's end concerns all its lanes: for each it is something that arrived."""
     for lane in session.lanes.values():
         if lane.name != wanted.lane:
-            lane.last_arrival = first + len(wanted.records) - 1
+            lane.last_arrival = end_offset(wanted.records, first)
             lane.ready_at = min(wanted.at, wanted.at if lane.ready_at is None else lane.ready_at)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from holdfast.core.index import NO_CHANGES
+from holdfast.core.index import NO_CHANGES, end_offset
 from holdfast.core.record import FORMAT, DeliverySettled, Entry
 from holdfast.store import Commit, Committed, Effect, Refused, Snapshot
 from holdfast.stores.sqlite.desk import Desk
@@ -209,8 +209,8 @@ def change_indexes(desk: Desk, wanted: Commit, lane: Lane, first_offset: int) ->
     if index.over:
         db.run("end_session", {"sid": sid, "over": index.over})
         db.run("kill_tokens", {"sid": sid})
-        last = first_offset + len(wanted.records) - 1
-        woken = {"sid": sid, "lid": lane.lid, "offset": last, "now": desk.clock.now()}
+        ended = end_offset(wanted.records, first_offset)
+        woken = {"sid": sid, "lid": lane.lid, "offset": ended, "now": desk.clock.now()}
         db.run("wake_other_lanes", woken)
 
 

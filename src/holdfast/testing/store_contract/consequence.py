@@ -13,6 +13,7 @@ from holdfast.store import Committed, Refused, Store
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.store_contract.builder import (
     admit,
+    claim_one,
     commit,
     delta,
     effect,
@@ -213,3 +214,17 @@ class ConsequenceContract(Subject):
         for claim, count in ((one, 3), (two, 1)):
             records = [entry.record for entry in await read_all(store, claim.session_id)]
             assert records[2:] == [large] * count
+
+    async def test_a_sessions_end_is_something_that_arrived_for_its_other_lanes(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        main = await start_and_claim(store, clock)
+        await admit(store, message(clock, main.session_id, lane="side"))
+        side = await claim_one(store)
+        last = await end_of(store, main.session_id)
+        ended = r.SessionEnded(reason="enough")
+        await write(store, park(main, ended, settled("dlv_other"), seen=last))
+        assert (await write_in_vain(store, park(side, seen=last))).reason == "arrivals"
+        news = (await store.load(side.session_id, "side", after=last)).entries
+        assert [entry.record for entry in news] == [ended]
+        await write(store, park(side, seen=news[0].offset, status="ended"))
