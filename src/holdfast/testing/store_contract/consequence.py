@@ -13,7 +13,6 @@ from holdfast.store import Committed, Refused, Store
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.store_contract.builder import (
     admit,
-    claim_one,
     commit,
     delta,
     effect,
@@ -220,7 +219,7 @@ class ConsequenceContract(Subject):
     ) -> None:
         main = await start_and_claim(store, clock)
         await admit(store, message(clock, main.session_id, lane="side"))
-        side = await claim_one(store)
+        (side,) = await store.claim("w1", 10, held=[(main.session_id, main.lane)])
         last = await end_of(store, main.session_id)
         ended = r.SessionEnded(reason="enough")
         await write(store, park(main, ended, settled("dlv_other"), seen=last))
