@@ -21,7 +21,7 @@ from holdfast.stores.sqlite.failure import is_passing
 
 log = logging.getLogger("holdfast.sqlite")
 
-SMALL = 256 * 1024
+SMALL = 128 * 1024
 STEP = 4 * 1024 * 1024
 
 

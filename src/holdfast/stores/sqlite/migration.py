@@ -17,6 +17,9 @@ NEWEST = len(load_migrations())
 SMALLEST = 512
 OLDEST_SQLITE = (3, 37, 0)  # the first with STRICT tables
 
+# A commit writes every page that it touches, so small pages make small commits. And a text
+# that does not fit fills pages of its own to the brim, where a large page holds one text of
+# 2 KB and is then half empty: measured 1.3 bytes for each of incompressible text against 2.0.
 PAGE_SIZE = 1024
 
 
