@@ -169,6 +169,24 @@ def test_nothing_runs_before_it_was_approved_or_after_it_has_ended(life: Simulat
 
 @many
 @given(LIVES)
+def test_what_may_not_be_repeated_is_run_again_only_after_a_wait_of_its_own(
+    life: Simulation,
+) -> None:
+    begun: set[str] = set()
+    unrepeatable: set[str] = set()
+    for entry in life.entries:
+        match entry.record:
+            case r.ToolRequested(tool="pay" | "launch") as e:
+                unrepeatable.add(e.call_id)
+            case r.ToolStarted() as e if e.call_id in unrepeatable:
+                assert e.call_id not in begun
+                begun.add(e.call_id)
+            case r.ToolWoken() as e:
+                begun.discard(e.call_id)
+
+
+@many
+@given(LIVES)
 def test_the_model_never_sees_a_call_without_its_result(life: Simulation) -> None:
     life.finish()
 
