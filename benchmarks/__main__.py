@@ -14,6 +14,7 @@ from benchmarks import (
     growth,
     overhead,
     parked,
+    peers,
     recovery,
     report,
     startup,
@@ -23,7 +24,7 @@ from benchmarks.workload import Bench, Found, run
 
 WORKLOADS = {
     module.WORKLOAD.name: module.WORKLOAD
-    for module in (overhead, concurrency, growth, streaming, recovery, parked, startup)
+    for module in (overhead, concurrency, growth, streaming, recovery, parked, startup, peers)
 }
 
 

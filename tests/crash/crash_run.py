@@ -72,7 +72,15 @@ class Story:
 
 async def play(scene: Scene, agent: str, talk: Talk, kills: Sequence[CrashPoint] = ()) -> Story:
     """Have a conversation with an agent whose workers are killed at these points, one each."""
-    async with asyncio.timeout(DEADLINE), scene.open() as app:
+    try:
+        async with asyncio.timeout(DEADLINE):
+            return await converse(scene, agent, talk, kills)
+    except TimeoutError:
+        raise AssertionError(f"it did not end in time: {await plight(scene)}") from None
+
+
+async def converse(scene: Scene, agent: str, talk: Talk, kills: Sequence[CrashPoint]) -> Story:
+    async with scene.open() as app:
         session: Session[Any] = await app.start(agent, "Go!", dispatch_id="start")
         assert session.receipt is not None
         over = asyncio.Event()
@@ -136,6 +144,15 @@ def read_seats(database: Path) -> list[str]:
     with closing(sqlite3.connect(database)) as connection, suppress(sqlite3.OperationalError):
         return [seat for (seat,) in connection.execute("SELECT seat FROM seats")]
     return []
+
+
+async def plight(scene: Scene) -> str:
+    """Say where a session is stuck."""
+    said = [(process.said, process.exit) for process in scene.processes]
+    async with scene.open() as app:
+        [session] = await app.sessions()
+        log = await read_log(app.store, session.session_id)
+    return f"{said} {session.lanes} {[entry.record for entry in log[-8:]]}"
 
 
 async def until_event(session: Session[Any], kind: str) -> None:

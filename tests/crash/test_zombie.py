@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from crash_agent import SPEECH
 from crash_gate import Gate
-from crash_process import Zygote
+from crash_process import DEADLINE, Zygote
 from crash_run import Scene, read_log, until_event
 
 from holdfast import Holdfast, Session
@@ -106,8 +106,9 @@ async def test_a_worker_stopped_past_its_lease_carries_on_if_nobody_took_its_pla
             await until_event(session, "tool.progress")
             [info] = await app.store.workers()
             worker.signal(signal.SIGSTOP)
-            while await app.store.workers():  # noqa: ASYNC110 - a lease runs out without a word
-                await asyncio.sleep(0.05)
+            async with asyncio.timeout(DEADLINE):
+                while await app.store.workers():  # noqa: ASYNC110 - a lease ends without a word
+                    await asyncio.sleep(0.05)
             worker.signal(signal.SIGCONT)
             await worker.until_said("this worker was taken for dead")
 

@@ -69,7 +69,7 @@ class Simulation:
             max_corrections=1,
             tools=TOOLS,
         )
-        mode = self.choose(["conversation", "conversation", "task"])
+        mode = self.choose([*["conversation"] * 5, "task"])
         can_ask = self.choose([True, True, False])
         self.write([r.SessionStarted(agent="a", mode=mode, can_ask=can_ask)])
 
@@ -89,8 +89,9 @@ class Simulation:
     # What may happen
 
     def live(self, moments: int) -> None:
+        happens = [*[self.work] * 8, *[self.arrive] * 3, self.pass_time, self.die]
         for _ in range(moments):
-            self.choose([self.work, self.work, self.work, self.arrive, self.pass_time, self.die])()
+            self.choose(happens)()
 
     def arrive(self) -> None:
         """Something comes in; a session that is over takes nothing."""
@@ -98,7 +99,7 @@ class Simulation:
             return
         self._arrived += 1
         name = f"d{self._arrived}"
-        kind = self.choose(["message", "message", "reply", "retry", "cancel", "end"])
+        kind = self.choose([*["reply"] * 40, *["message"] * 16, "retry", *["cancel"] * 4, "end"])
         turn = self.lane.turn.id if self.lane.turn else ""
         match kind:
             case "message":
@@ -142,7 +143,7 @@ class Simulation:
         )
 
     def pass_time(self) -> None:
-        self.now += self.choose([1, 1000, HOUR // 2, HOUR])
+        self.now += self.choose([*[1000] * 9, HOUR])
 
     def die(self) -> None:
         """The owner is gone, by accident or gracefully, and another takes over."""
@@ -177,7 +178,7 @@ class Simulation:
     # Models
 
     def _model_goes_on(self, action: CallModel) -> None:
-        match self.choose(["answer", "answer", "stream", "fail", "hang"]):
+        match self.choose([*["answer"] * 6, *["stream"] * 2, "fail", "hang"]):
             case "answer":
                 self._record(action, self._answer(action))
             case "stream":
@@ -195,13 +196,13 @@ class Simulation:
         return r.MessageDelta(**here, part=2, tool="pay")
 
     def _failure(self) -> ModelFailed:
-        kind = self.choose(["transient", "transient", "recoverable", "structural"])
+        kind = self.choose([*["transient"] * 6, "recoverable", "structural"])
         return ModelFailed(OOPS, kind, retry_after=self.choose([0, 0, 60_000]), backoff=10)
 
     def _answer(self, action: CallModel) -> Answered:
         parts: list[Part] = [Reasoning("hm"), Text("here")]
         wanted: list[Wanted] = []
-        for number in range(self.choose([0, 0, 1, 2, 3])):
+        for number in range(self.choose([0, 1, 1, 2, 3])):
             call_id = tool_call_name(action.call_id, number + 1)
             output = self.policy.typed and self.choose([False, False, True])
             tool = "final_result" if output else self.choose(sorted(TOOLS))
@@ -214,7 +215,7 @@ class Simulation:
                     args_digest(tool, args),
                     asks="" if output else self.choose(["", "", "once", "always"]),
                     output=output,
-                    refusal=self.choose([None, None, None, Failure("RETRY", "no")]),
+                    refusal=self.choose([*[None] * 9, Failure("RETRY", "no")]),
                 )
             )
         return Answered(tuple(parts), Usage(1, 1), tuple(wanted))
@@ -227,7 +228,7 @@ class Simulation:
 
     def _tools_go_on(self) -> None:
         for call in self._running():
-            if self.choose([True, True, False]):
+            if self.choose([True, False]):
                 self.write(self._on_the_way(call))
                 action = RunTools(until=0)
                 self._record(action, self._end(call))
@@ -242,7 +243,7 @@ class Simulation:
 
     def _end(self, call: Call) -> ToolEnd:
         name, number = call.call_id, len(call.memo) + 1
-        match self.choose(["return", "return", "raise", "retry", "cut", "ask", "sleep"]):
+        match self.choose([*["return"] * 4, "raise", "retry", "cut", "ask", "sleep"]):
             case "raise":
                 return Raised(name, OOPS, backoff=10)
             case "retry":

@@ -137,28 +137,22 @@ class Carrier:
 
     async def _next_results(self, until: int) -> list[Result]:
         """Wait for something to happen; return the results that are there by then."""
-        while not (self._results or self._stopping):
-            if not await self._stir(until):
-                break
+        if not (self._results or self._stopping):
+            await self._stir(until)
             if self._broken:
                 raise self._broken
             if self._news:
                 self._news = False
-                before = self.lane.head
                 await self.lane.catch_up()
-                if self.lane.head > before:
-                    break
-            elif not self._results:
-                break
+        # Whatever it was, decide anew: a transactional call ends with nothing to return.
         results, self._results = self._results, []
         return results
 
-    async def _stir(self, until: int) -> bool:
-        """Wait until something stirs, or until a time; say which."""
+    async def _stir(self, until: int) -> None:
+        """Wait until something stirs, or until a time."""
         self._set_alarm(until)
         await self.lane.stirred.wait()
         self.lane.stirred.clear()
-        return self._clock.now() < until
 
     def _set_alarm(self, until: int) -> None:
         """Have the lane stir at a time. One alarm lasts for all waits of a turn."""

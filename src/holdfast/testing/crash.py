@@ -39,7 +39,7 @@ class CrashPoint(Struct, frozen=True):
 class Crashed(asyncio.CancelledError):
     """Unwinds a worker that is to be taken for dead.
 
-    A cancellation, so that no tool can swallow it and the worker's tasks end without a word.
+    A cancellation, since that is what tools let pass, and the worker's tasks end without a word.
     """
 
 
