@@ -195,19 +195,21 @@ class Carrier:
         self._work[call_id] = task
 
     async def _ask_model(self, action: CallModel) -> Answered | ModelFailed | None:
-        stream = DeltaStream(self.lane, self._settings.flush)
+        stream: DeltaStream | None = None
         view = await self.lane.view()
         result: Answered | ModelFailed | None = None
         try:
             said = self._performer.call_model(self.lane.state, self.lane.slices, view, action)
             async for piece in said:
                 if isinstance(piece, MessageDelta | ReasoningDelta):
+                    stream = stream or DeltaStream(self.lane, self._settings.flush)
                     stream.add(piece)
                 else:
                     result = piece
         finally:
-            await stream.end()
-        return stream.complete(result) if result else None
+            if stream:
+                await stream.end()
+        return stream.complete(result) if stream and result else result
 
     async def _run_tool(self, start: Start) -> ToolEnd | None:
         call = self._call(start.call_id)

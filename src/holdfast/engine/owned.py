@@ -17,7 +17,7 @@ from holdfast.clock import Clock
 from holdfast.core import codec
 from holdfast.core import record as r
 from holdfast.core.action import Park
-from holdfast.core.fold import fold, fold_all
+from holdfast.core.fold import ARRIVALS, fold, fold_all
 from holdfast.core.index import index, status_of
 from holdfast.core.lane import FOLD, Lane
 from holdfast.core.outcome import active_time, opening
@@ -131,6 +131,10 @@ class OwnedLane:
 
     async def _catch_up(self) -> None:
         loaded = await self._store.load(self.session_id, self.name, after=self.head)
+        # While the lane is ours, others add arrivals only: the rest is by whoever owns it now.
+        mine = (e for e in loaded.entries if e.lane == self.name and e.offset > self.head)
+        if any(type(entry.record) not in ARRIVALS for entry in mine):
+            raise LaneLost
         self._take_in(loaded.entries)
 
     def _take_in(self, entries: Iterable[Entry]) -> None:
