@@ -12,7 +12,7 @@ from crash_run import Scene
 
 
 async def result_of(process: Process) -> Counter[str]:
-    assert await process.until_exit() == 0
+    assert await process.until_exit() == 0, process.said
     return Counter(json.loads(process.said[-1]))
 
 

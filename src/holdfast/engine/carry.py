@@ -35,6 +35,7 @@ from holdfast.engine.settings import WorkerSettings
 from holdfast.engine.stream import DeltaStream
 from holdfast.store import Effect, Store
 
+STALE_PAUSE = 0.05
 HELD_POLL = 500
 """How long to wait, in milliseconds, before looking again at a key that another call holds."""
 
@@ -75,6 +76,7 @@ class Carrier:
                     return await self._carry()
                 except LaneStale:
                     await self._abandon()
+                    await asyncio.sleep(self._clock.jitter(STALE_PAUSE))
                     await self.lane.reload()
         finally:
             if self._alarm is not None:
