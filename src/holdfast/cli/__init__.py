@@ -61,5 +61,6 @@ def options(
 def main() -> None:
     """Run the command line; the entry point of the executable."""
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+        # Whoever reads a pipe waits for lines, not for a buffer to be full.
+        stream.reconfigure(errors="replace", line_buffering=True)  # type: ignore[union-attr]
     make_app()()
