@@ -77,9 +77,18 @@ class Readers:
 
     def _answer(self, desk: Desk, question: Question) -> Any:
         try:
-            return desk.db.patiently(lambda: question(desk))
+            return desk.db.patiently(lambda: at_one_instant(desk, question))
         except sqlite3.Error as error:
             raise explain(error, self._path) from error
+
+
+def at_one_instant(desk: Desk, question: Question) -> Any:
+    """Answer from one state of the file: a log's end and its lanes' rest belong together."""
+    desk.db.raw.execute("BEGIN")
+    try:
+        return question(desk)
+    finally:
+        desk.db.roll_back()
 
 
 def tell(future: asyncio.Future[Any], answer: Any, error: Exception | None) -> None:
