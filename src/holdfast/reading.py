@@ -35,14 +35,14 @@ class Wakeups:
         self._event = asyncio.Event()
 
     def __enter__(self) -> Wakeups:
-        self._stop = self._store.listen(self._heard)
+        self._stop = self._store.listen(self._heard, self._session_id)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop()
 
     def _heard(self, session_id: str, arrived: bool) -> None:
-        if session_id in ("", self._session_id) and (arrived or not self._only_rests):
+        if arrived or not self._only_rests:
             self._event.set()
 
     def clear(self) -> None:

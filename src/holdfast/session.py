@@ -209,11 +209,12 @@ class Session(Generic[Out]):
 
     async def retry(self, *, lane: str = MAIN, by: str = "") -> Receipt[Out]:
         """Try the failed turn again from where it failed, without saying anything anew."""
-        last = await self._outcome(None)
+        info = await self.info()
+        last = await read_outcome(self._store, self.id, info.end + 1, lambda _: True)
         if last is None or last.how != "failed":
             raise NothingToRetry("the last turn did not fail", session=self.id)
         retry = r.DeliveryQueued(delivery_id="", kind="retry", by=by)
-        return await self._add(await self.info(), retry, lane, f"session:{self.id}", None)
+        return await self._add(info, retry, lane, f"session:{self.id}", None)
 
     async def _add(
         self,
@@ -331,16 +332,13 @@ class Session(Generic[Out]):
         queued = lane.queued and lane.status != "waiting"
         return lane.status in AT_REST and not (lane.worker or queued or ready)
 
-    async def _outcome(self, turn: str | None, before: int | None = None) -> Outcome | None:
-        end = before + 1 if before else (await self.info()).end + 1
-        return await read_outcome(self._store, self.id, end, lambda t: turn in (None, t))
-
     async def _result(
         self, info: SessionInfo, turn: str | None, before: int | None = None
     ) -> Result[Out]:
         if turn is None and any(lane.status == "waiting" for lane in info.lanes):
             return Result(status="waiting", requests=await self.requests())
-        outcome = await self._outcome(turn, before)
+        end = (before or info.end) + 1
+        outcome = await read_outcome(self._store, self.id, end, lambda t: turn in (None, t))
         if outcome is None:
             return Result(status=info.over or "idle")
         output = None

@@ -414,11 +414,14 @@ class Store(Protocol):
         """Return the first instant after the given one at which an unowned lane gets ready."""
         ...
 
-    def listen(self, heard: Callable[[str, bool], None]) -> Callable[[], None]:
+    def listen(
+        self, heard: Callable[[str, bool], None], session_id: str = ""
+    ) -> Callable[[], None]:
         """Call `heard(session_id, arrived)` on this event loop soon after anything is written.
 
-        `arrived` says whether something came into an inbox or a lane was given back. A hint,
-        not a promise: it may come late, twice, for nothing (with an empty id) or not at all.
-        Returns a function that stops it.
+        With a `session_id` only what is written to that session is heard of. `arrived` says
+        whether something came into an inbox or a lane was given back. A hint, not a promise:
+        it may come late, twice, for nothing (with an empty id) or not at all. Returns a
+        function that stops it.
         """
         ...

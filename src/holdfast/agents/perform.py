@@ -1,14 +1,14 @@
 """How an agent does what the engine decided: asks its model, runs its tools.
 
-Time limits, the meaning of exceptions and the naming of calls are settled here; the
-log is the engine's.
+The meaning of exceptions and the naming of calls are settled here; the log and the time
+limits are the engine's.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -50,11 +50,13 @@ from holdfast.core.result import (
 )
 from holdfast.core.slices import Slices
 from holdfast.core.view import View
-from holdfast.engine.performer import Desk
+from holdfast.engine.performer import Desk, Hear
+from holdfast.engine.work import Patience
 from holdfast.errors import NotEncodable, Retry, StoreCorrupt, ToolError
 
 Delta = MessageDelta | ReasoningDelta
 
+A_MINUTE = Patience(60.0)
 LONGEST_FAILURE = 10_000
 THREAD_GRACE = 4.5
 """How long a cancelled turn waits for a sync tool: a little less than for all its calls."""
@@ -86,30 +88,29 @@ class AgentPerformer:
 
     # The model
 
+    @property
+    def patience(self) -> Patience:
+        return Patience(self._agent.model_timeout, self._agent.idle_timeout)
+
     async def call_model(
-        self, lane: Lane, slices: Slices, view: View, action: CallModel
-    ) -> AsyncIterator[Delta | Answered | ModelFailed]:
+        self, lane: Lane, slices: Slices, view: View, action: CallModel, hear: Hear
+    ) -> Answered | ModelFailed:
         try:
             request = await self._request(lane, slices, view, action)
         except Exception as error:  # noqa: BLE001 - the user's own instructions
-            yield ModelFailed(failure_of(error), kind="structural")
-            return
-        finished: Finished | None = None
+            return ModelFailed(failure_of(error), kind="structural")
         try:
-            async for said in self._said(request):
-                if isinstance(said, Finished):
-                    finished = said
-                elif not isinstance(said, StillSpeaking):
-                    yield delta(said, action)
-            if finished is None:
-                raise AnswerCutOff("the stream ended before the answer did")
-            yield self._answered(finished, action, lane)
+            finished = await self._ask(request, hear)
+            return self._answered(finished, action, lane)
         except asyncio.CancelledError as error:
             if is_being_cancelled():
                 raise
-            yield self._failed(AnswerCutOff(f"the client gave up: {error}"), lane)
+            return self._failed(AnswerCutOff(f"the client gave up: {error}"), lane)
         except Exception as error:  # noqa: BLE001 - the client says what it means
-            yield self._failed(error, lane)
+            return self._failed(error, lane)
+
+    def too_late(self, lane: Lane) -> ModelFailed:
+        return self._failed(TimeoutError(), lane)
 
     async def _request(
         self, lane: Lane, slices: Slices, view: View, action: CallModel
@@ -131,26 +132,20 @@ class AgentPerformer:
         said = given(InstructionContext(self._deps, SessionContext(lane, slices)))
         return await said if inspect.isawaitable(said) else said
 
-    async def _said(self, request: ModelRequest) -> AsyncIterator[Said]:
-        """Give what the model says, with an end to all patience and one to each silence."""
-        deadline = self._clock.monotonic() + self._agent.model_timeout
+    async def _ask(self, request: ModelRequest, hear: Hear) -> Finished:
+        """Return the whole answer, having said what was said on the way."""
         if not self._agent.stream:
-            async with asyncio.timeout(self._agent.model_timeout):
-                whole = await self._client.request(request)
-            yield whole
-            return
+            return await self._client.request(request)
         pieces = self._client.stream(request)
         try:
-            while True:
-                left = deadline - self._clock.monotonic()
-                async with asyncio.timeout(min(left, self._agent.idle_timeout)):
-                    piece = await anext(pieces, None)
-                if piece is None:
-                    return
-                yield piece
+            async for said in pieces:
+                if isinstance(said, Finished):
+                    return said
+                hear(None if isinstance(said, StillSpeaking) else delta(said, request))
         finally:
             if isinstance(pieces, AsyncGenerator):
                 await pieces.aclose()
+        raise AnswerCutOff("the stream ended before the answer did")
 
     def _failed(self, error: Exception, lane: Lane) -> ModelFailed:
         model = lane.turn.model if lane.turn else None
@@ -212,18 +207,26 @@ class AgentPerformer:
 
     # The tools
 
+    def patience_with(self, tool: str) -> Patience:
+        known = self._agent.tools.get(tool)
+        return Patience(known.timeout) if known else A_MINUTE
+
     async def run_tool(self, call: Call, start: Start, desk: Desk) -> ToolEnd | None:
         tool = self._agent.tools.get(call.tool)
         if tool is None:
             return Raised(call.call_id, Failure("UNKNOWN_TOOL", f"{call.tool} is no longer there"))
-        session = SessionContext(desk.lane, desk.slices, desk)
-        limit = asyncio.timeout(tool.timeout)
         try:
             args = tool.arguments.parse(call.args)
             key = f"{tool.name}:{tool.idempotency_key(args)}" if tool.idempotency_key else ""
+            session = SessionContext(desk.lane, desk.slices, desk)
             ctx = Context(deps=self._deps, session=session, call=call, desk=desk, key=key)
-            async with limit:
-                return await self._run(tool, ctx, args, call, start, desk)
+            if start.reconcile and callable(tool.on_interrupt):
+                found = await self._invoke(tool.on_interrupt, ctx, args)
+                if found is not NotDone and not isinstance(found, NotDone):
+                    return returned(call.call_id, found, ctx)
+            if tool.transactional:
+                return await self._transact(tool, ctx, args, desk)
+            return ended(ctx, await self._call(tool, ctx, args, desk))
         except Parked as parked:
             return parked.wait
         except NotEncodable:
@@ -235,31 +238,16 @@ class AgentPerformer:
         except ToolError as error:
             return Raised(call.call_id, Failure(error.code, error.message))
         except Exception as error:  # noqa: BLE001 - a tool's own failure, which the model sees
-            if limit.expired():
-                return Interrupted(call.call_id, "timeout")
             return Raised(call.call_id, failure_of(error), backoff=self._backoff(call.failed))
 
-    async def _run(
-        self,
-        tool: Tool,
-        ctx: Context[Any],
-        args: dict[str, Any],
-        call: Call,
-        start: Start,
-        desk: Desk,
+    async def _transact(
+        self, tool: Tool, ctx: Context[Any], args: dict[str, Any], desk: Desk
     ) -> ToolEnd | None:
-        if start.reconcile and callable(tool.on_interrupt):
-            found = await self._invoke(tool.on_interrupt, ctx, args)
-            if found is not NotDone and not isinstance(found, NotDone):
-                return returned(call.call_id, found, ctx)
+        """Run a tool whose transaction, once opened, its outcome is recorded in."""
         async with AsyncExitStack() as stack:
-            transaction = LazyTransaction(desk, stack) if tool.transactional else None
-            ctx._transaction = transaction
-            value = await self._call(tool, ctx, args, desk)
-            if ctx.parked:
-                return ctx.parked.wait
-            end = returned(call.call_id, value, ctx)
-            if transaction and transaction.opened:
+            ctx._transaction = transaction = LazyTransaction(desk, stack)
+            end = ended(ctx, await self._call(tool, ctx, args, desk))
+            if transaction.opened and isinstance(end, Returned):
                 await desk.conclude(transaction.opened, end)
                 return None
             return end
@@ -307,8 +295,8 @@ def storable(text: str) -> str:
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
-def delta(said: Said, action: CallModel) -> Delta:
-    call_id, attempt = action.call_id, action.attempt
+def delta(said: Said, request: ModelRequest) -> Delta:
+    call_id, attempt = request.call_id, request.attempt
     match said:
         case SaidText():
             text = storable(said.text)
@@ -319,6 +307,11 @@ def delta(said: Said, action: CallModel) -> Delta:
         case BeganToolCall():
             return MessageDelta(call_id=call_id, attempt=attempt, part=said.part, tool=said.tool)
     raise TypeError(said)
+
+
+def ended(ctx: Context[Any], value: Any) -> ToolEnd:
+    """Return what a tool came to that ran to its end; it may have caught its own parking."""
+    return ctx.parked.wait if ctx.parked else returned(ctx.call_id, value, ctx)
 
 
 def returned(call_id: str, value: Any, ctx: Context[Any]) -> Returned:

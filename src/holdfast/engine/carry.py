@@ -8,7 +8,8 @@ while a tool runs is looked at at once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 import msgspec
 
@@ -21,7 +22,9 @@ from holdfast.core.outcome import opening, outcome
 from holdfast.core.record import AnyRecord, MessageDelta, ReasoningDelta
 from holdfast.core.result import (
     Answered,
+    Interrupted,
     ModelFailed,
+    Raised,
     Result,
     Returned,
     Stopped,
@@ -33,6 +36,7 @@ from holdfast.engine.owned import LaneStale, OwnedLane
 from holdfast.engine.performer import Performer
 from holdfast.engine.settings import WorkerSettings
 from holdfast.engine.stream import DeltaStream
+from holdfast.engine.work import Work
 from holdfast.store import Effect, Store
 
 STALE_PAUSE = 0.05
@@ -60,10 +64,10 @@ class Carrier:
         self._clock = clock
         self._settings = settings
         self._until_confirmed = until_confirmed
-        self._work: dict[str, asyncio.Task[None]] = {}
+        self._work: dict[str, Work] = {}
         self._results: list[Result] = []
         self._broken: BaseException | None = None
-        self._alarm: tuple[int, asyncio.TimerHandle] | None = None
+        self._alarm: tuple[float, asyncio.TimerHandle] | None = None
         self._news = False
         self._stopping = False
 
@@ -127,10 +131,10 @@ class Carrier:
         match action:
             case CallModel():
                 if not action.running:
-                    self._begin(action.call_id, self._ask_model(action))
+                    self._begin_model_call(action)
             case RunTools():
                 for start in action.start:
-                    self._begin(start.call_id, self._run_tool(start))
+                    self._begin_tool(start)
                 if action.report and not (self._work or self._results):
                     return []
             case CancelTurn() | FailTurn():
@@ -151,72 +155,99 @@ class Carrier:
         return results
 
     async def _stir(self, until: int) -> None:
-        """Wait until something stirs, or until a time."""
+        """Wait until something stirs, until a time, or until patience with a call ends."""
         self._set_alarm(until)
         await self.lane.stirred.wait()
         self.lane.stirred.clear()
 
     def _set_alarm(self, until: int) -> None:
-        """Have the lane stir at a time. One alarm lasts for all waits of a turn."""
+        """Have the lane stir in time. An alarm that rings too early is set again."""
+        now = self._clock.monotonic()
+        at = min(now + (until - self._clock.now()) / 1000, *(w.due_at for w in self._work.values()))
         if self._alarm is not None:
-            at, timer = self._alarm
-            if at == until:
+            if self._alarm[0] <= at:
                 return
-            timer.cancel()
-        delay = max(0, until - self._clock.now()) / 1000
-        timer = asyncio.get_running_loop().call_later(delay, self._ring)
-        self._alarm = (until, timer)
+            self._alarm[1].cancel()
+        timer = asyncio.get_running_loop().call_later(max(0.0, at - now), self._ring)
+        self._alarm = (at, timer)
 
     def _ring(self) -> None:
         self._alarm = None
+        now = self._clock.monotonic()
+        for work in self._work.values():
+            if work.due_at <= now:
+                work.give_up()
         self.lane.stirred.set()
 
     # The work
 
-    def _begin(self, call_id: str, work: Awaitable[Result | None]) -> None:
-        def is_awaited() -> bool:
-            """Say whether anybody still waits for this: work may outlive its turn's patience."""
-            return self._work.get(call_id) is task
+    def _begin_model_call(self, action: CallModel) -> None:
+        work = Work(action.call_id, self._performer.patience, self._clock)
+        self._begin(work, self._ask_model(work, action))
 
-        async def run() -> None:
-            try:
-                result = await work
-                if result is not None and is_awaited():
-                    self._results.append(result)
-            except asyncio.CancelledError:
-                raise
-            except BaseException as error:  # noqa: BLE001 - raised again by the lane's own loop
-                if is_awaited():
-                    self._broken = error
-            finally:
-                if is_awaited():
-                    del self._work[call_id]
-                    self.lane.stirred.set()
+    def _begin_tool(self, start: Start) -> None:
+        call = self._call(start.call_id)
+        work = Work(start.call_id, self._performer.patience_with(call.tool), self._clock)
+        self._begin(work, self._run_tool(work, call, start))
 
-        task = asyncio.create_task(run(), name=f"holdfast {call_id}")
-        self._work[call_id] = task
+    def _begin(self, work: Work, doing: Coroutine[Any, Any, Result | None]) -> None:
+        self._work[work.call_id] = work
+        work.task = asyncio.create_task(self._see_through(work, doing))
 
-    async def _ask_model(self, action: CallModel) -> Answered | ModelFailed | None:
-        stream: DeltaStream | None = None
-        view = await self.lane.view()
-        result: Answered | ModelFailed | None = None
+    async def _see_through(self, work: Work, doing: Coroutine[Any, Any, Result | None]) -> None:
         try:
-            said = self._performer.call_model(self.lane.state, self.lane.slices, view, action)
-            async for piece in said:
-                if isinstance(piece, MessageDelta | ReasoningDelta):
-                    stream = stream or DeltaStream(self.lane, self._settings.flush)
-                    stream.add(piece)
-                else:
-                    result = piece
+            result = await doing
+            if result is not None and self._awaits(work):
+                self._results.append(result)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - raised again by the lane's own loop
+            if self._awaits(work):
+                self._broken = error
+        finally:
+            if self._awaits(work):
+                del self._work[work.call_id]
+                self.lane.stirred.set()
+
+    def _awaits(self, work: Work) -> bool:
+        """Say whether anybody still waits for this: work may outlive its turn's patience."""
+        return self._work.get(work.call_id) is work
+
+    async def _ask_model(self, work: Work, action: CallModel) -> Answered | ModelFailed:
+        stream: DeltaStream | None = None
+
+        def hear(delta: MessageDelta | ReasoningDelta | None) -> None:
+            nonlocal stream
+            work.show_life()
+            if delta is not None:
+                stream = stream or DeltaStream(self.lane, self._settings.flush)
+                stream.add(delta)
+
+        view = await self.lane.view()
+        lane, slices = self.lane.state, self.lane.slices
+        try:
+            result = await self._performer.call_model(lane, slices, view, action, hear)
+        except asyncio.CancelledError:
+            if not work.is_overdue:
+                raise
+            result = self._performer.too_late(lane)
         finally:
             if stream:
                 await stream.end()
-        return stream.complete(result) if stream and result else result
+        return stream.complete(result) if stream else result
 
-    async def _run_tool(self, start: Start) -> ToolEnd | None:
-        call = self._call(start.call_id)
+    async def _run_tool(self, work: Work, call: Call, start: Start) -> ToolEnd | None:
         desk = CallDesk(self.lane, self, self._policy, self._store, self._clock)
-        return await self._performer.run_tool(call, start, desk)
+        try:
+            end = await self._performer.run_tool(call, start, desk)
+        except asyncio.CancelledError:
+            if not work.is_overdue:
+                raise
+        else:
+            # What a tool raises while it is being stopped says nothing of what it did.
+            if not (work.is_overdue and isinstance(end, Raised)):
+                return end
+        return Interrupted(call.call_id, "timeout")
 
     def _call(self, call_id: str) -> Call:
         assert self.lane.state.turn is not None
@@ -261,10 +292,9 @@ class Carrier:
     async def _stop_work(self) -> Stopped:
         """Signal all that runs, give it a little time, and return what ended by itself."""
         self.cancelled = True
-        for task in self._work.values():
-            task.cancel()
-        if self._work:
-            await asyncio.wait(self._work.values(), timeout=self._settings.stop_grace)
+        for work in self._work.values():
+            work.task.cancel()
+        await self._wait_for_work(self._settings.stop_grace)
         self._work.clear()
         self.cancelled = False
         ends, self._results = self._results, []
@@ -272,8 +302,7 @@ class Carrier:
 
     async def _wind_down(self) -> None:
         """Let what runs end for a while, record it, and hand the lane back."""
-        if self._work:
-            await asyncio.wait(self._work.values(), timeout=self._settings.grace)
+        await self._wait_for_work(self._settings.grace)
         if self._broken:
             raise self._broken
         results, self._results = self._results, []
@@ -283,14 +312,16 @@ class Carrier:
         await self.lane.hand_back()
 
     async def _abandon(self) -> None:
-        tasks = list(self._work.values())
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=self._settings.stop_grace)
+        for work in self._work.values():
+            work.task.cancel()
+        await self._wait_for_work(self._settings.stop_grace)
         self._work.clear()
         self._results.clear()
         self._broken = None
+
+    async def _wait_for_work(self, seconds: float) -> None:
+        if tasks := [work.task for work in self._work.values()]:
+            await asyncio.wait(tasks, timeout=seconds)
 
 
 def same_outcome(call: Call, effect: Effect) -> list[AnyRecord]:

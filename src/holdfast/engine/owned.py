@@ -90,7 +90,6 @@ class OwnedLane:
         if loaded.snapshot is None:
             self._view = View()
             self._view.see_all(loaded.entries, self.name)
-        await self._catch_up()
 
     async def reload(self) -> None:
         """Forget what is in memory and fold the log again, under the same fence."""

@@ -31,11 +31,13 @@ class Ownership:
         self._confirmed = clock.monotonic()
         self._stopped = threading.Event()
         self._loop = asyncio.get_running_loop()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to renew."""
         self._thread = threading.Thread(
             target=self._renew_repeatedly, name="holdfast lease", daemon=True
         )
-
-    def start(self) -> None:
         self._thread.start()
 
     @property
@@ -44,27 +46,35 @@ class Ownership:
         return self._clock.monotonic() - self._confirmed < self._length * 2 / 3
 
     def _renew_repeatedly(self) -> None:
-        pause = self._length / 3
-        while not self._stopped.wait(pause):
-            asked = self._clock.monotonic()
-            try:
-                alive = self._lease.renew()
-            except StoreError as error:
-                log.warning("the lease could not be renewed", extra={"code": error.code})
-                pause = self._length / 30
-                continue
-            if not alive:
-                self._give_up()
-                return
-            self._confirmed, pause = asked, self._length / 3
+        pause: float | None = self._length / 3
+        while pause is not None and not self._stopped.wait(pause):
+            pause = self.renew()
+
+    def renew(self) -> float | None:
+        """Renew once; return how long that is good for, or None if the lease is lost."""
+        asked = self._clock.monotonic()
+        try:
+            alive = self._lease.renew()
+        except StoreError as error:
+            log.warning("the lease could not be renewed", extra={"code": error.code})
+            return self._length / 30
+        if not alive:
+            self._give_up()
+            return None
+        self._confirmed = asked
+        return self._length / 3
 
     def _give_up(self) -> None:
         """Free what this name may still hold, or it would have to wait for another lease."""
+        self.release()
+        self._loop.call_soon_threadsafe(self._on_lost)
+
+    def release(self) -> None:
+        """Show the worker as gone; where the store is away, the lease runs out by itself."""
         try:
             self._lease.release()
         except StoreError as error:
             log.warning("the lease could not be given up", extra={"code": error.code})
-        self._loop.call_soon_threadsafe(self._on_lost)
 
     async def end(self) -> None:
         """Stop renewing and show the worker as gone."""
@@ -72,5 +82,6 @@ class Ownership:
         await asyncio.to_thread(self._finish)
 
     def _finish(self) -> None:
-        self._thread.join()
-        self._lease.release()
+        if self._thread:
+            self._thread.join()
+        self.release()

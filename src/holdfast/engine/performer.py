@@ -6,7 +6,7 @@ a desk for the little that it may record while it works.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -17,7 +17,11 @@ from holdfast.core.record import MessageDelta, ReasoningDelta
 from holdfast.core.result import Answered, ModelFailed, Returned, ToolEnd
 from holdfast.core.slices import Slices
 from holdfast.core.view import View
+from holdfast.engine.work import Patience
 from holdfast.store import Transaction
+
+Hear = Callable[[MessageDelta | ReasoningDelta | None], None]
+"""Takes each piece of an answer that is being streamed, and None for a mere sign of life."""
 
 
 class Desk(Protocol):
@@ -63,10 +67,23 @@ class Performer(Protocol):
     @property
     def policy(self) -> Policy: ...
 
-    def call_model(
-        self, lane: Lane, slices: Slices, view: View, action: CallModel
-    ) -> AsyncIterator[MessageDelta | ReasoningDelta | Answered | ModelFailed]:
-        """Ask the model: deltas first, if it streams, then what the call came to."""
+    @property
+    def patience(self) -> Patience:
+        """How long the model may take to answer."""
+        ...
+
+    def patience_with(self, tool: str) -> Patience:
+        """Return how long a tool may run."""
+        ...
+
+    async def call_model(
+        self, lane: Lane, slices: Slices, view: View, action: CallModel, hear: Hear
+    ) -> Answered | ModelFailed:
+        """Ask the model, and return what the call came to; what it says before is heard."""
+        ...
+
+    def too_late(self, lane: Lane) -> ModelFailed:
+        """Return what a model call came to that had to be stopped."""
         ...
 
     async def run_tool(self, call: Call, start: Start, desk: Desk) -> ToolEnd | None:

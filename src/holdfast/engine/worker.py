@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import socket
+from collections import defaultdict
 from collections.abc import Mapping
 from importlib.metadata import version
 
@@ -38,6 +39,7 @@ class Worker:
         performers: Mapping[str, Performer],
         clock: Clock,
         settings: WorkerSettings,
+        ownership: type[Ownership] = Ownership,
     ) -> None:
         self.name = settings.name or clock.new_id("wrk")
         self._store = store
@@ -45,10 +47,11 @@ class Worker:
         self._clock = clock
         self._settings = settings
         self._hot = HotLanes(settings.hot)
-        self._carriers: dict[Key, Carrier] = {}
+        self._carriers: defaultdict[str, dict[str, Carrier]] = defaultdict(dict)
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._hint = asyncio.Event()
         self._stopping = False
+        self._keep: type[Ownership] = ownership
         self._ownership: Ownership | None = None
         self._services: list[asyncio.Task[None]] = []
 
@@ -69,7 +72,7 @@ class Worker:
         for service in self._services:
             service.cancel()
         await asyncio.gather(*self._services, return_exceptions=True)
-        for carrier in self._carriers.values():
+        for carrier in self._at_work():
             carrier.stop()
         await self._drain()
         if self._ownership:
@@ -96,7 +99,7 @@ class Worker:
             version=version("holdfast"),
         )
         lease = await self._store.enlist(info, int(self._settings.lease * 1000))
-        self._ownership = Ownership(lease, self._settings.lease, self._clock, self._declared_dead)
+        self._ownership = self._keep(lease, self._settings.lease, self._clock, self._declared_dead)
         self._ownership.start()
 
     def _declared_dead(self) -> None:
@@ -106,7 +109,16 @@ class Worker:
             task.cancel()
         self.name = self._clock.new_id("wrk")
         if not self._stopping:
-            self._services.append(asyncio.create_task(self._enlist()))
+            self._services.append(asyncio.create_task(self._enlist_again()))
+
+    async def _enlist_again(self) -> None:
+        """Enlist for as long as it takes: a store that is away may come back."""
+        while True:
+            try:
+                return await self._enlist()
+            except StoreError as error:
+                log.warning("the worker could not be enlisted", extra={"code": error.code})
+                await asyncio.sleep(self._settings.poll)
 
     async def _until_confirmed(self) -> None:
         """Wait until something new may begin: a worker taken for dead gets another lease."""
@@ -119,14 +131,20 @@ class Worker:
     def _heard(self, session_id: str, arrived: bool) -> None:
         if not arrived:
             return
-        for (session, _), carrier in self._carriers.items():
-            if session == session_id:
-                carrier.nudge()
+        for carrier in self._at_work(session_id):
+            carrier.nudge()
         self._hint.set()
+
+    def _at_work(self, session_id: str = "") -> list[Carrier]:
+        """Return those who carry lanes of a session, or all."""
+        if session_id:
+            return list(self._carriers.get(session_id, {}).values())
+        return [carrier for lanes in self._carriers.values() for carrier in lanes.values()]
 
     async def _claim_repeatedly(self) -> None:
         while True:
             self._hint.clear()
+            await self._until_confirmed()
             try:
                 wait = await self._claim()
             except StoreError as error:
@@ -164,8 +182,11 @@ class Worker:
         task.add_done_callback(lambda _: self._done(key))
 
     def _done(self, key: Key) -> None:
+        session_id, lane = key
         self._tasks.pop(key, None)
-        self._carriers.pop(key, None)
+        self._carriers[session_id].pop(lane, None)
+        if not self._carriers[session_id]:
+            del self._carriers[session_id]
         self._hint.set()
 
     async def _carry_one(self, claim: Claim) -> None:
@@ -180,7 +201,7 @@ class Worker:
                 self._settings,
                 self._until_confirmed,
             )
-            self._carriers[claim.session_id, claim.lane] = carrier
+            self._carriers[claim.session_id][claim.lane] = carrier
             if self._stopping:
                 carrier.stop()
             await carrier.run()

@@ -126,5 +126,7 @@ class WrappedStore:
     async def next_ready_at(self, after: int) -> int | None:
         return await self.inner.next_ready_at(after)
 
-    def listen(self, heard: Callable[[str, bool], None]) -> Callable[[], None]:
-        return self.inner.listen(heard)
+    def listen(
+        self, heard: Callable[[str, bool], None], session_id: str = ""
+    ) -> Callable[[], None]:
+        return self.inner.listen(heard, session_id)

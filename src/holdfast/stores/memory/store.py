@@ -28,6 +28,7 @@ from holdfast.store import (
     Transaction,
     WorkerInfo,
 )
+from holdfast.stores.listener import EVERYTHING, Heard, Listeners
 from holdfast.stores.memory import ownership, reading
 from holdfast.stores.memory.admit import admit
 from holdfast.stores.memory.commit import commit
@@ -43,7 +44,7 @@ class MemoryStore:
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or Clock()
         self._tables = Tables()
-        self._listeners: dict[object, Callable[[str, bool], None]] = {}
+        self._listeners = Listeners()
 
     async def migrate(self) -> None:
         """Do nothing: the schema is this code."""
@@ -169,23 +170,11 @@ class MemoryStore:
     async def next_ready_at(self, after: int) -> int | None:
         return ownership.next_ready_at(self._tables, after, self._clock.now())
 
-    def listen(self, heard: Callable[[str, bool], None]) -> Callable[[], None]:
-        key = object()
-        self._listeners[key] = heard
-
-        def stop() -> None:
-            self._listeners.pop(key, None)
-
-        return stop
+    def listen(self, heard: Heard, session_id: str = EVERYTHING) -> Callable[[], None]:
+        return self._listeners.add(heard, session_id)
 
     def _tell(self, session_id: str, *, arrived: bool) -> None:
-        loop = asyncio.get_running_loop()
-        for key in self._listeners:
-            loop.call_soon(self._tell_one, key, session_id, arrived)
-
-    def _tell_one(self, key: object, session_id: str, arrived: bool) -> None:
-        if heard := self._listeners.get(key):
-            heard(session_id, arrived)
+        asyncio.get_running_loop().call_soon(self._listeners.tell, session_id, arrived)
 
 
 class NoTransaction(AbstractAsyncContextManager[Transaction]):

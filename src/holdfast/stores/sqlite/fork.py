@@ -29,7 +29,12 @@ def guard(holder: Guarded) -> None:
     _guarded.add(holder)
 
 
+_pid = os.getpid()
+
+
 def _abandon_all() -> None:
+    global _pid
+    _pid = os.getpid()
     for holder in list(_guarded):
         holder.abandon()
     _guarded.clear()
@@ -40,7 +45,7 @@ os.register_at_fork(after_in_child=_abandon_all)
 
 def check_process(pid: int) -> None:
     """Refuse to go on in another process than the one that opened the store."""
-    if os.getpid() != pid:
+    if _pid != pid:  # known from the fork: asking the system costs more than the rest
         raise UsedAfterFork(
             "this store was opened before a fork, and SQLite's connections do not survive one;"
             " open a store of its own in each process"

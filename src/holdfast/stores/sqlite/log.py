@@ -28,27 +28,34 @@ def find_end(desk: Desk, sid: int) -> tuple[int, int]:
     return (last[0] + last[1], last[2]) if last else (base | 1, 0)
 
 
-def append(desk: Desk, key: int, lane: str, body: bytes, count: int, at: int, marks: int) -> int:
-    """Write encoded records as the next row of a log, and return the first one's offset.
+class LogRow(NamedTuple):
+    """A row of the log, in the order of its columns."""
 
-    No records make no row.
-    """
-    if count:
-        packed = desk.packer.pack(body)
-        if packed.blobs:
-            keep_blobs(desk, tenant_of(desk, key >> 32), packed.blobs, at)
-        desk.db.run(
-            "append",
-            {
-                "key": key,
-                "count": count,
-                "lane": column_of(lane),
-                "at": at,
-                "marks": marks,
-                "data": packed.data,
-            },
-        )
+    key: int
+    records: int
+    lane: str | None
+    at: int
+    marks: int
+    data: bytes
+
+
+def append(desk: Desk, key: int, lane: str, body: bytes, count: int, at: int, marks: int) -> int:
+    """Write encoded records as the next row of a log, and return the first one's offset."""
+    if row := make_row(desk, key, lane, body, count, at, marks):
+        desk.db.run("append", row._asdict())
     return key & OFFSETS
+
+
+def make_row(
+    desk: Desk, key: int, lane: str, body: bytes, count: int, at: int, marks: int
+) -> LogRow | None:
+    """Return encoded records as a row, their blobs being kept; no records make no row."""
+    if not count:
+        return None
+    packed = desk.packer.pack(body)
+    if packed.blobs:
+        keep_blobs(desk, tenant_of(desk, key >> 32), packed.blobs, at)
+    return LogRow(key, count, column_of(lane), at, marks, packed.data)
 
 
 def tenant_of(desk: Desk, sid: int) -> str:

@@ -1,7 +1,7 @@
 """The threads that read, each with a connection of its own.
 
-A statement is always read to its end, so that no transaction is left open and the log
-beside the file can be cut.
+Questions that wait are answered together, from one state of the file. A statement is always
+read to its end, so that no transaction is left open and the log beside the file can be cut.
 """
 
 from __future__ import annotations
@@ -9,26 +9,34 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from holdfast.clock import Clock
+from holdfast.stores.sqlite.answer import Answer, make_future, resolve
 from holdfast.stores.sqlite.connection import open_database
 from holdfast.stores.sqlite.desk import Desk
 from holdfast.stores.sqlite.failure import explain
 
 T = TypeVar("T")
 Question = Callable[[Desk], Any]
-Asked = tuple[Question, asyncio.Future[Any]]
 
 THREADS = 2
+MOST = 16
+
+
+@dataclass(slots=True, kw_only=True)
+class Asked(Answer):
+    """A question with whoever waits for its answer."""
+
+    question: Question
 
 
 class Readers:
-    """Answers questions in the order they come, two at a time."""
+    """Answers questions in the order they come, on two threads."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path = path
@@ -46,9 +54,10 @@ class Readers:
 
     async def ask(self, question: Callable[[Desk], T]) -> T:
         """Return a question's answer, as the file is at some time after now."""
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._queue.put((question, future))
-        return await future
+        asked = Asked(make_future(), question=question)
+        self._queue.put(asked)
+        answer: T = await asked.future
+        return answer
 
     async def stop(self) -> None:
         for _ in self._threads:
@@ -60,41 +69,54 @@ class Readers:
 
     def _run(self) -> None:
         desk: Desk | None = None
-        while (asked := self._queue.get()) is not None:
-            question, future = asked
+        while (first := self._queue.get()) is not None:
+            asked = [first, *self._waiting()]
             try:
                 desk = desk or self._sit_down()
-                answer, error = self._answer(desk, question), None
+                self._answer_all(desk, asked)
             except Exception as failure:  # noqa: BLE001 - told to who asked
-                answer, error = None, failure
-            with suppress(RuntimeError):  # the loop was closed: there is nobody left to tell
-                future.get_loop().call_soon_threadsafe(tell, future, answer, error)
+                for one in asked:
+                    one.error = failure
+            resolve(asked)
         if desk:
             desk.db.close()
+
+    def _waiting(self) -> Iterator[Asked]:
+        """Take what waits already, and leave some to the other threads."""
+        for _ in range(min(MOST, self._queue.qsize() // THREADS)):
+            try:
+                asked = self._queue.get_nowait()
+            except Empty:
+                return
+            if asked is None:
+                self._queue.put(None)  # the wish to stop stays behind what was asked before
+                return
+            yield asked
 
     def _sit_down(self) -> Desk:
         return Desk(open_database(self._path, self._clock, query_only=True), self._clock)
 
-    def _answer(self, desk: Desk, question: Question) -> Any:
+    def _answer_all(self, desk: Desk, asked: Sequence[Asked]) -> None:
         try:
-            return desk.db.patiently(lambda: at_one_instant(desk, question))
+            desk.db.patiently(lambda: answer_at_one_instant(desk, asked))
         except sqlite3.Error as error:
             raise explain(error, self._path) from error
 
 
-def at_one_instant(desk: Desk, question: Question) -> Any:
+def answer_at_one_instant(desk: Desk, asked: Sequence[Asked]) -> None:
     """Answer from one state of the file: a log's end and its lanes' rest belong together."""
     desk.db.raw.execute("BEGIN")
     try:
-        return question(desk)
+        for one in asked:
+            answer(desk, one)
     finally:
         desk.db.roll_back()
 
 
-def tell(future: asyncio.Future[Any], answer: Any, error: Exception | None) -> None:
-    if future.done():
-        return
-    if error:
-        future.set_exception(error)
-    else:
-        future.set_result(answer)
+def answer(desk: Desk, asked: Asked) -> None:
+    try:
+        asked.result = asked.question(desk)
+    except sqlite3.Error:
+        raise
+    except Exception as failure:  # noqa: BLE001 - told to who asked
+        asked.error = failure

@@ -35,18 +35,20 @@ from holdfast.store import (
     Transaction,
     WorkerInfo,
 )
+from holdfast.stores.listener import EVERYTHING, Heard
 from holdfast.stores.sqlite import listing, reading
 from holdfast.stores.sqlite.admission import write_admission
 from holdfast.stores.sqlite.claim import write_claim
-from holdfast.stores.sqlite.commit import write_commit
+from holdfast.stores.sqlite.commit import write_commits
 from holdfast.stores.sqlite.desk import Desk
 from holdfast.stores.sqlite.fork import check_process
 from holdfast.stores.sqlite.place import check_place
 from holdfast.stores.sqlite.reader import Readers
 from holdfast.stores.sqlite.registry import Registry
+from holdfast.stores.sqlite.statement import Params
 from holdfast.stores.sqlite.transaction import OpenTransaction
-from holdfast.stores.sqlite.wakeup import Ear, Ears, Heard, place
-from holdfast.stores.sqlite.writer import Work, Writer
+from holdfast.stores.sqlite.wakeup import Ear, Ears, place
+from holdfast.stores.sqlite.writer import Work, Writer, do_works
 
 T = TypeVar("T")
 
@@ -96,7 +98,7 @@ class SqliteStore:
         return self._writer
 
     async def _write(self, *works: Work) -> list[Any]:
-        results: list[Any] = await self._open_writer().submit(works)
+        results: list[Any] = await self._open_writer().submit(do_works, works)
         return results
 
     async def _read(self, question: Callable[[Desk], T]) -> T:
@@ -145,7 +147,9 @@ class SqliteStore:
     # Commits
 
     async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
-        return await self._write(*(partial(write_commit, wanted=commit) for commit in commits))
+        results: list[Committed | Refused]
+        results = await self._open_writer().submit(write_commits, commits)
+        return results
 
     def transaction(self, limit: float = 5.0) -> AbstractAsyncContextManager[Transaction]:
         return OpenTransaction(self._open_writer, limit)
@@ -212,12 +216,14 @@ class SqliteStore:
 
     # Wake-ups
 
-    def listen(self, heard: Heard) -> Callable[[], None]:
+    def listen(self, heard: Heard, session_id: str = EVERYTHING) -> Callable[[], None]:
         ear = self._ear()
-        key = ear.add(heard)
+        stop_one = ear.listeners.add(heard, session_id)
 
         def stop() -> None:
-            if ear.remove(key):
+            was_open = bool(ear.listeners)
+            stop_one()
+            if was_open and not ear.listeners:
                 self._forget(ear)
 
         return stop
@@ -229,16 +235,14 @@ class SqliteStore:
             return ear
         ear = Ear(loop, self._clock)
         self._ears.add(ear)
-        row = {"address": ear.address, "place": place()}
-        ignore(writer.submit([lambda desk: desk.db.run("add_listener", row)]))
+        write_hint(writer, "add_listener", {"address": ear.address, "place": place()})
         return ear
 
     def _forget(self, ear: Ear) -> None:
         self._ears.remove(ear)
         ear.stop()
         if self._writer:
-            row = {"address": ear.address}
-            ignore(self._writer.submit([lambda desk: desk.db.run("drop_listener", row)]))
+            write_hint(self._writer, "drop_listener", {"address": ear.address})
 
 
 def try_encode(admission: Admission) -> bytes | HoldfastError:
@@ -248,6 +252,7 @@ def try_encode(admission: Admission) -> bytes | HoldfastError:
         return error
 
 
-def ignore(future: asyncio.Future[Any]) -> None:
-    """Let a write that only serves hints fail unheard."""
+def write_hint(writer: Writer, name: str, row: Params) -> None:
+    """Have a statement run that only serves hints: it may fail unheard."""
+    future = writer.submit(do_works, [lambda desk: desk.db.run(name, row)])
     future.add_done_callback(lambda done: done.cancelled() or done.exception())

@@ -18,10 +18,11 @@ from typing import Any, TypeVar
 
 from holdfast.errors import HoldfastError, InvalidInput, NotInTransaction
 from holdfast.store import Commit, Committed, Refused
-from holdfast.stores.sqlite.commit import write_commit
+from holdfast.stores.sqlite.answer import Answer, make_future, resolve
+from holdfast.stores.sqlite.commit import write_commits
 from holdfast.stores.sqlite.desk import Desk
 from holdfast.stores.sqlite.failure import explain, is_of_the_disk
-from holdfast.stores.sqlite.writer import Job, Writer, make_future, resolve
+from holdfast.stores.sqlite.writer import Writer
 
 T = TypeVar("T")
 Asked = tuple[Callable[[Desk], Any], "asyncio.Future[Any]"]
@@ -115,14 +116,14 @@ class SqliteTransaction:
             desk.db.begin()
         except (sqlite3.Error, HoldfastError) as error:
             self._end(NotInTransaction("the transaction was never opened"))
-            resolve([Job((), self.opened, error=writer.explain(error)), Job((), self.ended)])
+            resolve([Answer(self.opened, error=writer.explain(error)), Answer(self.ended)])
             return
         desk.hints = {}
         timer = threading.Timer(self._limit, self._expire, args=(desk,))
         timer.daemon = True
         desk.db.raw.set_authorizer(authorize)
         timer.start()
-        resolve([Job((), self.opened)])
+        resolve([Answer(self.opened)])
         try:
             self._answer_all(desk)
         finally:
@@ -131,18 +132,18 @@ class SqliteTransaction:
             self._refuse_the_rest()
             desk.db.raw.set_authorizer(None)
             writer.mend(desk)
-            resolve([Job((), self.ended)])
+            resolve([Answer(self.ended)])
 
     def _answer_all(self, desk: Desk) -> None:
         """Answer until it is over; a tool that hangs after its commit holds nothing up."""
         while self._over is None and (asked := self._asked.get()) is not None:
             work, future = asked
-            job = Job((), future)
+            answer = Answer(future)
             try:
-                job.result = work(desk)
+                answer.result = work(desk)
             except Exception as error:  # noqa: BLE001 - the tool gets it
-                job.error = error
-            resolve([job])
+                answer.error = error
+            resolve([answer])
 
     def _run(self, desk: Desk, statement: Callable[[Desk], T]) -> T:
         """Run one statement of the tool's; its own errors are its own affair."""
@@ -176,7 +177,7 @@ class SqliteTransaction:
             self._over = NotInTransaction("this transaction was committed; open another one")
         desk.db.raw.set_authorizer(None)
         try:
-            result = write_commit(desk, commit)
+            [result] = write_commits(desk, [commit])
             if isinstance(result, Committed):
                 self._writer.commit(desk)
                 self._writer.announce(desk, [], desk.hints)
@@ -204,7 +205,7 @@ class SqliteTransaction:
         """Answer what was asked for before the end and not done."""
         while not self._asked.empty():
             if asked := self._asked.get_nowait():
-                resolve([Job((), asked[1], error=self._over)])
+                resolve([Answer(asked[1], error=self._over)])
 
 
 def is_denied(error: sqlite3.Error) -> bool:

@@ -11,17 +11,17 @@ import os
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
 from holdfast.clock import Clock
+from holdfast.stores.listener import Listeners
 from holdfast.stores.sqlite.connection import Database
 from holdfast.stores.sqlite.fork import guard
 from holdfast.stores.sqlite.liveness import machine
 
-Heard = Callable[[str, bool], None]
 Hints = Mapping[str, bool]
 
 LONGEST = 4096
@@ -56,25 +56,15 @@ class Ear:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self.loop = loop
-        self._heard: dict[object, Heard] = {}
+        self.listeners = Listeners()
         self._socket, self.address = bind(clock)
         guard(self)
         loop.add_reader(self._socket, self._receive)
 
-    def add(self, heard: Heard) -> object:
-        key = object()
-        self._heard[key] = heard
-        return key
-
-    def remove(self, key: object) -> bool:
-        """Stop one listener; say whether it was the last."""
-        return self._heard.pop(key, None) is not None and not self._heard
-
     def hear(self, hints: Hints) -> None:
         """Call the listeners. On the loop's thread only."""
         for session_id, arrived in hints.items():
-            for heard in list(self._heard.values()):
-                heard(session_id, arrived)
+            self.listeners.tell(session_id, arrived)
 
     def _receive(self) -> None:
         try:
@@ -85,7 +75,7 @@ class Ear:
 
     def stop(self) -> None:
         """Stop hearing, from whichever event loop."""
-        self._heard.clear()
+        self.listeners.clear()
         if asyncio.get_running_loop() is self.loop:
             self._close()
         else:
@@ -127,16 +117,17 @@ class Ears:
 
     def __init__(self) -> None:
         self.by_loop: Mapping[asyncio.AbstractEventLoop, Ear] = {}
+        self.addresses: Collection[str] = ()
 
     def add(self, ear: Ear) -> None:
-        self.by_loop = {**self.by_loop, ear.loop: ear}
+        self._replace({**self.by_loop, ear.loop: ear})
 
     def remove(self, ear: Ear) -> None:
-        self.by_loop = {loop: e for loop, e in self.by_loop.items() if e is not ear}
+        self._replace({loop: e for loop, e in self.by_loop.items() if e is not ear})
 
-    @property
-    def addresses(self) -> set[str]:
-        return {ear.address for ear in self.by_loop.values()}
+    def _replace(self, by_loop: Mapping[asyncio.AbstractEventLoop, Ear]) -> None:
+        self.by_loop = by_loop
+        self.addresses = [ear.address for ear in by_loop.values()]
 
 
 class Messenger:
@@ -152,23 +143,24 @@ class Messenger:
         self._gone: set[str] = set()
         self._behind: set[str] = set()
 
-    def look(self, db: Database) -> None:
-        """Learn who listens, once a second at most. Inside a transaction."""
+    def look(self, db: Database, own: Collection[str]) -> None:
+        """Learn who listens in other stores, once a second at most. Inside a transaction."""
         for address in self._gone:
             db.run("drop_listener", {"address": address})
         now = self._clock.monotonic()
         if self._gone or now - self._looked_at >= LOOK_EVERY:
             self._gone.clear()
             self._looked_at = now
-            self._addresses = [row[0] for row in db.all("listeners", {"place": self._place})]
+            rows = db.all("listeners", {"place": self._place})
+            self._addresses = [address for (address,) in rows if address not in own]
 
-    def send(self, hints: Hints, own: Collection[str]) -> None:
-        """Tell all who listen but those of this store, who know."""
+    def send(self, hints: Hints) -> None:
+        """Tell all who listen; those of this store know."""
         if not self._addresses:
             return
         datagram = to_datagram(hints)
         for address in self._addresses:
-            if address not in own and address not in self._gone:
+            if address not in self._gone:
                 self._send(address, b"1" if address in self._behind else datagram)
 
     def _send(self, address: str, datagram: bytes) -> None:

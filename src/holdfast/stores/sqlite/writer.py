@@ -1,8 +1,9 @@
 """The store's one writer: a thread that commits in groups.
 
-A group is what waited while the last one was made durable; there is no timer. All of a
-group's futures are resolved by one wake-up of their event loop. If a group fails for a
-reason of its own, its works are done one by one, so that the one at fault fails alone.
+A group is what waited while the last one was made durable; there is no timer. What is of
+one kind in it is done together, and all of its futures are resolved by one wake-up of their
+event loop. If a group fails for a reason of its own, its items are done one by one, so that
+the one at fault fails alone.
 """
 
 from __future__ import annotations
@@ -10,35 +11,42 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
 from holdfast.clock import Clock
+from holdfast.stores.sqlite.answer import Answer, Future, make_future, resolve
 from holdfast.stores.sqlite.checkpoint import Checkpointer
 from holdfast.stores.sqlite.connection import open_database
 from holdfast.stores.sqlite.desk import Desk
 from holdfast.stores.sqlite.failure import explain, is_of_the_disk
 from holdfast.stores.sqlite.migration import open_for_writing
-from holdfast.stores.sqlite.wakeup import Ear, Ears, Hints, Messenger
+from holdfast.stores.sqlite.wakeup import Ears, Hints, Messenger
 
-Loop = asyncio.AbstractEventLoop
-Future = asyncio.Future[Any]
 Work = Callable[[Desk], Any]
-"""Something to do inside a transaction. It may be done twice, the first time being undone."""
+Do = Callable[[Desk, Sequence[Any]], Sequence[Any]]
+"""Does items of one kind inside a transaction, and returns what came of each.
+
+It may be done twice, the first time being undone.
+"""
 
 
-@dataclass(slots=True)
-class Job:
-    """Works that are asked for together. Its result is the list of theirs."""
+def do_works(desk: Desk, works: Sequence[Work]) -> list[Any]:
+    """Do what is done one after the other."""
+    return [work(desk) for work in works]
 
-    works: Sequence[Work]
-    future: Future
-    result: Any = None
-    error: BaseException | None = None
+
+@dataclass(slots=True, kw_only=True)
+class Job(Answer):
+    """Items that are asked for together. The answer is the list of what came of each."""
+
+    do: Do
+    items: Sequence[Any]
 
 
 @dataclass(slots=True)
@@ -74,10 +82,10 @@ class Writer:
         ).start()
         await started
 
-    def submit(self, works: Sequence[Work]) -> Future:
-        """Have the works done together, in the order of submission; await the future."""
+    def submit(self, do: Do, items: Sequence[Any]) -> Future:
+        """Have items done, with others of their kind; await the future for what came of them."""
         future = make_future()
-        self._queue.put(Job(works, future))
+        self._queue.put(Job(future, do=do, items=items))
         return future
 
     def submit_alone(self, job: Alone) -> None:
@@ -95,16 +103,16 @@ class Writer:
         try:
             desk = Desk(open_for_writing(self._path, self._clock), self._clock)
         except Exception as error:  # noqa: BLE001 - whoever waits for the start gets it
-            resolve([Job((), started, error=error)])
+            resolve([Answer(started, error=error)])
             return
         self._messenger = Messenger(self._clock)
         self._checkpointer = Checkpointer(self._path, self._clock)
-        resolve([Job((), started)])
+        resolve([Answer(started)])
         stop = self._serve(desk)
         self._checkpointer.stop()
         self._messenger.close()
         desk.db.close()
-        resolve([Job((), stop.future)])
+        resolve([Answer(stop.future)])
 
     def _serve(self, desk: Desk) -> Stop:
         while not isinstance(job := self._take(), Stop):
@@ -141,23 +149,28 @@ class Writer:
                     self._left_over.append(job)
 
     def _do(self, desk: Desk, jobs: Sequence[Job]) -> None:
-        """Do all works in the open transaction, and commit."""
+        """Do everything in the open transaction, kind by kind, and commit."""
         desk.hints = {}
+        kinds: dict[Do, list[Job]] = {}
         for job in jobs:
-            job.result = [work(desk) for work in job.works]
+            kinds.setdefault(job.do, []).append(job)
+        for do, same in kinds.items():
+            results = iter(do(desk, [item for job in same for item in job.items]))
+            for job in same:
+                job.result = list(islice(results, len(job.items)))
         self.commit(desk)
 
     def commit(self, desk: Desk) -> None:
         """Make what was written durable."""
         if desk.hints:
-            self._messenger.look(desk.db)
+            self._messenger.look(desk.db, self._ears.addresses)
         desk.db.commit()
 
-    def announce(self, desk: Desk, jobs: Sequence[Job], hints: Hints) -> None:
+    def announce(self, desk: Desk, jobs: Sequence[Answer], hints: Hints) -> None:
         """Tell who asked, then who listens; one wake-up for each event loop."""
         resolve(jobs, self._ears.by_loop if hints else {}, hints)
         if hints:
-            self._messenger.send(hints, self._ears.addresses)
+            self._messenger.send(hints)
             self._checkpointer.look(desk.db)
 
     # When it fails
@@ -175,7 +188,7 @@ class Writer:
         desk.db = fresh
 
     def _recover(self, desk: Desk, jobs: Sequence[Job], error: Exception) -> None:
-        if is_of_the_disk(error) or sum(len(job.works) for job in jobs) == 1:
+        if is_of_the_disk(error) or sum(len(job.items) for job in jobs) == 1:
             for job in jobs:
                 job.error = self.explain(error)
             self.announce(desk, jobs, {})
@@ -184,11 +197,11 @@ class Writer:
             self._write_singly(desk, job)
 
     def _write_singly(self, desk: Desk, job: Job) -> None:
-        """Do each work of a job in a transaction of its own; the first error is the job's."""
+        """Do each item of a job in a transaction of its own; the first error is the job's."""
         results: list[Any] = []
         hints: dict[str, bool] = {}
-        for work in job.works:
-            part = Job((work,), job.future)
+        for item in job.items:
+            part = Job(job.future, do=job.do, items=[item])
             try:
                 desk.db.begin()
                 self._do(desk, [part])
@@ -204,32 +217,3 @@ class Writer:
 
     def explain(self, error: Exception) -> Exception:
         return explain(error, self._path) if isinstance(error, sqlite3.Error) else error
-
-
-def make_future() -> Future:
-    return asyncio.get_running_loop().create_future()
-
-
-def resolve(
-    jobs: Sequence[Job], ears: Mapping[Loop, Ear] | None = None, hints: Hints | None = None
-) -> None:
-    """Resolve the jobs' futures and pass on the hints, each on its own event loop."""
-    by_loop: dict[Loop, list[Job]] = {loop: [] for loop in ears or ()}
-    for job in jobs:
-        by_loop.setdefault(job.future.get_loop(), []).append(job)
-    for loop, own in by_loop.items():
-        ear = ears.get(loop) if ears else None
-        with suppress(RuntimeError):  # the loop was closed: there is nobody left to tell
-            loop.call_soon_threadsafe(wake, own, ear, hints)
-
-
-def wake(jobs: Sequence[Job], ear: Ear | None, hints: Hints | None) -> None:
-    for job in jobs:
-        if job.future.done():
-            continue
-        if job.error:
-            job.future.set_exception(job.error)
-        else:
-            job.future.set_result(job.result)
-    if ear and hints:
-        ear.hear(hints)

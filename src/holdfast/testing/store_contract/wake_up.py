@@ -102,6 +102,19 @@ class WakeUpContract(Subject):
         await ear.wait_for(lambda heard, arrived: heard in (claim.session_id, "") and arrived)
         stop()
 
+    async def test_a_listener_to_one_session_hears_of_no_other(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        mine = (await admit(store, new_session(clock))).session_id
+        other = (await admit(store, new_session(clock))).session_id
+        ear = Ear()
+        stop = store.listen(ear, mine)
+        await admit(store, message(clock, other))
+        await admit(store, message(clock, mine))
+        await ear.wait_for(lambda heard, arrived: heard in (mine, "") and arrived)
+        assert other not in {session_id for session_id, _ in ear.heard}
+        stop()
+
     async def test_a_listener_that_stopped_hears_no_more(
         self, store: Store, clock: ManualClock
     ) -> None:

@@ -1,7 +1,7 @@
 -- name: find_lane
 -- Where a commit goes: the lane as it is, the key of the session's next row and the time
 -- of its last. The log's end is one step in the tree, to the left of the next session.
-SELECT l.lid, l.sid, l.worker, l.fence, l.number, l.last_arrival, l.digest, g.key + g.count, g.at
+SELECT l.lid, l.sid, l.worker, l.fence, l.number, l.last_arrival, g.key + g.count, g.at
   FROM holdfast_sessions AS s
   JOIN holdfast_lanes AS l ON l.sid = s.sid AND l.lane = :lane
   JOIN holdfast_log AS g ON g.key = (SELECT max(key)
@@ -9,26 +9,49 @@ SELECT l.lid, l.sid, l.worker, l.fence, l.number, l.last_arrival, l.digest, g.ke
                                       WHERE key BETWEEN s.sid << 32 AND s.sid << 32 | 4294967295)
  WHERE s.id = :session_id;
 
+-- name: find_lanes
+-- The same for many, asked for as JSON pairs of session and lane, in one row.
+SELECT json_group_array(json_array(
+           w.key, l.lid, l.sid, l.worker, l.fence, l.number, l.last_arrival, g.key + g.count, g.at))
+  FROM json_each(:wanted) AS w
+  JOIN holdfast_sessions AS s ON s.id = w.value ->> 0
+  JOIN holdfast_lanes AS l ON l.sid = s.sid AND l.lane = w.value ->> 1
+  JOIN holdfast_log AS g ON g.key = (SELECT max(key)
+                                       FROM holdfast_log
+                                      WHERE key BETWEEN s.sid << 32 AND s.sid << 32 | 4294967295);
+
+-- name: digest
+SELECT digest FROM holdfast_lanes WHERE lid = :lid;
+
 -- name: advance_lane
--- The first write of a commit is its check: nothing changes unless the worker owns the lane
--- under this fence, has made all its commits so far, and parks past nothing unseen.
--- If something came that it has not seen, the lane is ready for whoever comes after it.
--- `worker` is not set here: the indexes of lanes stay as they are.
+-- Nothing changes unless the worker owns the lane under this fence, and has made all its
+-- commits so far. `worker` is not set here: the indexes of lanes stay as they are.
 UPDATE holdfast_lanes
    SET number = number + 1,
        status = :status,
        turn = :turn,
-       ready_at = iif(last_arrival > :seen, min(:ready_at, :now), :ready_at),
+       ready_at = :ready_at,
        version = max(version, :version),
        digest = :digest
- WHERE lid = :lid
-   AND worker = :worker
-   AND fence = :fence
-   AND number = :number
-   AND (last_arrival <= :seen OR NOT :parks);
+ WHERE lid = :lid AND worker = :worker AND fence = :fence AND number = :number;
+
+-- name: advance_lanes
+-- The same for many: JSON rows of lane, worker, fence, number, status, turn, ready_at, version.
+UPDATE holdfast_lanes AS l
+   SET number = l.number + 1,
+       status = w.value ->> 4,
+       turn = w.value ->> 5,
+       ready_at = w.value ->> 6,
+       version = max(l.version, w.value ->> 7),
+       digest = substr(:digests, w.key * 16 + 1, 16)
+  FROM json_each(:lanes) AS w
+ WHERE l.lid = w.value ->> 0
+   AND l.worker = w.value ->> 1
+   AND l.fence = w.value ->> 2
+   AND l.number = w.value ->> 3;
 
 -- name: advance_and_release_lane
--- The same, and the lane has no owner afterwards.
+-- The same for one, and the lane has no owner afterwards.
 UPDATE holdfast_lanes
    SET number = number + 1,
        status = :status,
@@ -37,11 +60,7 @@ UPDATE holdfast_lanes
        version = max(version, :version),
        digest = :digest,
        worker = NULL
- WHERE lid = :lid
-   AND worker = :worker
-   AND fence = :fence
-   AND number = :number
-   AND last_arrival <= :seen;
+ WHERE lid = :lid AND worker = :worker AND fence = :fence AND number = :number;
 
 -- name: last_row
 -- Where a session's log ends.
@@ -49,7 +68,14 @@ SELECT key, count, at FROM holdfast_log WHERE key BETWEEN :base AND :top ORDER B
 
 -- name: append
 INSERT INTO holdfast_log (key, count, lane, at, marks, data)
-VALUES (:key, :count, :lane, :at, :marks, :data);
+VALUES (:key, :records, :lane, :at, :marks, :data);
+
+-- name: append_many
+-- JSON rows of key, count, lane, at, marks, and where in `data` the row's own bytes are.
+INSERT INTO holdfast_log (key, count, lane, at, marks, data)
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4,
+       substr(:data, value ->> 5, value ->> 6)
+  FROM json_each(:rows);
 
 -- name: last_commit
 -- The last row of a lane that its owner wrote.

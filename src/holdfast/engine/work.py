@@ -1,0 +1,43 @@
+"""A call under way: its task, and how long there is patience with it.
+
+No timer of its own: the lane that waits for its work looks at all of it when the first is due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from msgspec import Struct
+
+from holdfast.clock import Clock
+
+
+class Patience(Struct, frozen=True):
+    """How many seconds a call may take, and how many it may show no sign of life."""
+
+    whole: float
+    silence: float = float("inf")
+
+
+class Work:
+    """One call. `due_at` is when patience with it ends, in seconds of the monotonic clock."""
+
+    task: asyncio.Task[None]
+
+    def __init__(self, call_id: str, patience: Patience, clock: Clock) -> None:
+        self.call_id = call_id
+        self.is_overdue = False
+        self._clock = clock
+        self._silence = patience.silence
+        self._end_at = clock.monotonic() + patience.whole
+        self.show_life()
+
+    def show_life(self) -> None:
+        """Begin to count the silence anew."""
+        self.due_at = min(self._end_at, self._clock.monotonic() + self._silence)
+
+    def give_up(self) -> None:
+        """Stop it for having taken too long."""
+        self.is_overdue = True
+        self.due_at = float("inf")
+        self.task.cancel()
