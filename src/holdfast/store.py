@@ -24,7 +24,7 @@ from holdfast.errors import HoldfastError
 # What goes in
 
 
-class Admission(Struct, frozen=True, kw_only=True):
+class Admission(Struct, frozen=True, gc=False, kw_only=True):
     """One thing that arrives for a lane.
 
     `records` are the arrivals to add: `session.started` first where the session is new,
@@ -49,7 +49,7 @@ class Admission(Struct, frozen=True, kw_only=True):
     request_id: str = ""
 
 
-class Receipt(Struct, frozen=True, kw_only=True):
+class Receipt(Struct, frozen=True, gc=False, kw_only=True):
     """Proof that a delivery is in the log. `position` counts what is queued before it."""
 
     session_id: str
@@ -60,7 +60,7 @@ class Receipt(Struct, frozen=True, kw_only=True):
     duplicate: bool = False
 
 
-class Snapshot(Struct, frozen=True):
+class Snapshot(Struct, frozen=True, gc=False):
     """A fold's result up to and with `offset`, made by the rules of `fold`."""
 
     offset: int
@@ -68,7 +68,7 @@ class Snapshot(Struct, frozen=True):
     data: bytes
 
 
-class Effect(Struct, frozen=True):
+class Effect(Struct, frozen=True, gc=False):
     """A call's hold on an idempotency key in a scope.
 
     `state`: held (by a call that has begun), done (with its outcome in `value`), unknown (it
@@ -83,7 +83,7 @@ class Effect(Struct, frozen=True):
     value: str = ""
 
 
-class Commit(Struct, frozen=True, kw_only=True):
+class Commit(Struct, frozen=True, gc=False, kw_only=True):
     """What a lane's owner adds to the log, all of it or nothing.
 
     `number` is the lane's commit number as the owner knows it, `seen` the offset of the
@@ -112,7 +112,7 @@ class Commit(Struct, frozen=True, kw_only=True):
     effects: tuple[Effect, ...] = ()
 
 
-class WorkerInfo(Struct, frozen=True, kw_only=True):
+class WorkerInfo(Struct, frozen=True, gc=False, kw_only=True):
     """A worker as the registry knows it."""
 
     worker: str
@@ -126,7 +126,7 @@ class WorkerInfo(Struct, frozen=True, kw_only=True):
 # What comes out
 
 
-class Committed(Struct, frozen=True):
+class Committed(Struct, frozen=True, gc=False):
     """The commit is in the log from `first_offset` on; `arrivals` came since `seen`."""
 
     first_offset: int
@@ -134,7 +134,7 @@ class Committed(Struct, frozen=True):
     arrivals: tuple[Entry, ...] = ()
 
 
-class Refused(Struct, frozen=True):
+class Refused(Struct, frozen=True, gc=False):
     """Nothing of the commit was written.
 
     `reason`: `lease_lost` (another worker owns the lane, or the commit's number is not the
@@ -148,7 +148,7 @@ class Refused(Struct, frozen=True):
     effect: Effect | None = None
 
 
-class Claim(Struct, frozen=True):
+class Claim(Struct, frozen=True, gc=False):
     """A lane that the worker owns from now on, under this fence."""
 
     session_id: str
@@ -160,7 +160,7 @@ class Claim(Struct, frozen=True):
     last_arrival: int
 
 
-class Loaded(Struct, frozen=True):
+class Loaded(Struct, frozen=True, gc=False):
     """What a fold needs: the newest snapshots with today's fold version, and what follows.
 
     `entries` are those of the lane, and the slice changes and ends of the whole session,
@@ -175,7 +175,7 @@ class Loaded(Struct, frozen=True):
     last_at: int = 0
 
 
-class Page(Struct, frozen=True):
+class Page(Struct, frozen=True, gc=False):
     """Entries in order, and the cursor after them. `end` is the log's last offset."""
 
     entries: tuple[Entry, ...]
@@ -183,7 +183,7 @@ class Page(Struct, frozen=True):
     end: int
 
 
-class LaneInfo(Struct, frozen=True, kw_only=True):
+class LaneInfo(Struct, frozen=True, gc=False, kw_only=True):
     session_id: str
     lane: str
     status: str
@@ -194,7 +194,7 @@ class LaneInfo(Struct, frozen=True, kw_only=True):
     queued: int
 
 
-class SessionInfo(Struct, frozen=True, kw_only=True):
+class SessionInfo(Struct, frozen=True, gc=False, kw_only=True):
     """A session as it is listed. `status` is that of its liveliest lane, or how it ended."""
 
     session_id: str
@@ -210,7 +210,7 @@ class SessionInfo(Struct, frozen=True, kw_only=True):
     lanes: tuple[LaneInfo, ...] = ()
 
 
-class DeliveryInfo(Struct, frozen=True, kw_only=True):
+class DeliveryInfo(Struct, frozen=True, gc=False, kw_only=True):
     """A delivery: queued, running, joined or settled. Offsets say where in the log."""
 
     session_id: str
@@ -224,7 +224,7 @@ class DeliveryInfo(Struct, frozen=True, kw_only=True):
     settled_offset: int
 
 
-class RequestInfo(Struct, frozen=True, kw_only=True):
+class RequestInfo(Struct, frozen=True, gc=False, kw_only=True):
     """A request to a human. `data` is its `input.requested` record as JSON text."""
 
     request_id: str

@@ -21,6 +21,7 @@ from holdfast.store import Committed
 from holdfast.stores.sqlite import SqliteStore, checkpoint, connection, migration
 from holdfast.stores.sqlite.connection import Database, open_database
 from holdfast.stores.sqlite.failure import explain
+from holdfast.stores.sqlite.writer import LARGEST_GROUP
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.store_contract.builder import (
     admit,
@@ -81,16 +82,22 @@ class Counted:
         monkeypatch.setattr(owner, name, counting)
 
 
-async def test_what_waits_for_the_disk_is_committed_together(
-    store: SqliteStore, path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("waiting", "groups"), [(50, 1), (2 * LARGEST_GROUP, 2)])
+async def test_what_waits_for_the_disk_is_committed_together_as_far_as_it_fits(
+    store: SqliteStore,
+    path: Path,
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+    waiting: int,
+    groups: int,
 ) -> None:
     commits = Counted(monkeypatch, Database, "commit")
     with locked(path) as other:
-        sent = [asyncio.create_task(admit(store, new_session(clock))) for _ in range(100)]
+        sent = [asyncio.create_task(admit(store, new_session(clock))) for _ in range(waiting)]
         await asyncio.sleep(0)
         other.execute("ROLLBACK")
         await asyncio.gather(*sent)
-    assert commits.calls == 1
+    assert commits.calls == groups
 
 
 async def test_a_group_wakes_its_event_loop_once(
@@ -102,12 +109,12 @@ async def test_a_group_wakes_its_event_loop_once(
     loop = asyncio.get_running_loop()
     wake_ups = Counted(monkeypatch, type(loop), "call_soon_threadsafe")
     with locked(path) as other:
-        sent = [asyncio.create_task(admit(store, new_session(clock))) for _ in range(100)]
+        sent = [asyncio.create_task(admit(store, new_session(clock))) for _ in range(50)]
         await asyncio.sleep(0)
         other.execute("ROLLBACK")
         await asyncio.gather(*sent)
     assert wake_ups.calls == 1
-    assert len(heard) == 101
+    assert len(heard) == 51
 
 
 async def test_one_that_cannot_be_written_fails_alone(

@@ -17,7 +17,7 @@ from holdfast.core.result import Usage
 from holdfast.core.view import View
 
 
-class ToolSpec(Struct, frozen=True):
+class ToolSpec(Struct, frozen=True, gc=False):
     """A tool as a model is told of it; `schema` is the JSON schema of its arguments."""
 
     name: str
@@ -25,7 +25,7 @@ class ToolSpec(Struct, frozen=True):
     schema: Mapping[str, Any]
 
 
-class ModelRequest(Struct, frozen=True, kw_only=True):
+class ModelRequest(Struct, frozen=True, gc=False, kw_only=True):
     """Everything that a model call depends on.
 
     `view.messages` is the conversation; `view.rendered` is the client's to fill with its own
@@ -42,28 +42,28 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
     settings: Mapping[str, Any] = {}
 
 
-class SaidText(Struct, frozen=True):
+class SaidText(Struct, frozen=True, gc=False):
     """A piece of the answer's text; `part` is the index of the answer's part it belongs to."""
 
     part: int
     text: str
 
 
-class SaidReasoning(Struct, frozen=True):
+class SaidReasoning(Struct, frozen=True, gc=False):
     part: int
     text: str
 
 
-class BeganToolCall(Struct, frozen=True):
+class BeganToolCall(Struct, frozen=True, gc=False):
     part: int
     tool: str
 
 
-class StillSpeaking(Struct, frozen=True):
+class StillSpeaking(Struct, frozen=True, gc=False):
     """A sign of life while nothing can be shown: long arguments are being written, say."""
 
 
-class Finished(Struct, frozen=True):
+class Finished(Struct, frozen=True, gc=False):
     """The whole answer. Its parts are those announced by the pieces, in the same order.
 
     ToolCall parts come with an empty `call_id`: naming calls is the engine's.
@@ -78,7 +78,7 @@ class Finished(Struct, frozen=True):
 Said = SaidText | SaidReasoning | BeganToolCall | StillSpeaking | Finished
 
 
-class ModelFailure(Struct, frozen=True):
+class ModelFailure(Struct, frozen=True, gc=False):
     """What an error means. `transient` may pass by itself, `recoverable` may be mended by a
     follow-up (a refused input, a filter), `structural` by nobody in the conversation (bad
     credentials, an unknown model)."""

@@ -14,7 +14,7 @@ from holdfast.core.lane import Reply
 from holdfast.core.record import Failure
 
 
-class Action(Struct, frozen=True, kw_only=True):
+class Action(Struct, frozen=True, gc=False, kw_only=True):
     """`until` is when to ask again at the latest, should nothing have happened by then."""
 
     is_effect: ClassVar[bool] = False
@@ -39,7 +39,7 @@ class CallModel(Action, frozen=True, kw_only=True):
     running: bool = False
 
 
-class Start(Struct, frozen=True):
+class Start(Struct, frozen=True, gc=False):
     """One tool call to begin; `reconcile` asks the outside world first."""
 
     call_id: str

@@ -36,6 +36,8 @@ _decoder = msgspec.msgpack.Decoder(list[AnyRecord])
 
 LoadBlob = Callable[[str], bytes]
 
+NO_BLOBS: Mapping[str, bytes] = {}
+
 
 class Packed(msgspec.Struct, frozen=True):
     """A commit's records as they are stored, and the blobs that they refer to."""
@@ -62,14 +64,28 @@ class Packer:
 
     def pack(self, body: bytes) -> Packed:
         """Return the stored form of an encoded array of records."""
-        flags = 0
-        blobs: dict[str, bytes] = {}
-        if len(body) > BLOB_OVER:
-            body, blobs = take_out_blobs(body)
-            flags = HAS_BLOBS if blobs else 0
-        if len(body) > COMPRESS_OVER:
-            body, flags = self._compressor.compress(body), flags | COMPRESSED
-        return Packed(bytes((FORMAT, flags)) + body, blobs)
+        [packed] = self.pack_all([body])
+        return packed
+
+    def pack_all(self, bodies: Sequence[bytes]) -> list[Packed]:
+        """Return the stored form of each; all are compressed without the interpreter's lock."""
+        taken = [
+            take_out_blobs(body) if len(body) > BLOB_OVER else (body, NO_BLOBS) for body in bodies
+        ]
+        long = [body for body, _ in taken if len(body) > COMPRESS_OVER]
+        short = iter(self._compress(long))
+        return [
+            packed(next(short), blobs, COMPRESSED)
+            if len(body) > COMPRESS_OVER
+            else packed(body, blobs, 0)
+            for body, blobs in taken
+        ]
+
+    def _compress(self, bodies: Sequence[bytes]) -> list[bytes]:
+        if len(bodies) < 2:
+            return [self._compressor.compress(body) for body in bodies]
+        found = self._compressor.multi_compress_to_buffer([*bodies])
+        return [found[place].tobytes() for place in range(len(found))]
 
     def unpack(self, data: bytes, load_blob: LoadBlob) -> list[AnyRecord]:
         """Return the records, whatever format they were written in."""
@@ -98,6 +114,11 @@ class Packer:
             raise StoreCorrupt(
                 f"a stored value cannot be read: {error}; restore it from a backup"
             ) from error
+
+
+def packed(body: bytes, blobs: Mapping[str, bytes], flags: int) -> Packed:
+    flags |= HAS_BLOBS if blobs else 0
+    return Packed(bytes((FORMAT, flags)) + body, blobs)
 
 
 def version_of(data: bytes) -> int:

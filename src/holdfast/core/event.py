@@ -23,7 +23,7 @@ JSON_FIELDS = ("value", "args", "progress", "data")
 HIDDEN_FIELDS = ("token", "revoked", "deltas_from", "streamed")
 
 
-class Event(Struct, frozen=True, kw_only=True):
+class Event(Struct, frozen=True, gc=False, kw_only=True):
     """One thing that happened, in its place. `offset` is the cursor to go on from."""
 
     offset: int

@@ -16,7 +16,7 @@ from holdfast.core.lane import Lane
 from holdfast.core.record import AnyRecord
 
 
-class DeliveryChange(Struct, frozen=True):
+class DeliveryChange(Struct, frozen=True, gc=False):
     """A delivery's new state: running, joined or settled."""
 
     delivery_id: str
@@ -25,7 +25,7 @@ class DeliveryChange(Struct, frozen=True):
     turn: str = ""
 
 
-class OpenedRequest(Struct, frozen=True):
+class OpenedRequest(Struct, frozen=True, gc=False):
     """A request as it is listed and answered; `data` is what was asked, as JSON text."""
 
     request_id: str
@@ -34,14 +34,14 @@ class OpenedRequest(Struct, frozen=True):
     data: str
 
 
-class ClosedRequest(Struct, frozen=True):
+class ClosedRequest(Struct, frozen=True, gc=False):
     """`how`: answered, cancelled, superseded or expired."""
 
     request_id: str
     how: str
 
 
-class Index(Struct, frozen=True):
+class Index(Struct, frozen=True, gc=False):
     """All that a store must change besides adding to the log."""
 
     deliveries: tuple[DeliveryChange, ...] = ()

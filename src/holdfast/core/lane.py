@@ -20,7 +20,7 @@ RUNNING = "running"
 CUT = "cut"
 
 
-class Reply(Struct, frozen=True, omit_defaults=True):
+class Reply(Struct, frozen=True, gc=False, omit_defaults=True):
     """An answer that has arrived and was not taken yet."""
 
     delivery_id: str
@@ -31,7 +31,7 @@ class Reply(Struct, frozen=True, omit_defaults=True):
     by: str = ""
 
 
-class Queued(Struct, frozen=True, omit_defaults=True):
+class Queued(Struct, frozen=True, gc=False, omit_defaults=True):
     """A delivery that waits for its turn."""
 
     delivery_id: str
@@ -39,7 +39,7 @@ class Queued(Struct, frozen=True, omit_defaults=True):
     retry: bool = False
 
 
-class Cancel(Struct, frozen=True, omit_defaults=True):
+class Cancel(Struct, frozen=True, gc=False, omit_defaults=True):
     """A wish to stop: the named turn, or what is at the head of the queue; `ends` the session."""
 
     delivery_id: str
@@ -49,7 +49,7 @@ class Cancel(Struct, frozen=True, omit_defaults=True):
     ends: bool = False
 
 
-class ModelCall(Struct, frozen=True, omit_defaults=True):
+class ModelCall(Struct, frozen=True, gc=False, omit_defaults=True):
     """The open model call of a step.
 
     `status`: running, cut (by a crash), retry (after a failure that another attempt may mend).
@@ -68,7 +68,7 @@ class ModelCall(Struct, frozen=True, omit_defaults=True):
     parked: bool = False
 
 
-class Call(Struct, frozen=True, omit_defaults=True):
+class Call(Struct, frozen=True, gc=False, omit_defaults=True):
     """A tool call of the open step.
 
     `status`: requested, asked, approved, running, cut, waiting, woken, again, done.
@@ -99,7 +99,7 @@ class Call(Struct, frozen=True, omit_defaults=True):
         return self.status == "done"
 
 
-class Request(Struct, frozen=True, omit_defaults=True):
+class Request(Struct, frozen=True, gc=False, omit_defaults=True):
     """A question to a human that is open."""
 
     request_id: str
@@ -109,7 +109,7 @@ class Request(Struct, frozen=True, omit_defaults=True):
     expires_at: int = 0
 
 
-class Turn(Struct, frozen=True, omit_defaults=True):
+class Turn(Struct, frozen=True, gc=False, omit_defaults=True):
     """The open turn.
 
     `spent` is its active time up to `since`, `taken` the offset of the delivery that it began
@@ -138,7 +138,7 @@ class Turn(Struct, frozen=True, omit_defaults=True):
         return model or any(call.status == RUNNING for call in self.calls.values())
 
 
-class Unsettled(Struct, frozen=True):
+class Unsettled(Struct, frozen=True, gc=False):
     """A delivery whose turn is over and that nobody was told of yet."""
 
     delivery_id: str
@@ -146,7 +146,7 @@ class Unsettled(Struct, frozen=True):
     turn: str
 
 
-class Ended(Struct, frozen=True, omit_defaults=True):
+class Ended(Struct, frozen=True, gc=False, omit_defaults=True):
     """How the last turn ended: completed, failed or cancelled."""
 
     turn: str
@@ -155,7 +155,7 @@ class Ended(Struct, frozen=True, omit_defaults=True):
     structural: bool = False
 
 
-class Lane(Struct, frozen=True, omit_defaults=True):
+class Lane(Struct, frozen=True, gc=False, omit_defaults=True):
     """All that the next decision depends on."""
 
     session: str

@@ -9,14 +9,14 @@ from __future__ import annotations
 from msgspec import Struct
 
 
-class Text(Struct, frozen=True, tag="text", tag_field="kind", omit_defaults=True):
+class Text(Struct, frozen=True, gc=False, tag="text", tag_field="kind", omit_defaults=True):
     """Words. `extra` is the provider's own, as JSON text."""
 
     text: str
     extra: str = ""
 
 
-class Image(Struct, frozen=True, tag="image", tag_field="kind", omit_defaults=True):
+class Image(Struct, frozen=True, gc=False, tag="image", tag_field="kind", omit_defaults=True):
     """A picture, by its bytes or by an address that the provider fetches."""
 
     data: bytes = b""
@@ -24,7 +24,7 @@ class Image(Struct, frozen=True, tag="image", tag_field="kind", omit_defaults=Tr
     media_type: str = "image/png"
 
 
-class File(Struct, frozen=True, tag="file", tag_field="kind", omit_defaults=True):
+class File(Struct, frozen=True, gc=False, tag="file", tag_field="kind", omit_defaults=True):
     """A document, by its bytes or by an address that the provider fetches."""
 
     data: bytes = b""
@@ -33,14 +33,18 @@ class File(Struct, frozen=True, tag="file", tag_field="kind", omit_defaults=True
     name: str = ""
 
 
-class Reasoning(Struct, frozen=True, tag="reasoning", tag_field="kind", omit_defaults=True):
+class Reasoning(
+    Struct, frozen=True, gc=False, tag="reasoning", tag_field="kind", omit_defaults=True
+):
     """What the model thought before it spoke."""
 
     text: str
     extra: str = ""
 
 
-class ToolCall(Struct, frozen=True, tag="tool_call", tag_field="kind", omit_defaults=True):
+class ToolCall(
+    Struct, frozen=True, gc=False, tag="tool_call", tag_field="kind", omit_defaults=True
+):
     """The model asks for a tool. `args` is JSON text, `provider_id` the provider's own name."""
 
     call_id: str
@@ -50,7 +54,7 @@ class ToolCall(Struct, frozen=True, tag="tool_call", tag_field="kind", omit_defa
     extra: str = ""
 
 
-class Foreign(Struct, frozen=True, tag="foreign", tag_field="kind", omit_defaults=True):
+class Foreign(Struct, frozen=True, gc=False, tag="foreign", tag_field="kind", omit_defaults=True):
     """A part that only the provider's client understands, kept as the bytes that it wrote."""
 
     codec: str
@@ -66,18 +70,18 @@ Part = Text | Reasoning | ToolCall | Foreign
 """What a model says."""
 
 
-class UserMessage(Struct, frozen=True, tag="user", omit_defaults=True):
+class UserMessage(Struct, frozen=True, gc=False, tag="user", omit_defaults=True):
     content: Content
 
 
-class Answer(Struct, frozen=True, tag="answer", omit_defaults=True):
+class Answer(Struct, frozen=True, gc=False, tag="answer", omit_defaults=True):
     """What the model said; `aborted` marks an answer that a crash or a lost stream cut off."""
 
     parts: tuple[Part, ...]
     aborted: bool = False
 
 
-class ToolResult(Struct, frozen=True, tag="result", omit_defaults=True):
+class ToolResult(Struct, frozen=True, gc=False, tag="result", omit_defaults=True):
     """What one tool call came to, as the model is told it."""
 
     call_id: str
@@ -87,7 +91,7 @@ class ToolResult(Struct, frozen=True, tag="result", omit_defaults=True):
     provider_id: str = ""
 
 
-class ToolResults(Struct, frozen=True, tag="results", omit_defaults=True):
+class ToolResults(Struct, frozen=True, gc=False, tag="results", omit_defaults=True):
     """The results of one step, in the order of its calls."""
 
     results: tuple[ToolResult, ...]

@@ -19,14 +19,14 @@ MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
 
 
-class ToolPolicy(Struct, frozen=True):
+class ToolPolicy(Struct, frozen=True, gc=False):
     """What an interruption means for a tool, and how often a failure is tried again."""
 
     on_interrupt: Interruption = "report"
     tries: int = 1
 
 
-class Policy(Struct, frozen=True):
+class Policy(Struct, frozen=True, gc=False):
     """How an agent goes about its turns."""
 
     on_busy: OnBusy = "queue"

@@ -19,14 +19,14 @@ from holdfast.core.message import Content, Part
 FORMAT = 2
 
 
-class Failure(Struct, frozen=True, omit_defaults=True):
+class Failure(Struct, frozen=True, gc=False, omit_defaults=True):
     """Why something did not succeed: a stable code and a sentence."""
 
     code: str
     message: str
 
 
-class Tokens(Struct, frozen=True, omit_defaults=True):
+class Tokens(Struct, frozen=True, gc=False, omit_defaults=True):
     """What model calls cost."""
 
     input_tokens: int = 0
@@ -35,14 +35,14 @@ class Tokens(Struct, frozen=True, omit_defaults=True):
     cache_write_tokens: int = 0
 
 
-class Option(Struct, frozen=True):
+class Option(Struct, frozen=True, gc=False):
     """One of the answers that a request offers."""
 
     id: str
     label: str
 
 
-class Record(Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
+class Record(Struct, frozen=True, gc=False, kw_only=True, tag_field="type", omit_defaults=True):
     """A fact. `internal` facts are hidden from readers without the scope for them."""
 
     internal: ClassVar[bool] = False
@@ -473,7 +473,7 @@ AnyRecord = (
 )
 
 
-class Entry(Struct, frozen=True):
+class Entry(Struct, frozen=True, gc=False):
     """A record in its place in the log. `version` is the format in which it was written."""
 
     offset: int

@@ -20,7 +20,7 @@ from holdfast.core.record import (
 from holdfast.core.slices import Slices, change
 
 
-class Usage(Struct, frozen=True, omit_defaults=True):
+class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
     """What a model call cost, in tokens."""
 
     input_tokens: int = 0
@@ -30,7 +30,7 @@ class Usage(Struct, frozen=True, omit_defaults=True):
     details: Mapping[str, int] = {}
 
 
-class Wanted(Struct, frozen=True):
+class Wanted(Struct, frozen=True, gc=False):
     """A tool call that the model asked for, looked at: is it valid, does it need approval?"""
 
     call_id: str
@@ -42,7 +42,7 @@ class Wanted(Struct, frozen=True):
     dedupe: str = ""
 
 
-class Answered(Struct, frozen=True):
+class Answered(Struct, frozen=True, gc=False):
     """The model gave a whole answer. `flushed` says what of it the log has already."""
 
     parts: tuple[Part, ...]
@@ -55,7 +55,7 @@ class Answered(Struct, frozen=True):
     streamed: tuple[int, ...] = ()
 
 
-class ModelFailed(Struct, frozen=True):
+class ModelFailed(Struct, frozen=True, gc=False):
     """The model call failed. `kind`: transient, recoverable or structural."""
 
     error: Failure
@@ -65,13 +65,13 @@ class ModelFailed(Struct, frozen=True):
     deltas: tuple[MessageDelta | ReasoningDelta, ...] = ()
 
 
-class Update(Struct, frozen=True):
+class Update(Struct, frozen=True, gc=False):
     """A change of a slice that is made of its newest value, when the outcome is recorded."""
 
     apply: Callable[[Slices], StateChanged]
 
 
-class Leftovers(Struct, frozen=True):
+class Leftovers(Struct, frozen=True, gc=False):
     """What a tool had buffered: to be committed with its outcome."""
 
     emitted: tuple[ToolEmitted, ...] = ()
@@ -81,7 +81,7 @@ class Leftovers(Struct, frozen=True):
 NOTHING = Leftovers()
 
 
-class Returned(Struct, frozen=True):
+class Returned(Struct, frozen=True, gc=False):
     call_id: str
     value: str
     message: str | None = None
@@ -89,7 +89,7 @@ class Returned(Struct, frozen=True):
     same_as: str = ""
 
 
-class Raised(Struct, frozen=True):
+class Raised(Struct, frozen=True, gc=False):
     """The tool failed for certain. `backoff` is how long to wait if it may be tried again."""
 
     call_id: str
@@ -97,14 +97,14 @@ class Raised(Struct, frozen=True):
     backoff: int = 0
 
 
-class Interrupted(Struct, frozen=True):
+class Interrupted(Struct, frozen=True, gc=False):
     """Nobody can say whether the tool did its work. `reason`: timeout, cancelled, unstorable."""
 
     call_id: str
     reason: str
 
 
-class Question(Struct, frozen=True):
+class Question(Struct, frozen=True, gc=False):
     """What a tool asks a human with `ctx.ask`."""
 
     prompt: str
@@ -113,7 +113,7 @@ class Question(Struct, frozen=True):
     expires_at: int = 0
 
 
-class Waits(Struct, frozen=True):
+class Waits(Struct, frozen=True, gc=False):
     """The tool stopped at a wait named `name`: for an answer, or for a time."""
 
     call_id: str
@@ -138,7 +138,7 @@ def with_updates(end: Returned, slices: Slices) -> Returned:
 ToolEnd = Returned | Raised | Interrupted | Waits
 
 
-class Stopped(Struct, frozen=True):
+class Stopped(Struct, frozen=True, gc=False):
     """All work of the turn has been stopped; these calls came to an end by themselves."""
 
     ends: tuple[ToolEnd, ...] = ()

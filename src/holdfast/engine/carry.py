@@ -163,7 +163,8 @@ class Carrier:
     def _set_alarm(self, until: int) -> None:
         """Have the lane stir in time. An alarm that rings too early is set again."""
         now = self._clock.monotonic()
-        at = min(now + (until - self._clock.now()) / 1000, *(w.due_at for w in self._work.values()))
+        dues = [work.due_at for work in self._work.values()]
+        at = min([now + (until - self._clock.now()) / 1000, *dues])
         if self._alarm is not None:
             if self._alarm[0] <= at:
                 return
@@ -281,7 +282,7 @@ class Carrier:
     async def _other(self, call: Call) -> Effect | None:
         """Return another call's hold on this call's key, if there is one."""
         scope, _, key = call.dedupe.partition("\n")
-        effect = await self._store.effect(scope, key)
+        effect = await self.lane.insist(lambda: self._store.effect(scope, key))
         if effect is None or effect.state == "free":
             return None
         ours = (effect.session_id, effect.call_id) == (self.lane.session_id, call.call_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Protocol
@@ -56,7 +57,7 @@ class CallDesk:
 
     async def record_step(self, call_id: str, name: str, value: str) -> None:
         self._owned.write([ToolStepRecorded(call_id=call_id, name=name, value=value)])
-        await self._owned.flush()
+        await self._flush()
 
     async def progress(self, call_id: str, progress: str) -> None:
         if self._clock.monotonic() - self._last_progress < PROGRESS_EVERY:
@@ -65,7 +66,11 @@ class CallDesk:
         assert self._owned.state.turn is not None
         attempt = self._owned.state.turn.calls[call_id].attempt
         self._owned.write([ToolProgress(call_id=call_id, attempt=attempt, progress=progress)])
-        await self._owned.flush()
+        await self._flush()
+
+    async def _flush(self) -> None:
+        # A call may be stopped meanwhile: its lane must still learn what became of the commit.
+        await asyncio.shield(self._owned.flush())
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:

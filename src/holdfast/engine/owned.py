@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -38,6 +39,8 @@ from holdfast.store import (
 )
 
 log = logging.getLogger("holdfast.engine")
+
+T = TypeVar("T")
 
 SNAPSHOT_OVER = 64 * 1024
 HOLDS = frozenset({r.ToolStarted, r.ToolCompleted, r.ToolFailed, r.ToolInterrupted})
@@ -85,7 +88,7 @@ class OwnedLane:
 
     async def load(self) -> None:
         """Fold the lane from its snapshot and its log."""
-        loaded = await self._store.load(self.session_id, self.name)
+        loaded = await self._load()
         self._restore(loaded)
         if loaded.snapshot is None:
             self._view = View()
@@ -129,7 +132,7 @@ class OwnedLane:
             await self._catch_up()
 
     async def _catch_up(self) -> None:
-        loaded = await self._store.load(self.session_id, self.name, after=self.head)
+        loaded = await self._load(after=self.head)
         # While the lane is ours, others add arrivals only: the rest is by whoever owns it now.
         mine = (e for e in loaded.entries if e.lane == self.name and e.offset > self.head)
         if any(type(entry.record) not in ARRIVALS for entry in mine):
@@ -150,7 +153,9 @@ class OwnedLane:
     async def view(self) -> View:
         """Return what the model sees; read from the log once, then kept."""
         if self._view is None:
-            self._view = await read_view(self._store, self.session_id, self.name, self.head)
+            self._view = await self.insist(
+                lambda: read_view(self._store, self.session_id, self.name, self.head)
+            )
         return self._view
 
     # Writing
@@ -254,22 +259,28 @@ class OwnedLane:
         )
 
     async def _commit(self, commit: Commit) -> Committed | Refused:
-        """Commit for as long as it takes: a store that is full or away may come back."""
+        [result] = await self.insist(lambda: self._store.commit([commit]))
+        before = self.head
+        result = self._accept(commit, result)
+        await self._look_between(before, result)
+        return result
+
+    async def insist(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask the store for as long as it takes: one that is full or away may come back."""
         pause = 0.05
         while True:
             try:
-                [result] = await self._store.commit([commit])
-                before = self.head
-                result = self._accept(commit, result)
-                await self._look_between(before, result)
-                return result
+                return await ask()
             except (StoreUnavailable, StoreFull) as error:
                 log.warning(
-                    "the store cannot be written to",
+                    "the store is away",
                     extra={"session": self.session_id, "lane": self.name, "code": error.code},
                 )
                 await asyncio.sleep(self._clock.jitter(pause))
                 pause = min(pause * 2, 5.0)
+
+    async def _load(self, after: int | None = None) -> Loaded:
+        return await self.insist(lambda: self._store.load(self.session_id, self.name, after))
 
     def _accept(self, commit: Commit, result: Committed | Refused) -> Committed | Refused:
         if isinstance(result, Refused):
@@ -301,7 +312,7 @@ class OwnedLane:
             return
         if result.first_offset - before - 1 <= len(result.arrivals):
             return
-        loaded = await self._store.load(self.session_id, self.name)
+        loaded = await self._load()
         shared = [e for e in loaded.entries if before < e.offset < result.first_offset]
         self.state = fold_all(self.state, (e for e in shared if e.lane != self.name))
         self._slices_of(loaded)

@@ -12,7 +12,7 @@ from msgspec import Struct
 from holdfast.clock import Clock
 
 
-class Patience(Struct, frozen=True):
+class Patience(Struct, frozen=True, gc=False):
     """How many seconds a call may take, and how many it may show no sign of life."""
 
     whole: float

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from holdfast.core.codec import Packed
 from holdfast.core.index import NO_CHANGES, end_offset
 from holdfast.core.record import FORMAT, DeliverySettled, Entry
 from holdfast.store import Commit, Committed, Effect, Refused, Snapshot
@@ -139,7 +140,6 @@ def find_lanes(desk: Desk, commits: Sequence[Commit]) -> list[Lane | None]:
 def advance(desk: Desk, going: Sequence[Going]) -> None:
     """Move the lanes on. What was checked holds: nobody else writes meanwhile."""
     staying = [one for one in going if not one.commit.release]
-    changed = 0
     if len(staying) < MANY:
         changed = sum(desk.db.run("advance_lane", advanced(desk, one)) for one in staying)
     else:
@@ -174,28 +174,26 @@ def advanced(desk: Desk, going: Going) -> dict[str, Any]:
 
 
 def append_all(desk: Desk, going: Sequence[Going]) -> None:
-    """Add to the logs."""
-    rows = [row for one in going if (row := row_of(desk, one))]
+    """Add to the logs; a commit without records adds nothing."""
+    adding = [one for one in going if one.commit.records]
+    packed = desk.packer.pack_all([one.commit.body for one in adding])
+    rows = [row_of(desk, one, pack) for one, pack in zip(adding, packed, strict=True)]
     if len(rows) < MANY:
         for row in rows:
             desk.db.run("append", row._asdict())
         return
     ends = accumulate(len(row.data) for row in rows)
-    described = [
-        (*row[:-1], end - len(row.data) + 1, len(row.data))
-        for row, end in zip(rows, ends, strict=True)
-    ]
+    places = [(end - len(row.data) + 1, len(row.data)) for row, end in zip(rows, ends, strict=True)]
+    described = [(*row[:-1], *place) for row, place in zip(rows, places, strict=True)]
     data = b"".join(row.data for row in rows)
     desk.db.run("append_many", {"rows": to_json(described), "data": data})
 
 
-def row_of(desk: Desk, going: Going) -> LogRow | None:
+def row_of(desk: Desk, going: Going, packed: Packed) -> LogRow:
     commit, lane, _ = going
     marks = CHANGES_SLICES if commit.index.changes_slices else 0
     marks |= STARTS_OR_ENDS if commit.index.over else 0
-    return make_row(
-        desk, lane.next_key, commit.lane, commit.body, len(commit.records), going.at, marks
-    )
+    return make_row(desk, packed, lane.next_key, commit.lane, len(commit.records), going.at, marks)
 
 
 def to_json(rows: Sequence[Sequence[Any]]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from holdfast.core.codec import Packed
 from holdfast.core.record import Entry
 from holdfast.stores.sqlite.connection import Row
 from holdfast.stores.sqlite.desk import OFFSETS, Desk, column_of, key_of
@@ -41,18 +42,15 @@ class LogRow(NamedTuple):
 
 def append(desk: Desk, key: int, lane: str, body: bytes, count: int, at: int, marks: int) -> int:
     """Write encoded records as the next row of a log, and return the first one's offset."""
-    if row := make_row(desk, key, lane, body, count, at, marks):
-        desk.db.run("append", row._asdict())
+    row = make_row(desk, desk.packer.pack(body), key, lane, count, at, marks)
+    desk.db.run("append", row._asdict())
     return key & OFFSETS
 
 
 def make_row(
-    desk: Desk, key: int, lane: str, body: bytes, count: int, at: int, marks: int
-) -> LogRow | None:
-    """Return encoded records as a row, their blobs being kept; no records make no row."""
-    if not count:
-        return None
-    packed = desk.packer.pack(body)
+    desk: Desk, packed: Packed, key: int, lane: str, count: int, at: int, marks: int
+) -> LogRow:
+    """Return packed records as a row, their blobs being kept."""
     if packed.blobs:
         keep_blobs(desk, tenant_of(desk, key >> 32), packed.blobs, at)
     return LogRow(key, count, column_of(lane), at, marks, packed.data)

@@ -1,9 +1,9 @@
 """The store's one writer: a thread that commits in groups.
 
-A group is what waited while the last one was made durable; there is no timer. What is of
-one kind in it is done together, and all of its futures are resolved by one wake-up of their
-event loop. If a group fails for a reason of its own, its items are done one by one, so that
-the one at fault fails alone.
+A group is what waited while the last one was made durable: there is no timer, and of very many
+the first do not wait for the last. What is of one kind in it is done together, and all of its
+futures are resolved by one wake-up of their event loop. If a group fails for a reason of its own,
+its items are done one by one, so that the one at fault fails alone.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
+from math import inf
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
@@ -27,6 +28,8 @@ from holdfast.stores.sqlite.desk import Desk
 from holdfast.stores.sqlite.failure import explain, is_of_the_disk
 from holdfast.stores.sqlite.migration import open_for_writing
 from holdfast.stores.sqlite.wakeup import Ears, Hints, Messenger
+
+LARGEST_GROUP = 64
 
 Work = Callable[[Desk], Any]
 Do = Callable[[Desk, Sequence[Any]], Sequence[Any]]
@@ -129,7 +132,7 @@ class Writer:
         jobs = [first]
         try:
             desk.db.begin()
-            self._add_waiting(jobs)
+            self._add_waiting(jobs, LARGEST_GROUP)
             self._do(desk, jobs)
         except Exception as error:  # noqa: BLE001 - sorted out below, told to who asked
             self._add_waiting(jobs)  # they would wait for the same lock or disk in vain
@@ -138,10 +141,10 @@ class Writer:
         else:
             self.announce(desk, jobs, desk.hints)
 
-    def _add_waiting(self, jobs: list[Job]) -> None:
+    def _add_waiting(self, jobs: list[Job], most: float = inf) -> None:
         """Add what came while the last group was written, up to what must be done alone."""
         with suppress(Empty):
-            while not self._left_over:
+            while not self._left_over and len(jobs) < most:
                 job = self._queue.get_nowait()
                 if isinstance(job, Job):
                     jobs.append(job)
