@@ -2,6 +2,7 @@
 
 from holdfast.agents.agent import Agent
 from holdfast.agents.context import Answer, Context
+from holdfast.agents.limit import Limit
 from holdfast.agents.tool import NotDone, Tool, ToolResult, tool
 from holdfast.app import Holdfast
 from holdfast.core.event import Event
@@ -20,6 +21,7 @@ __all__ = [
     "Holdfast",
     "HoldfastError",
     "Image",
+    "Limit",
     "NotDone",
     "Option",
     "Receipt",

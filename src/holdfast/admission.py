@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.clock import Clock
@@ -72,16 +73,29 @@ def fingerprint(*parts: object) -> str:
     return sha256(repr(parts).encode(errors="surrogatepass")).hexdigest()[:32]
 
 
+class Room(Struct, frozen=True):
+    """How many messages may wait in a session and in all of a tenant's; 0 is any number."""
+
+    session: int = 0
+    tenant: int = 0
+
+
+ANY_ROOM = Room()
+
+
 class Inbox:
     """Admits arrivals to sessions."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, room: Room = ANY_ROOM) -> None:
         self._store = store
         self._clock = clock
+        self._room = room
 
     async def admit(self, admission: Admission) -> Receipt:
         """Put one arrival into the log, or raise what the store says against it."""
         codec.encode(admission.records)
+        room = self._room
+        admission = replace(admission, most_queued=room.session, most_queued_of_tenant=room.tenant)
         [result] = await self._store.admit([admission])
         if isinstance(result, HoldfastError):
             raise result

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
-from holdfast.admission import Inbox, Said, check_id, content_of, fingerprint
+from holdfast.admission import Inbox, Room, Said, check_id, content_of, fingerprint
 from holdfast.agents.agent import Agent
 from holdfast.agents.model import ModelClient
 from holdfast.agents.perform import AgentPerformer
@@ -33,6 +33,7 @@ from holdfast.errors import (
     UnsupportedStore,
 )
 from holdfast.session import Receipt, Session
+from holdfast.store import Receipt as StoreReceipt
 from holdfast.store import SessionInfo, Store
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
@@ -45,7 +46,11 @@ DEFAULT_WORKER = WorkerSettings()
 
 
 class Holdfast:
-    """An application: its agents, where their sessions are kept, and who works on them."""
+    """An application: its agents, where their sessions are kept, and who works on them.
+
+    At most `max_queued` messages wait in a session, and `max_queued_per_tenant` in all sessions
+    of a tenant; one more is refused with QueueFull. 0 is any number.
+    """
 
     def __init__(
         self,
@@ -55,11 +60,15 @@ class Holdfast:
         worker: WorkerSettings | None = DEFAULT_WORKER,
         deps: Deps | None = None,
         clock: Clock | None = None,
+        max_queued: int = 1000,
+        max_queued_per_tenant: int = 0,
     ) -> None:
         self.agents = by_name(agents)
         self.clock = clock or Clock()
         self.store = open_store(store, self.clock) if isinstance(store, str) else store
-        self._settings = worker
+        self._inbox = Inbox(self.store, self.clock, Room(max_queued, max_queued_per_tenant))
+        self.settings = worker
+        self.worker: Worker | None = None
         self._deps = deps
         self._stack: AsyncExitStack | None = None
 
@@ -72,14 +81,15 @@ class Holdfast:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.store.close)
             await self.store.migrate()
-            if self._settings is not None:
+            if self.settings is not None:
+                agents = self._served(self.settings.agents)
                 deps = await stack.enter_async_context(self._deps()) if self._deps else None
-                performers = self._performers(deps)
+                performers = self._performers(agents, deps)
                 for performer in performers.values():
                     stack.push_async_callback(performer.close)
-                worker = Worker(self.store, performers, self.clock, self._settings)
-                await worker.start()
-                stack.push_async_callback(worker.stop)
+                self.worker = Worker(self.store, performers, self.clock, self.settings)
+                await self.worker.start()
+                stack.push_async_callback(self.worker.stop)
             self._stack = stack.pop_all()
 
     async def close(self) -> None:
@@ -101,11 +111,17 @@ class Holdfast:
         async with self:
             yield
 
-    def _performers(self, deps: Any) -> dict[str, AgentPerformer]:
+    def _served(self, names: Sequence[str]) -> list[Agent[Any, Any]]:
+        """Return the agents that this process works for: those named, or all."""
+        return [self.agents[self._agent_name(name)] for name in names or self.agents]
+
+    def _performers(
+        self, agents: Sequence[Agent[Any, Any]], deps: Any
+    ) -> dict[str, AgentPerformer]:
         threads = ToolThreads()
         return {
-            name: AgentPerformer(agent, client_of(agent), deps, threads, self.clock)
-            for name, agent in self.agents.items()
+            agent.name: AgentPerformer(agent, client_of(agent), deps, threads, self.clock)
+            for agent in agents
         }
 
     # Sessions
@@ -142,16 +158,16 @@ class Holdfast:
             principal=principal,
             token=continuation_token or self.clock.token(),
         )
-        receipt = await Inbox(self.store, self.clock).start(
+        receipt = await self._inbox.start(
             started, content_of(message), lane=check_id("lane", lane), dispatch_id=dispatch_id
         )
-        return Session(receipt.session_id, self.store, self.clock, self.agents, receipt)
+        return self._handle(receipt.session_id, receipt)
 
     async def session(self, session_id: str) -> Session[Any]:
         """Return a handle on a session that exists."""
         if await self.store.session(session_id) is None:
             raise UnknownSession(f"there is no session {session_id}", session=session_id)
-        return Session(session_id, self.store, self.clock, self.agents)
+        return self._handle(session_id)
 
     async def deliver(
         self,
@@ -179,7 +195,7 @@ class Holdfast:
                 if found is None:
                     raise
         assert found is not None
-        session: Session[Any] = Session(found, self.store, self.clock, self.agents)
+        session = self._handle(found)
         return await session.send(content, dispatch_id=dispatch_id, scope="tenant", mark=mark)
 
     async def _start_at(
@@ -192,11 +208,13 @@ class Holdfast:
         mark: str,
     ) -> Receipt[Any]:
         started = SessionStarted(agent=self._agent_name(agent), tenant=tenant, token=token)
-        receipt = await Inbox(self.store, self.clock).start(
+        receipt = await self._inbox.start(
             started, content, lane=MAIN, dispatch_id=dispatch_id, mark=mark
         )
-        session: Session[Any] = Session(receipt.session_id, self.store, self.clock, self.agents)
-        return Receipt(session, receipt)
+        return Receipt(self._handle(receipt.session_id), receipt)
+
+    def _handle(self, session_id: str, receipt: StoreReceipt | None = None) -> Session[Any]:
+        return Session(session_id, self.store, self.clock, self.agents, self._inbox, receipt)
 
     async def sessions(
         self,
@@ -256,6 +274,19 @@ def open_store(url: str, clock: Clock) -> Store:
             if parts.netloc or not path:
                 raise UnsupportedStore(f"{url!r} has no path: write sqlite:///file.db")
             return SqliteStore(Path(path), clock)
+        case "postgresql" | "postgres":
+            return open_postgres(url, clock)
     raise UnsupportedStore(
-        f"there is no store for {parts.scheme or url!r}: use sqlite:///path or memory://"
+        f"there is no store for {parts.scheme or url!r}: use sqlite:///path,"
+        " postgresql://user@host/database or memory://"
     )
+
+
+def open_postgres(url: str, clock: Clock) -> Store:
+    try:
+        from holdfast.stores.postgres import PostgresStore
+    except ImportError as error:
+        raise UnsupportedStore(
+            f"the driver for PostgreSQL is missing ({error}): pip install 'holdfast[postgres]'"
+        ) from error
+    return PostgresStore(url, clock)

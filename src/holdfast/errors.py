@@ -7,7 +7,7 @@
     │   ├── CursorAhead
     │   └── InvalidDefinition   an agent or tool that cannot work as written
     ├── Conflict                well formed, but not now
-    │   ├── DispatchConflict · RequestClosed · TokenTaken · NoActiveSession
+    │   ├── DispatchConflict · RequestClosed · TokenTaken · NoActiveSession · QueueFull
     │   └── SessionOver · NothingToRetry · TaskCannotWait · NotInTransaction
     ├── StoreError              the database
     │   ├── StoreFromTheFuture · StoreCorrupt · StoreFull · StoreUnavailable
@@ -106,6 +106,10 @@ class TokenTaken(Conflict):
 
 class NoActiveSession(Conflict):
     code = "NO_ACTIVE_SESSION"
+
+
+class QueueFull(Conflict):
+    code = "QUEUE_FULL"
 
 
 class SessionOver(Conflict):

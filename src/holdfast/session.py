@@ -108,13 +108,14 @@ class Session(Generic[Out]):
         store: Store,
         clock: Clock,
         agents: Mapping[str, Agent[Any, Any]],
+        inbox: Inbox,
         receipt: StoreReceipt | None = None,
     ) -> None:
         self.id = session_id
         self._store = store
         self._clock = clock
         self._agents = agents
-        self._inbox = Inbox(store, clock)
+        self._inbox = inbox
         self.receipt = Receipt(self, receipt) if receipt else None
 
     async def info(self) -> SessionInfo:

@@ -11,15 +11,30 @@ than a lane's owner added: the session's start, a delivery, a cancel.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 from msgspec import Struct
 
 from holdfast.core.index import NO_CHANGES, Index
+from holdfast.core.limit import Bound
 from holdfast.core.record import FORMAT, AnyRecord, Entry
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, QueueFull
+
+NO_LIMITS: Mapping[str, int] = {}
+WAIT_THEIR_TURN = ("message", "retry")
+"""The kinds of deliveries that wait in a lane's queue; the others are taken ahead of them."""
+
+
+def queue_full(kind: str, whose: str, most: int) -> QueueFull:
+    """Return what a message is refused with that finds no room in its queue."""
+    return QueueFull(
+        f"the queue of {kind} {whose} is full: {most} messages wait in it; send this again later",
+        most=most,
+        **{kind: whose},
+    )
+
 
 # What goes in
 
@@ -29,7 +44,9 @@ class Admission(Struct, frozen=True, gc=False, kw_only=True):
 
     `records` are the arrivals to add: `session.started` first where the session is new,
     then `delivery.queued` or `cancel.requested`. The same `dispatch_id` in the same `scope` is
-    the same admission if its `fingerprint` is the same too, and a conflict otherwise.
+    the same admission if its `fingerprint` is the same too, and a conflict otherwise. With
+    `most_queued` a message is refused when so many wait in its session, and likewise in all
+    sessions of its tenant; 0 is any number.
     """
 
     tenant: str
@@ -47,6 +64,8 @@ class Admission(Struct, frozen=True, gc=False, kw_only=True):
     mode: str = ""
     token: str = ""
     request_id: str = ""
+    most_queued: int = 0
+    most_queued_of_tenant: int = 0
 
 
 class Receipt(Struct, frozen=True, gc=False, kw_only=True):
@@ -90,7 +109,11 @@ class Commit(Struct, frozen=True, gc=False, kw_only=True):
     last arrival that it has folded. `ready_at` is when the lane wants to be claimed again
     should its owner be gone: an instant, or None for not before something arrives. With
     `release` the lane has no owner afterwards. `effects` are holds to take or to change:
-    one that another call has, and that is not free, refuses the commit.
+    one that another call has, and that is not free, refuses the commit. `frees` are calls
+    that give back their permits, or wait for none any more. With `awaits_permit` the lane
+    rests because a call of it waits for a permit: if there is a place for one now, the
+    commit is refused as if that had arrived. `slices_seen`, where given, is the offset of the
+    last change of slices that the owner knows: a newer one refuses the commit.
     """
 
     session_id: str
@@ -109,18 +132,43 @@ class Commit(Struct, frozen=True, gc=False, kw_only=True):
     release: bool = False
     snapshot: Snapshot | None = None
     slices: Snapshot | None = None
+    slices_seen: int | None = None
     effects: tuple[Effect, ...] = ()
+    frees: tuple[str, ...] = ()
+    awaits_permit: bool = False
+
+
+class Wish(Struct, frozen=True, gc=False, kw_only=True):
+    """A call's wish to begin, made by the lane's owner; `bounds` in the order of their names."""
+
+    session_id: str
+    lane: str
+    worker: str
+    fence: int
+    call_id: str
+    bounds: tuple[Bound, ...]
 
 
 class WorkerInfo(Struct, frozen=True, gc=False, kw_only=True):
-    """A worker as the registry knows it."""
+    """A worker as the registry knows it.
+
+    It says of itself which `agents` it serves, on lanes whose name fits one of the patterns in
+    `lanes` (none: on all), and how many at once. The store adds when it last heard of it, until
+    when it is taken for alive, how many lanes it owns now and whether it was asked to drain.
+    """
 
     worker: str
     host: str
     pid: int
     started_at: int
-    lease_until: int = 0
     version: str = ""
+    concurrency: int = 0
+    agents: tuple[str, ...] = ()
+    lanes: tuple[str, ...] = ()
+    seen_at: int = 0
+    lease_until: int = 0
+    held: int = 0
+    draining: bool = False
 
 
 # What comes out
@@ -139,8 +187,9 @@ class Refused(Struct, frozen=True, gc=False):
 
     `reason`: `lease_lost` (another worker owns the lane, or the commit's number is not the
     lane's), `arrivals` (it would have parked the lane, or closed a request, past what
-    arrived), `effect_taken` (another call holds the idempotency key in `effect`), or
-    `token_taken` (another living session has the continuation token).
+    arrived), `slices_changed` (it was made of slices that are older than the newest),
+    `effect_taken` (another call holds the idempotency key in `effect`), or `token_taken`
+    (another living session has the continuation token).
     """
 
     reason: str
@@ -148,8 +197,18 @@ class Refused(Struct, frozen=True, gc=False):
     effect: Effect | None = None
 
 
+class Permit(Struct, frozen=True, gc=False):
+    """Whether a call may begin. If not, when to ask again; None: when its lane gets ready."""
+
+    granted: bool
+    again_at: int | None = None
+
+
 class Claim(Struct, frozen=True, gc=False):
-    """A lane that the worker owns from now on, under this fence."""
+    """A lane that the worker owns from now on, under this fence.
+
+    `permits` are its calls that hold permits or wait for some.
+    """
 
     session_id: str
     tenant: str
@@ -158,6 +217,7 @@ class Claim(Struct, frozen=True, gc=False):
     fence: int
     number: int
     last_arrival: int
+    permits: tuple[str, ...] = ()
 
 
 class Loaded(Struct, frozen=True, gc=False):
@@ -184,7 +244,11 @@ class Page(Struct, frozen=True, gc=False):
 
 
 class LaneInfo(Struct, frozen=True, gc=False, kw_only=True):
+    """A lane as it is listed. `worker` owns it, or did until its lease ran out."""
+
     session_id: str
+    tenant: str = ""
+    agent: str = ""
     lane: str
     status: str
     turn: str
@@ -236,11 +300,29 @@ class RequestInfo(Struct, frozen=True, gc=False, kw_only=True):
     data: str
 
 
+class PermitInfo(Struct, frozen=True, gc=False, kw_only=True):
+    """A call that holds a permit under a limit, or waits for one with so many ahead of it."""
+
+    name: str
+    session_id: str
+    lane: str
+    call_id: str
+    held: bool
+    ahead: int = 0
+
+
+class Renewal(Struct, frozen=True, gc=False):
+    """Whether the worker was still known alive, and whether somebody asked it to drain."""
+
+    alive: bool
+    draining: bool = False
+
+
 class Lease(Protocol):
     """A worker's hold on life. Methods may be called from any thread."""
 
-    def renew(self) -> bool:
-        """Extend the lease by its full length; say whether the worker was still known alive."""
+    def renew(self) -> Renewal:
+        """Extend the lease by its full length, and say what became of the worker meanwhile."""
         ...
 
     def release(self) -> None:
@@ -297,8 +379,9 @@ class Store(Protocol):
         one admission; a token in use is TokenTaken. A session that is over is SessionOver,
         one that does not exist UnknownSession. An answer closes its request in the same
         transaction: to a closed or expired one it is RequestClosed, to one that never was
-        UnknownRequest. A cancel that names no turn is given the turn that is open at its
-        place in the log. Each admitted arrival makes its lane ready at once.
+        UnknownRequest. A message to a queue that is full is QueueFull. A cancel that names
+        no turn is given the turn that is open at its place in the log. Each admitted arrival
+        makes its lane ready at once.
         """
         ...
 
@@ -315,7 +398,14 @@ class Store(Protocol):
         ...
 
     async def workers(self) -> Sequence[WorkerInfo]:
-        """Return the workers whose lease has not run out."""
+        """Return the workers whose lease has not run out, oldest first."""
+        ...
+
+    async def drain(self, worker: str) -> bool:
+        """Ask a living worker to hand back its lanes and leave; say whether there is one.
+
+        It is told when it next renews its lease, and hinted at before if possible.
+        """
         ...
 
     async def claim(
@@ -325,14 +415,36 @@ class Store(Protocol):
         held: Sequence[tuple[str, str]] = (),
         agents: Sequence[str] | None = None,
         version: int = FORMAT,
+        lanes: Sequence[str] | None = None,
+        most: Mapping[str, int] = NO_LIMITS,
     ) -> Sequence[Claim]:
         """Give up to `limit` lanes to the worker: ready, and with no living owner.
 
         Each claim raises the lane's fence. Lanes that the worker owns already and does not
         name in `held` are handed out again, under a new fence. Lanes of other agents than
-        `agents`, or with records of a newer format than `version`, are left alone. Those
-        ready for longest come first. No record is written.
+        `agents`, whose name fits none of the patterns in `lanes` (`*` is any text), or with
+        records of a newer format than `version`, are left alone. Of an agent in `most` no
+        more lanes than that are owned by living workers afterwards, unless they were before.
+        A tenant with fewer lanes at work comes before one with more, counting those that are
+        given; then those ready for longest. No record is written.
         """
+        ...
+
+    async def acquire(self, wishes: Sequence[Wish]) -> Sequence[Permit | Refused]:
+        """Let calls begin as far as their limits allow, in the order in which they asked.
+
+        A call that may begin holds its permits until a commit frees them, whoever owns its
+        lane by then; asked again, it is granted again. One that may not is in the queue of
+        the first limit that has no place, once, and keeps the permits of those before it in
+        the order of names. A permit that is given back makes the lanes ready whose calls have
+        a place then. A wish by anybody but the lane's owner is refused as `lease_lost`.
+        """
+        ...
+
+    async def permits(
+        self, session_id: str | None = None, name: str | None = None, limit: int = 500
+    ) -> Sequence[PermitInfo]:
+        """Return who holds permits and who waits for some, by limit, in their order."""
         ...
 
     async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
@@ -384,6 +496,23 @@ class Store(Protocol):
         limit: int = 50,
     ) -> Sequence[SessionInfo]:
         """List sessions, newest first, those older than the session `before`."""
+        ...
+
+    async def lanes(
+        self,
+        *,
+        session_id: str | None = None,
+        tenant: str | None = None,
+        agent: str | None = None,
+        status: str | None = None,
+        worker: str | None = None,
+        after: tuple[str, str] | None = None,
+        limit: int = 50,
+    ) -> Sequence[LaneInfo]:
+        """List lanes: those of the newest session first, and by name within a session.
+
+        `after` is the session and the name of the lane to go on behind.
+        """
         ...
 
     async def delivery(self, delivery_id: str) -> DeliveryInfo | None: ...

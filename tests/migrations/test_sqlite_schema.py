@@ -27,7 +27,7 @@ def build(*scripts: str) -> sqlite3.Connection:
 
 def words(sql: str) -> list[str]:
     """A statement without its comments and its layout."""
-    return re.sub(r"--.*", "", sql).split()
+    return re.findall(r"\w+|[^\w\s]", re.sub(r"--.*", "", sql))
 
 
 def shape(database: sqlite3.Connection) -> dict[str, list[str]]:

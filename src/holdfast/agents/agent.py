@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
 
 from holdfast.agents.context import Context
+from holdfast.agents.limit import Limit
 from holdfast.agents.model import ModelClient, ToolSpec
 from holdfast.agents.tool import Function, Tool, tool
 from holdfast.core.policy import HOUR, OnBusy, OnPartial, Policy
@@ -31,7 +32,8 @@ class Agent(Generic[Deps, Out]):
     `model` is a pydantic-ai model name such as "openai:gpt-5.2", a pydantic-ai Model, or any
     ModelClient. `instructions` may be a function of a context with `session` and `deps`.
     With `output_type` the final answer is a value of that type. `ask_question` gives the model
-    a tool to ask the human.
+    a tool to ask the human. `limit` holds for the agent's lanes at work and the turns that they
+    start, `model_limit` for the calls of its model by all agents that name the same.
     """
 
     def __init__(
@@ -54,6 +56,8 @@ class Agent(Generic[Deps, Out]):
         model_settings: Mapping[str, Any] | None = None,
         stream: bool = True,
         ask_question: bool = False,
+        limit: Limit | None = None,
+        model_limit: Limit | None = None,
     ) -> None:
         if not _NAME.fullmatch(name):
             raise InvalidDefinition(
@@ -69,6 +73,8 @@ class Agent(Generic[Deps, Out]):
         self.idle_timeout = idle_timeout
         self.model_settings = dict(model_settings or {})
         self.stream = stream
+        self.limit = limit
+        self.model_limit = model_limit
         self.output, self.wraps_output = output_spec(name, output_type)
         self.policy = Policy(
             on_busy=on_busy,
@@ -79,6 +85,7 @@ class Agent(Generic[Deps, Out]):
             turn_timeout=int(turn_timeout * 1000),
             model_tries=model_tries,
             typed=output_type is not None,
+            at_once=limit.concurrency if limit else 0,
             tools={tool.name: tool.policy for tool in self.tools.values()},
         )
         self.specs = tuple(tool.spec for tool in self.tools.values())

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from holdfast.agents.agent import OUTPUT_TOOL, Agent
 from holdfast.agents.context import Context, Parked, SessionContext
+from holdfast.agents.limit import Limit
 from holdfast.agents.model import (
     AnswerCutOff,
     BeganToolCall,
@@ -34,6 +35,7 @@ from holdfast.agents.value import from_json, to_json
 from holdfast.clock import Clock
 from holdfast.core.action import CallModel, Start
 from holdfast.core.lane import Call, Lane
+from holdfast.core.limit import Bound
 from holdfast.core.message import Part, Reasoning, Text, ToolCall, text_of
 from holdfast.core.name import args_digest, tool_call_name
 from holdfast.core.policy import Policy
@@ -205,7 +207,25 @@ class AgentPerformer:
         except Exception as error:  # noqa: BLE001 - the user's own approval or key function
             return replace(seen, refusal=failure_of(error))
 
+    def bounds_of_model(self, *, starts_turn: bool) -> tuple[Bound, ...]:
+        agent, found = self._agent, list[Bound]()
+        if starts_turn and agent.limit and agent.limit.rate:
+            turns = Limit(rate=agent.limit.rate, per=agent.limit.per)
+            found.append(turns.named(f"agent:{agent.name}"))
+        if agent.model_limit:
+            found.append(agent.model_limit.named(f"model:{self._client.name}"))
+        return tuple(found)
+
     # The tools
+
+    def bounds_of_tool(self, call: Call, lane: Lane) -> tuple[Bound, ...]:
+        tool = self._agent.tools.get(call.tool)
+        if tool is None or not (tool.lane or tool.limit):
+            return ()
+        try:
+            return tool.bounds(tool.arguments.parse(call.args), lane.tenant)
+        except ToolError:
+            return ()  # running it says what is wrong with its arguments
 
     def patience_with(self, tool: str) -> Patience:
         known = self._agent.tools.get(tool)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from string import Formatter
 from typing import Any, Generic, Literal, TypeVar, overload
 
 from msgspec import Struct
 
 from holdfast.agents.context import Context
+from holdfast.agents.limit import Limit
 from holdfast.agents.model import ToolSpec
 from holdfast.agents.signature import Arguments, summary
+from holdfast.core.limit import Bound
 from holdfast.core.policy import ToolPolicy
 from holdfast.errors import InvalidDefinition
 
@@ -50,6 +53,8 @@ class Tool:
         transactional: bool = False,
         timeout: float = 300.0,
         retry: int = 0,
+        lane: str | None = None,
+        limit: Limit | None = None,
     ) -> None:
         self.function = function
         self.name = name or function.__name__
@@ -60,6 +65,8 @@ class Tool:
         self.dedupe = dedupe
         self.transactional = transactional
         self.timeout = timeout
+        self.lane = lane
+        self.limit = limit
         self.is_async = inspect.iscoroutinefunction(function)
         repeatable = readonly or idempotent or transactional
         self.on_interrupt = on_interrupt or ("rerun" if repeatable else "report")
@@ -83,8 +90,32 @@ class Tool:
                 " two calls the same",
                 tool=self.name,
             )
+        if self.lane is not None:
+            self._check_lane(self.lane)
         if self.transactional and not self.is_async:
             raise InvalidDefinition(f"{self.name} is transactional: make it async", tool=self.name)
+
+    def _check_lane(self, lane: str) -> None:
+        try:
+            fields = {field for _, field, _, _ in Formatter().parse(lane) if field is not None}
+        except ValueError as error:
+            raise InvalidDefinition(f"the lane of {self.name} cannot be read: {error}") from None
+        known = self.arguments.schema.get("properties", {})
+        if unknown := sorted(fields - known.keys()):
+            raise InvalidDefinition(
+                f"the lane of {self.name} names {', '.join(unknown)}, and its arguments are"
+                f" {', '.join(known) or 'none'}: use these",
+                tool=self.name,
+            )
+
+    def bounds(self, args: dict[str, Any], tenant: str) -> tuple[Bound, ...]:
+        """Return the limits that a call with these arguments is under, by name."""
+        found: list[Bound] = []
+        if self.lane is not None:
+            found.append(Bound(f"lane:{tenant}:{self.lane.format(**args)}", concurrency=1))
+        if self.limit is not None:
+            found.append(self.limit.named(f"tool:{self.name}"))
+        return tuple(found)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
@@ -120,6 +151,8 @@ def tool(
     transactional: bool = False,
     timeout: float = 300.0,
     retry: int = 0,
+    lane: str | None = None,
+    limit: Limit | None = None,
 ) -> Callable[[Function], Tool]: ...
 
 

@@ -248,6 +248,17 @@ def after_calls(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
     )
 
 
+def await_permits(lane: Lane, now: int, again_at: int) -> Park:
+    """Rest because no call may begin under its limits, until a place is free or a time."""
+    if lane.turn is None:
+        return Park(wait=("limit",), until=again_at)
+    return Park(
+        wait=("limit", *waits(lane.turn)),
+        requests=tuple(lane.turn.requests),
+        until=wake_at(lane.turn, now, again_at),
+    )
+
+
 def waits(turn: Turn) -> tuple[str, ...]:
     """Name what the turn waits for."""
     timers = any(call.due_at for call in turn.calls.values())

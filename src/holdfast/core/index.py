@@ -122,6 +122,12 @@ def end_offset(records: Sequence[AnyRecord], first: int) -> int:
     return next(first + place for place, record in enumerate(records) if type(record) in _OVER)
 
 
+def change_offset(records: Sequence[AnyRecord], first: int) -> int:
+    """Return where in the log the last record stands that changes slices."""
+    places = (place for place, record in enumerate(records) if type(record) is r.StateChanged)
+    return first + max(places)
+
+
 def opened(e: r.InputRequested) -> OpenedRequest:
     return OpenedRequest(e.request_id, e.kind, e.expires_at, msgspec.json.encode(e).decode())
 

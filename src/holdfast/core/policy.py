@@ -27,7 +27,7 @@ class ToolPolicy(Struct, frozen=True, gc=False):
 
 
 class Policy(Struct, frozen=True, gc=False):
-    """How an agent goes about its turns."""
+    """How an agent goes about its turns; at most `at_once` lanes at the same time, if not 0."""
 
     on_busy: OnBusy = "queue"
     on_partial: OnPartial = "continue"
@@ -38,6 +38,7 @@ class Policy(Struct, frozen=True, gc=False):
     model_tries: int = 4
     patience: int = 5 * SECOND
     typed: bool = False
+    at_once: int = 0
     tools: Mapping[str, ToolPolicy] = {}
 
     def tool(self, name: str) -> ToolPolicy:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -16,8 +17,9 @@ import msgspec
 from holdfast.clock import Clock
 from holdfast.core import record as r
 from holdfast.core.action import AnyAction, CallModel, CancelTurn, FailTurn, RunTools, Start
-from holdfast.core.decide import decide
+from holdfast.core.decide import await_permits, decide
 from holdfast.core.lane import Call
+from holdfast.core.limit import Bound
 from holdfast.core.outcome import opening, outcome
 from holdfast.core.record import AnyRecord, MessageDelta, ReasoningDelta
 from holdfast.core.result import (
@@ -29,8 +31,10 @@ from holdfast.core.result import (
     Returned,
     Stopped,
     ToolEnd,
+    has_updates,
     with_updates,
 )
+from holdfast.core.slices import Slices
 from holdfast.engine.desk import CallDesk
 from holdfast.engine.owned import LaneStale, OwnedLane
 from holdfast.engine.performer import Performer
@@ -42,6 +46,8 @@ from holdfast.store import Effect, Store
 STALE_PAUSE = 0.05
 HELD_POLL = 500
 """How long to wait, in milliseconds, before looking again at a key that another call holds."""
+PERMIT_POLL = 1000
+"""The same, before asking again for a permit while other calls of the lane run."""
 
 
 class Carrier:
@@ -112,19 +118,32 @@ class Carrier:
                 if tools is None:
                     continue
                 action = tools
+            permitted = await self._as_permitted(action)
+            if permitted.is_rest:
+                if await self.lane.rest(permitted):  # type: ignore[arg-type]
+                    return
+                continue
+            action = permitted
             self.lane.write(opening(self.lane.state, action, now))
             if action.is_effect:
                 await self._until_confirmed()
                 await self.lane.flush()
-                self._record(action, await self._perform(action))
+                await self._record(action, await self._perform(action))
         await self._wind_down()
 
-    def _record(self, action: AnyAction, results: list[Result]) -> None:
+    async def _record(self, action: AnyAction, results: list[Result]) -> None:
         now = self._clock.now()
         for result in results:
-            if isinstance(result, Returned):
-                result = with_updates(result, self.lane.slices)
-            self.lane.write(outcome(self.lane.state, action, result, self._policy, now))
+            if isinstance(result, Returned) and has_updates(result):
+                await self.lane.write_updates(partial(self._updated, action, result, now))
+            else:
+                self.lane.write(outcome(self.lane.state, action, result, self._policy, now))
+
+    def _updated(
+        self, action: AnyAction, result: Returned, now: int, slices: Slices
+    ) -> list[AnyRecord]:
+        whole = with_updates(result, slices)
+        return outcome(self.lane.state, action, whole, self._policy, now)
 
     async def _perform(self, action: AnyAction) -> list[Result]:
         """Do what the action says, as far as the next result or arrival."""
@@ -288,6 +307,39 @@ class Carrier:
         ours = (effect.session_id, effect.call_id) == (self.lane.session_id, call.call_id)
         return None if ours else effect
 
+    # Calls that must wait for a place
+
+    async def _as_permitted(self, action: AnyAction) -> AnyAction:
+        """Leave out calls that may not begin yet; rest, if nothing else is to be done."""
+        bounds = self._bounds(action)
+        if not bounds:
+            return action
+        permits = await self.lane.acquire(bounds)
+        waiting = {call_id: p.again_at for call_id, p in permits.items() if not p.granted}
+        if not waiting:
+            return action
+        now = self._clock.now()
+        again_at = min((at for at in waiting.values() if at), default=0)
+        if isinstance(action, RunTools):
+            start = tuple(begin for begin in action.start if begin.call_id not in waiting)
+            if start or action.report or action.running:
+                until = min(action.until, again_at or action.until, now + PERMIT_POLL)
+                return msgspec.structs.replace(action, start=start, until=until)
+        return await_permits(self.lane.state, now, again_at)
+
+    def _bounds(self, action: AnyAction) -> dict[str, tuple[Bound, ...]]:
+        """Return the limits of the calls that an action would begin, if there are any."""
+        match action:
+            case CallModel(running=False):
+                bounds = self._performer.bounds_of_model(starts_turn=bool(action.delivery))
+                return {action.call_id: bounds} if bounds else {}
+            case RunTools(start=start) if start:
+                calls = (self._call(begin.call_id) for begin in start)
+                state = self.lane.state
+                found = {c.call_id: self._performer.bounds_of_tool(c, state) for c in calls}
+                return {call_id: bounds for call_id, bounds in found.items() if bounds}
+        return {}
+
     # Stopping
 
     async def _stop_work(self) -> Stopped:
@@ -308,7 +360,7 @@ class Carrier:
             raise self._broken
         results, self._results = self._results, []
         action = decide(self.lane.state, self._policy, self._clock.now())
-        self._record(action, results)
+        await self._record(action, results)
         await self._abandon()
         await self.lane.hand_back()
 

@@ -12,7 +12,7 @@ from holdfast.core.lane import Lane
 from holdfast.core.outcome import tool_ended
 from holdfast.core.policy import Policy
 from holdfast.core.record import ToolProgress, ToolStepRecorded
-from holdfast.core.result import Returned, with_updates
+from holdfast.core.result import Returned, has_updates, with_updates
 from holdfast.core.slices import Slices
 from holdfast.engine.owned import OwnedLane
 from holdfast.store import Store, Transaction
@@ -69,8 +69,14 @@ class CallDesk:
         await self._flush()
 
     async def _flush(self) -> None:
-        # A call may be stopped meanwhile: its lane must still learn what became of the commit.
-        await asyncio.shield(self._owned.flush())
+        """Commit, and stay until it is known what became of that, even if the call is stopped."""
+        flush = asyncio.ensure_future(self._owned.flush())
+        flush.add_done_callback(look_at)
+        try:
+            await asyncio.shield(flush)
+        except asyncio.CancelledError:
+            await asyncio.wait([flush])
+            raise
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
@@ -82,10 +88,16 @@ class CallDesk:
     async def conclude(self, transaction: Transaction, end: Returned) -> None:
         assert self._owned.state.turn is not None
         call = self._owned.state.turn.calls[end.call_id]
-        whole = with_updates(end, self.slices)
+        whole = with_updates(end, self.slices) if has_updates(end) else end
         records = list(tool_ended(self.lane, call, whole, self._policy, self.now()))
         await self._owned.conclude(transaction, records)
 
     async def find_token(self, token: str) -> str | None:
         """Return the session that a continuation token leads to."""
         return await self._store.find_token(self.lane.tenant, token)
+
+
+def look_at(flush: asyncio.Future[int]) -> None:
+    """See how a flush ended that nobody may wait for: a lost lane is told its owner as well."""
+    if not flush.cancelled():
+        flush.exception()

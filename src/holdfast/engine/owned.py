@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.clock import Clock
 from holdfast.core import codec
 from holdfast.core import record as r
 from holdfast.core.action import Park
 from holdfast.core.fold import ARRIVALS, fold, fold_all
-from holdfast.core.index import index, status_of
+from holdfast.core.index import change_offset, index, status_of
 from holdfast.core.lane import FOLD, Lane
+from holdfast.core.limit import Bound, freed_by
 from holdfast.core.outcome import active_time, opening
 from holdfast.core.record import AnyRecord, Entry
 from holdfast.core.slices import EMPTY, Slices, change, change_all
@@ -32,10 +34,12 @@ from holdfast.store import (
     Committed,
     Effect,
     Loaded,
+    Permit,
     Refused,
     Snapshot,
     Store,
     Transaction,
+    Wish,
 )
 
 log = logging.getLogger("holdfast.engine")
@@ -81,6 +85,9 @@ class OwnedLane:
         self._snapshots: tuple[Snapshot | None, Snapshot | None] = (None, None)
         self._buffer: list[AnyRecord] = []
         self._effects: list[Effect] = []
+        self._permits = set(claim.permits)
+        self._frees: list[str] = []
+        self._slices_seen = 0
         self._store = store
         self._clock = clock
 
@@ -100,6 +107,7 @@ class OwnedLane:
             self.state = Lane(session=self.session_id, name=self.name)
             self.slices, self._view = EMPTY, None
             self._buffer, self._effects, self._snapshots = [], [], (None, None)
+            self._frees = []
         await self.load()
 
     def _restore(self, loaded: Loaded) -> None:
@@ -119,10 +127,17 @@ class OwnedLane:
         start = loaded.slices.offset if loaded.slices else 0
         kept: Slices = _decode_slices(loaded.slices.data) if loaded.slices else EMPTY
         self.slices = change_all(kept, (e for e in loaded.entries if e.offset > start))
+        self._note_changes(start, loaded.entries)
+
+    def _note_changes(self, seen: int, entries: Iterable[Entry]) -> None:
+        """Remember up to where all changes of slices are known."""
+        changes = [e.offset for e in entries if isinstance(e.record, r.StateChanged)]
+        self._slices_seen = max([self._slices_seen, seen, *changes])
 
     async def renew(self, claim: Claim, worker: str) -> None:
         """Own the lane again, from what is still in memory and what came since."""
         self.fence, self.worker = claim.fence, worker
+        self._permits = set(claim.permits)
         self.stirred.clear()
         await self.catch_up()
 
@@ -145,6 +160,7 @@ class OwnedLane:
                 continue
             self.state = fold_all(self.state, (entry,))
             self.slices = change_all(self.slices, (entry,))
+            self._note_changes(0, (entry,))
             if self._view and entry.lane == self.name:
                 self._view.see(entry.record)
             self.head = entry.offset
@@ -163,13 +179,22 @@ class OwnedLane:
     def write(self, records: Iterable[AnyRecord]) -> None:
         """Fold records now; they are in the log after the next flush."""
         for record in records:
-            if type(record) in HOLDS and (effect := effect_of(self.state, record)):
-                self._effects.append(effect)
-            self.state = fold(self.state, record)
-            if isinstance(record, r.StateChanged):
-                self.slices = change(self.slices, record)
-                self._slices_changed = True
+            self._note(record, self._effects, self._frees)
+            self._fold(record)
             self._buffer.append(record)
+
+    def _note(self, record: AnyRecord, effects: list[Effect], frees: list[str]) -> None:
+        """Add what a record means for idempotency keys and permits."""
+        if type(record) in HOLDS and (effect := effect_of(self.state, record)):
+            effects.append(effect)
+        if self._permits:
+            frees += freed_by(record, self._permits)
+
+    def _fold(self, record: AnyRecord) -> None:
+        self.state = fold(self.state, record)
+        if isinstance(record, r.StateChanged):
+            self.slices = change(self.slices, record)
+            self._slices_changed = True
 
     def take_over(self) -> None:
         """Note that the lane changed hands, if its owner left it in the middle of something."""
@@ -192,7 +217,8 @@ class OwnedLane:
     async def rest(self, park: Park) -> bool:
         """Give the lane back, unless something came that it has to look at first."""
         ready_at = park.until or None
-        return await self._release(opening(self.state, park, self._clock.now()), ready_at)
+        parting = opening(self.state, park, self._clock.now())
+        return await self._release(parting, ready_at, awaits_permit="limit" in park.wait)
 
     async def hand_back(self) -> None:
         """Give the lane back as it is, for another worker to go on with at once."""
@@ -208,18 +234,78 @@ class OwnedLane:
         while not await self._release([parting] if goes_on else [], now):
             pass
 
-    async def _release(self, last: Sequence[AnyRecord], ready_at: int | None) -> bool:
+    async def _release(
+        self, last: Sequence[AnyRecord], ready_at: int | None, *, awaits_permit: bool = False
+    ) -> bool:
         async with self.lock:
             written, self._buffer = self._buffer, []
             before = self.state
             for record in last:
                 self.state = fold(self.state, record)
-            result = await self._commit(self._prepare([*written, *last], ready_at, release=True))
+            commit = self._prepare([*written, *last], ready_at, release=True)
+            if awaits_permit:
+                commit = replace(commit, awaits_permit=True)
+            result = await self._commit(commit)
             if isinstance(result, Refused):
                 self.state, self._buffer = before, [*written, *self._buffer]
                 await self._catch_up()
                 return False
             return True
+
+    async def write_updates(self, make: Callable[[Slices], Iterable[AnyRecord]]) -> None:
+        """Commit records that are made of the newest slices, anew while other lanes are quicker.
+
+        They are folded when they are in the log, not before: another may have to take their place.
+        """
+        await self.flush()
+        async with self.lock:
+            while True:
+                records = list(make(self.slices))
+                effects: list[Effect] = []
+                frees: list[str] = []
+                for record in records:
+                    self._note(record, effects, frees)
+                commit = replace(
+                    self._prepare(records),
+                    effects=tuple(effects),
+                    frees=tuple(frees),
+                    slices_seen=self._slices_seen,
+                )
+                self._effects[:0], self._frees[:0] = effects, frees
+                if isinstance(await self._commit(commit, is_folded=False), Committed):
+                    return
+                del self._effects[: len(effects)], self._frees[: len(frees)]
+                await self._look_again()
+
+    async def _look_again(self) -> None:
+        """Take in what other lanes of the session have changed since the last commit."""
+        loaded = await self._load(after=self._slices_seen)
+        changes = [e for e in loaded.entries if e.offset > self._slices_seen]
+        self.slices = change_all(self.slices, changes)
+        self._note_changes(0, changes)
+        self._slices_changed = True
+
+    async def acquire(self, bounds: Mapping[str, tuple[Bound, ...]]) -> dict[str, Permit]:
+        """Ask for the permits of calls, by their ids. Raises LaneLost if the lane is another's."""
+        wishes = [
+            Wish(
+                session_id=self.session_id,
+                lane=self.name,
+                worker=self.worker,
+                fence=self.fence,
+                call_id=call_id,
+                bounds=limits,
+            )
+            for call_id, limits in bounds.items()
+        ]
+        self._permits |= bounds.keys()
+        permits: dict[str, Permit] = {}
+        results = await self.insist(lambda: self._store.acquire(wishes))
+        for call_id, permit in zip(bounds, results, strict=True):
+            if isinstance(permit, Refused):
+                raise LaneLost
+            permits[call_id] = permit
+        return permits
 
     async def conclude(self, transaction: Transaction, records: Sequence[AnyRecord]) -> None:
         """Write records in a tool's own transaction. The caller holds the lane's lock."""
@@ -256,12 +342,13 @@ class OwnedLane:
             snapshot=snapshot,
             slices=slices,
             effects=tuple(self._effects),
+            frees=tuple(self._frees),
         )
 
-    async def _commit(self, commit: Commit) -> Committed | Refused:
+    async def _commit(self, commit: Commit, *, is_folded: bool = True) -> Committed | Refused:
         [result] = await self.insist(lambda: self._store.commit([commit]))
         before = self.head
-        result = self._accept(commit, result)
+        result = self._accept(commit, result, is_folded=is_folded)
         await self._look_between(before, result)
         return result
 
@@ -282,15 +369,21 @@ class OwnedLane:
     async def _load(self, after: int | None = None) -> Loaded:
         return await self.insist(lambda: self._store.load(self.session_id, self.name, after))
 
-    def _accept(self, commit: Commit, result: Committed | Refused) -> Committed | Refused:
+    def _accept(
+        self, commit: Commit, result: Committed | Refused, *, is_folded: bool = True
+    ) -> Committed | Refused:
         if isinstance(result, Refused):
             if result.reason == "lease_lost":
                 raise LaneLost
-            if not commit.release:
+            if not commit.release and result.reason != "slices_changed":
                 raise LaneStale(result.reason)
             return result
         self.number += 1
         self._effects = self._effects[len(commit.effects) :]
+        self._frees = self._frees[len(commit.frees) :]
+        self._permits -= set(commit.frees)
+        if commit.index.changes_slices:
+            self._slices_seen = change_offset(commit.records, result.first_offset)
         if commit.snapshot:
             self._snapshot_size, self._tail = len(commit.snapshot.data), 0
         self._snapshots = (None, None)
@@ -298,8 +391,10 @@ class OwnedLane:
         self.last_at = result.at
         # Arrivals first: a turn that starts in this commit takes a message that arrived before.
         self._take_in(result.arrivals)
-        if self._view:
-            for record in commit.records:
+        for record in commit.records:
+            if not is_folded:
+                self._fold(record)
+            if self._view:
                 self._view.see(record)
         self.head = max(self.head, result.first_offset + len(commit.records) - 1)
         if self._tail > max(SNAPSHOT_OVER, self._snapshot_size) and not self._buffer:

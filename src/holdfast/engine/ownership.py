@@ -7,29 +7,39 @@ worker while it still runs: so nothing here depends on the loop.
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections.abc import Callable
 
 from holdfast.clock import Clock
 from holdfast.errors import StoreError
+from holdfast.ids import get_logger
 from holdfast.store import Lease
 
-log = logging.getLogger("holdfast.engine")
+log = get_logger("holdfast.engine")
 
 
 class Ownership:
     """Renews a lease three times in its length, and knows how fresh it is."""
 
     def __init__(
-        self, lease: Lease, length: float, clock: Clock, on_lost: Callable[[], None]
+        self,
+        worker: str,
+        lease: Lease,
+        length: float,
+        clock: Clock,
+        on_lost: Callable[[], None],
+        on_drain: Callable[[], None],
     ) -> None:
+        self.worker = worker
         self._lease = lease
         self._length = length
         self._clock = clock
         self._on_lost = on_lost
+        self._on_drain = on_drain
+        self._drains = False
         self._confirmed = clock.monotonic()
         self._stopped = threading.Event()
+        self._hurried = threading.Event()
         self._loop = asyncio.get_running_loop()
         self._thread: threading.Thread | None = None
 
@@ -45,27 +55,39 @@ class Ownership:
         """Whether the lease is fresh enough to begin something new."""
         return self._clock.monotonic() - self._confirmed < self._length * 2 / 3
 
+    def hurry(self) -> None:
+        """Renew soon: there may be news of this worker. However often asked, some time passes."""
+        self._hurried.set()
+
     def _renew_repeatedly(self) -> None:
-        pause: float | None = self._length / 3
-        while pause is not None and not self._stopped.wait(pause):
-            pause = self.renew()
+        least, pause = min(1.0, self._length / 30), self._length / 3
+        while not self._stopped.wait(least):
+            self._hurried.wait(pause - least)
+            self._hurried.clear()
+            if self._stopped.is_set() or (again := self.renew()) is None:
+                return
+            pause = again
 
     def renew(self) -> float | None:
         """Renew once; return how long that is good for, or None if the lease is lost."""
         asked = self._clock.monotonic()
         try:
-            alive = self._lease.renew()
+            renewal = self._lease.renew()
         except StoreError as error:
-            log.warning("the lease could not be renewed", extra={"code": error.code})
+            self._warn("the lease could not be renewed", error)
             return self._length / 30
-        if not alive:
+        if not renewal.alive:
             self._give_up()
             return None
         self._confirmed = asked
+        if renewal.draining and not self._drains:
+            self._drains = True
+            self._loop.call_soon_threadsafe(self._on_drain)
         return self._length / 3
 
     def _give_up(self) -> None:
         """Free what this name may still hold, or it would have to wait for another lease."""
+        self._confirmed = float("-inf")
         self.release()
         self._loop.call_soon_threadsafe(self._on_lost)
 
@@ -74,11 +96,15 @@ class Ownership:
         try:
             self._lease.release()
         except StoreError as error:
-            log.warning("the lease could not be given up", extra={"code": error.code})
+            self._warn("the lease could not be given up", error)
+
+    def _warn(self, phrase: str, error: StoreError) -> None:
+        log.warning(phrase, extra={"worker": self.worker, "code": error.code})
 
     async def end(self) -> None:
         """Stop renewing and show the worker as gone."""
         self._stopped.set()
+        self._hurried.set()
         await asyncio.to_thread(self._finish)
 
     def _finish(self) -> None:

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from holdfast.core.action import CallModel, Start
 from holdfast.core.lane import Call, Lane
+from holdfast.core.limit import Bound
 from holdfast.core.policy import Policy
 from holdfast.core.record import MessageDelta, ReasoningDelta
 from holdfast.core.result import Answered, ModelFailed, Returned, ToolEnd
@@ -74,6 +75,14 @@ class Performer(Protocol):
 
     def patience_with(self, tool: str) -> Patience:
         """Return how long a tool may run."""
+        ...
+
+    def bounds_of_model(self, *, starts_turn: bool) -> tuple[Bound, ...]:
+        """Return the limits that a model call is under, by name; more where it starts a turn."""
+        ...
+
+    def bounds_of_tool(self, call: Call, lane: Lane) -> tuple[Bound, ...]:
+        """Return the limits that a tool call is under, by name."""
         ...
 
     async def call_model(

@@ -12,6 +12,8 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     cancelled turn's calls have to end, `flush` the shortest time between two commits of a
     streamed answer, `hot` how many lanes are kept in memory after they were given back, and
     `rest` the pause before a lane that could not go on for a reason unforeseen is tried again.
+    Only sessions of `agents` are worked on, where some are named, and only lanes whose name fits
+    one of the patterns in `lanes` (`main`, `bulk-*`), where there are some.
     """
 
     concurrency: int = 200
@@ -24,3 +26,5 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     hot: int = 256
     rest: float = 5.0
     name: str = ""
+    agents: tuple[str, ...] = ()
+    lanes: tuple[str, ...] = ()

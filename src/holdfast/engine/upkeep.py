@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import Protocol
 
 from holdfast.errors import StoreError
+from holdfast.ids import get_logger
 from holdfast.store import Store
 
-log = logging.getLogger("holdfast.engine")
+log = get_logger("holdfast.engine")
 
 
 class Duty(Protocol):

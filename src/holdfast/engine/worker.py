@@ -7,7 +7,6 @@ nothing of models or tools: a performer per agent does.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import socket
 from collections import defaultdict
@@ -23,9 +22,10 @@ from holdfast.engine.performer import Performer
 from holdfast.engine.settings import WorkerSettings
 from holdfast.engine.upkeep import DeathWatch, keep_up
 from holdfast.errors import StoreError
+from holdfast.ids import enter, get_logger
 from holdfast.store import Claim, Store, WorkerInfo
 
-log = logging.getLogger("holdfast.engine")
+log = get_logger("holdfast.engine")
 
 Key = tuple[str, str]
 
@@ -46,6 +46,7 @@ class Worker:
         self._performers = performers
         self._clock = clock
         self._settings = settings
+        self._most = {n: p.policy.at_once for n, p in performers.items() if p.policy.at_once}
         self._hot = HotLanes(settings.hot)
         self._carriers: defaultdict[str, dict[str, Carrier]] = defaultdict(dict)
         self._tasks: dict[Key, asyncio.Task[None]] = {}
@@ -54,6 +55,13 @@ class Worker:
         self._keep: type[Ownership] = ownership
         self._ownership: Ownership | None = None
         self._services: list[asyncio.Task[None]] = []
+        self._is_draining = asyncio.Event()
+        self._end: asyncio.Task[None] | None = None
+
+    @property
+    def held(self) -> int:
+        """How many lanes it carries now."""
+        return len(self._tasks)
 
     async def start(self) -> None:
         """Enlist, and begin to look for work."""
@@ -65,8 +73,29 @@ class Worker:
             asyncio.create_task(keep_up(watch), name="holdfast death watch"),
         ]
 
+    def drain(self) -> None:
+        """Begin to stop: claim nothing more, and hand back lanes when what runs has ended."""
+        if self._end is None:
+            log.info("the worker drains", extra={"worker": self.name, "held": self.held})
+            self._end = asyncio.create_task(self._hand_back(), name="holdfast drain")
+            self._is_draining.set()
+
     async def stop(self) -> None:
         """Hand back every lane, losing nothing, and leave the registry."""
+        self.drain()
+        await self.until_stopped()
+
+    async def until_draining(self) -> None:
+        """Wait until this process or somebody else asks it to stop."""
+        await self._is_draining.wait()
+
+    async def until_stopped(self) -> None:
+        """Wait until it was asked to stop, and has."""
+        await self.until_draining()
+        assert self._end is not None
+        await asyncio.shield(self._end)
+
+    async def _hand_back(self) -> None:
         self._stopping = True
         self._stop_listening()
         for service in self._services:
@@ -74,11 +103,11 @@ class Worker:
         await asyncio.gather(*self._services, return_exceptions=True)
         for carrier in self._at_work():
             carrier.stop()
-        await self._drain()
+        await self._until_handed_back()
         if self._ownership:
             await self._ownership.end()
 
-    async def _drain(self) -> None:
+    async def _until_handed_back(self) -> None:
         """Wait for the lanes to be handed back; a store that is away cannot hold us for ever."""
         patience = self._settings.grace + self._settings.stop_grace + self._settings.rest
         tasks = list(self._tasks.values())
@@ -97,9 +126,14 @@ class Worker:
             pid=os.getpid(),
             started_at=self._clock.now(),
             version=version("holdfast"),
+            concurrency=self._settings.concurrency,
+            agents=tuple(self._performers),
+            lanes=self._settings.lanes,
         )
         lease = await self._store.enlist(info, int(self._settings.lease * 1000))
-        self._ownership = self._keep(lease, self._settings.lease, self._clock, self._declared_dead)
+        self._ownership = self._keep(
+            self.name, lease, self._settings.lease, self._clock, self._declared_dead, self.drain
+        )
         self._ownership.start()
 
     def _declared_dead(self) -> None:
@@ -117,8 +151,11 @@ class Worker:
             try:
                 return await self._enlist()
             except StoreError as error:
-                log.warning("the worker could not be enlisted", extra={"code": error.code})
+                self._warn("the worker could not be enlisted", error)
                 await asyncio.sleep(self._settings.poll)
+
+    def _warn(self, phrase: str, error: StoreError) -> None:
+        log.warning(phrase, extra={"worker": self.name, "code": error.code})
 
     async def _until_confirmed(self) -> None:
         """Wait until something new may begin: a worker taken for dead gets another lease."""
@@ -131,6 +168,8 @@ class Worker:
     def _heard(self, session_id: str, arrived: bool) -> None:
         if not arrived:
             return
+        if not session_id and self._ownership:
+            self._ownership.hurry()  # it may be about this worker
         for carrier in self._at_work(session_id):
             carrier.nudge()
         self._hint.set()
@@ -148,7 +187,7 @@ class Worker:
             try:
                 wait = await self._claim()
             except StoreError as error:
-                log.warning("lanes could not be claimed", extra={"code": error.code})
+                self._warn("lanes could not be claimed", error)
                 wait = self._settings.poll
             await self._until_hint(wait)
 
@@ -164,7 +203,14 @@ class Worker:
         free = self._settings.concurrency - len(self._tasks)
         if free <= 0:
             return self._settings.poll
-        claims = await self._store.claim(self.name, free, list(self._tasks), list(self._performers))
+        claims = await self._store.claim(
+            self.name,
+            free,
+            list(self._tasks),
+            list(self._performers),
+            lanes=self._settings.lanes or None,
+            most=self._most,
+        )
         for claim in claims:
             self._carry(claim)
         if len(claims) == free:
@@ -190,7 +236,7 @@ class Worker:
         self._hint.set()
 
     async def _carry_one(self, claim: Claim) -> None:
-        ids = {"session": claim.session_id, "lane": claim.lane, "fence": claim.fence}
+        enter(session=claim.session_id, lane=claim.lane, worker=self.name, fence=claim.fence)
         try:
             lane = await self._open(claim)
             carrier = Carrier(
@@ -207,9 +253,9 @@ class Worker:
             await carrier.run()
             self._hot.keep(lane)
         except LaneLost:
-            log.info("a lane was taken over by another worker", extra=ids)
+            log.info("a lane was taken over by another worker")
         except Exception:
-            log.exception("a lane cannot go on; it is tried again", extra=ids)
+            log.exception("a lane cannot go on; it is tried again")
             await asyncio.sleep(self._settings.rest)
 
     async def _open(self, claim: Claim) -> OwnedLane:

@@ -5,27 +5,32 @@ Override what should go wrong. Nothing in production code knows of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 
 from holdfast.core.record import FORMAT
 from holdfast.errors import HoldfastError
 from holdfast.store import (
+    NO_LIMITS,
     Admission,
     Claim,
     Commit,
     Committed,
     DeliveryInfo,
     Effect,
+    LaneInfo,
     Lease,
     Loaded,
     Page,
+    Permit,
+    PermitInfo,
     Receipt,
     Refused,
     RequestInfo,
     SessionInfo,
     Store,
     Transaction,
+    Wish,
     WorkerInfo,
 )
 
@@ -59,6 +64,9 @@ class WrappedStore:
     async def workers(self) -> Sequence[WorkerInfo]:
         return await self.inner.workers()
 
+    async def drain(self, worker: str) -> bool:
+        return await self.inner.drain(worker)
+
     async def claim(
         self,
         worker: str,
@@ -66,8 +74,18 @@ class WrappedStore:
         held: Sequence[tuple[str, str]] = (),
         agents: Sequence[str] | None = None,
         version: int = FORMAT,
+        lanes: Sequence[str] | None = None,
+        most: Mapping[str, int] = NO_LIMITS,
     ) -> Sequence[Claim]:
-        return await self.inner.claim(worker, limit, held, agents, version)
+        return await self.inner.claim(worker, limit, held, agents, version, lanes, most)
+
+    async def acquire(self, wishes: Sequence[Wish]) -> Sequence[Permit | Refused]:
+        return await self.inner.acquire(wishes)
+
+    async def permits(
+        self, session_id: str | None = None, name: str | None = None, limit: int = 500
+    ) -> Sequence[PermitInfo]:
+        return await self.inner.permits(session_id, name, limit)
 
     async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
         return await self.inner.commit(commits)
@@ -98,6 +116,27 @@ class WrappedStore:
     ) -> Sequence[SessionInfo]:
         return await self.inner.sessions(
             tenant=tenant, agent=agent, status=status, before=before, limit=limit
+        )
+
+    async def lanes(
+        self,
+        *,
+        session_id: str | None = None,
+        tenant: str | None = None,
+        agent: str | None = None,
+        status: str | None = None,
+        worker: str | None = None,
+        after: tuple[str, str] | None = None,
+        limit: int = 50,
+    ) -> Sequence[LaneInfo]:
+        return await self.inner.lanes(
+            session_id=session_id,
+            tenant=tenant,
+            agent=agent,
+            status=status,
+            worker=worker,
+            after=after,
+            limit=limit,
         )
 
     async def delivery(self, delivery_id: str) -> DeliveryInfo | None:

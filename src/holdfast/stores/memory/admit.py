@@ -15,7 +15,7 @@ from holdfast.errors import (
     UnknownRequest,
     UnknownSession,
 )
-from holdfast.store import Admission, Receipt
+from holdfast.store import WAIT_THEIR_TURN, Admission, Receipt, queue_full
 from holdfast.stores.memory.table import (
     DeliveryRow,
     LaneRow,
@@ -52,6 +52,7 @@ def find_repeated(tables: Tables, admission: Admission) -> Receipt | None:
 def admit_new(tables: Tables, admission: Admission, now: int) -> Receipt:
     session = to_be_started(tables, admission) if admission.new else existing(tables, admission)
     request = find_request(tables, admission, now) if admission.kind == "reply" else None
+    check_queue(tables, session, admission)
     lane = session.lanes.get(admission.lane) or LaneRow(admission.lane)
     records = [with_turn(record, lane) for record in admission.records]
     body = encode(records)
@@ -129,6 +130,20 @@ def find_request(tables: Tables, admission: Admission, now: int) -> RequestRow:
     return request
 
 
+def check_queue(tables: Tables, session: SessionRow, admission: Admission) -> None:
+    if admission.kind not in WAIT_THEIR_TURN:
+        return
+    if 0 < admission.most_queued <= queued(session):
+        raise queue_full("session", session.id, admission.most_queued)
+    of_tenant = (s for s in tables.sessions.values() if s.tenant == admission.tenant)
+    if 0 < admission.most_queued_of_tenant <= sum(queued(s) for s in of_tenant):
+        raise queue_full("tenant", admission.tenant, admission.most_queued_of_tenant)
+
+
+def queued(session: SessionRow) -> int:
+    return sum(len(lane.queued) for lane in session.lanes.values())
+
+
 def with_turn(record: AnyRecord, lane: LaneRow) -> AnyRecord:
     """Give a cancel that names no turn the one that is open now."""
     if isinstance(record, CancelRequested) and not record.turn:
@@ -151,7 +166,7 @@ def deliver(
         admission.delivery_id, session.id, lane.name, admission.kind, row.last_offset
     )
     session.deliveries.append(admission.delivery_id)
-    if admission.kind in ("message", "retry"):
+    if admission.kind in WAIT_THEIR_TURN:
         lane.queued.add(admission.delivery_id)
     return receipt
 

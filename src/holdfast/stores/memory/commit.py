@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from holdfast.core.index import ClosedRequest, DeliveryChange, Index, end_offset
+from holdfast.core.index import ClosedRequest, DeliveryChange, Index, change_offset, end_offset
 from holdfast.core.record import AnyRecord, DeliverySettled
 from holdfast.store import Commit, Committed, Effect, Refused, Snapshot
+from holdfast.stores.memory.permit import has_place, permits_of
 from holdfast.stores.memory.table import (
     Landed,
     LaneRow,
@@ -56,7 +57,17 @@ def find_obstacle(
     parks = wanted.release or wanted.ready_at is None
     if (parks and lane.last_arrival > wanted.seen) or closes_answered(tables, wanted):
         return Refused("arrivals", arrivals_after(tables, session, lane, wanted.seen))
+    if wanted.slices_seen is not None and session.slices_changed > wanted.slices_seen:
+        return Refused("slices_changed")
+    if wanted.awaits_permit and has_permit_to_come(tables, wanted):
+        return Refused("arrivals")
     return None
+
+
+def has_permit_to_come(tables: Tables, wanted: Commit) -> bool:
+    """Whether a call that the lane would rest for has a place under its limit now."""
+    rows = permits_of(tables, wanted.session_id, wanted.lane)
+    return any(not row.held and has_place(tables, row) for row in rows)
 
 
 def held_by_another(tables: Tables, wanted: Effect) -> Effect | None:
@@ -88,6 +99,8 @@ def write(tables: Tables, session: SessionRow, lane: LaneRow, wanted: Commit) ->
         is_shared=wanted.index.changes_slices or bool(wanted.index.over),
     )
     change_indexes(tables, session, wanted, row.first_offset)
+    if wanted.index.changes_slices:
+        session.slices_changed = change_offset(wanted.records, row.first_offset)
     arrivals = arrivals_after(tables, session, lane, wanted.seen)
     result = Committed(row.first_offset, row.at, arrivals)
     lane.landed = Landed(wanted.worker, wanted.number, wanted.body, result)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from fnmatch import fnmatchcase
+from math import inf
 
 from msgspec.structs import replace
 
 from holdfast.clock import Clock
-from holdfast.store import Claim, WorkerInfo
+from holdfast.store import Claim, Renewal, WorkerInfo
+from holdfast.stores.memory.permit import permits_of
 from holdfast.stores.memory.table import LaneRow, SessionRow, Tables, WorkerRow
 
 Place = tuple[SessionRow, LaneRow]
@@ -21,14 +25,14 @@ class MemoryLease:
         self._row = row
         self._clock = clock
 
-    def renew(self) -> bool:
+    def renew(self) -> Renewal:
         """Extend the lease; say whether it had neither run out nor been taken away."""
         now = self._clock.now()
         if self._tables.workers.get(self._row.info.worker) is not self._row:
-            return False
+            return Renewal(alive=False)
         was_alive = self._row.lease_until > now
         self._row.lease_until = now + self._row.lease
-        return was_alive
+        return Renewal(was_alive, self._row.draining)
 
     def release(self) -> None:
         """Give up the lease; the worker's lanes are free."""
@@ -43,11 +47,25 @@ def enlist(tables: Tables, worker: WorkerInfo, lease: int, clock: Clock) -> Memo
 
 
 def living(tables: Tables, now: int) -> list[WorkerInfo]:
+    held = Counter(lane.worker for _, lane in all_lanes(tables))
+    rows = [row for row in tables.workers.values() if row.lease_until > now]
     return [
-        replace(row.info, lease_until=row.lease_until)
-        for row in tables.workers.values()
-        if row.lease_until > now
+        replace(
+            row.info,
+            seen_at=row.lease_until - row.lease,
+            lease_until=row.lease_until,
+            held=held[row.info.worker],
+            draining=row.draining,
+        )
+        for row in sorted(rows, key=lambda row: (row.info.started_at, row.info.worker))
     ]
+
+
+def drain(tables: Tables, worker: str, now: int) -> bool:
+    is_there = is_living(tables, worker, now)
+    if is_there:
+        tables.workers[worker].draining = True
+    return is_there
 
 
 def is_living(tables: Tables, worker: str, now: int) -> bool:
@@ -73,11 +91,16 @@ def claim(
     held: Collection[tuple[str, str]],
     agents: Collection[str] | None,
     version: int,
+    lanes: Collection[str] | None,
+    most: Mapping[str, int],
     now: int,
 ) -> list[Claim]:
+    """Give lanes to the worker one by one: each time to the tenant that has the fewest at work."""
+
     def is_suitable(place: Place) -> bool:
         session, lane = place
-        return (agents is None or session.agent in agents) and lane.version <= version
+        fits = lanes is None or any(fnmatchcase(lane.name, pattern) for pattern in lanes)
+        return fits and (agents is None or session.agent in agents) and lane.version <= version
 
     def is_free(place: Place) -> bool:
         session, lane = place
@@ -87,7 +110,18 @@ def claim(
 
     free = [place for place in all_lanes(tables) if is_free(place) and is_suitable(place)]
     free.sort(key=lambda place: place[1].ready_at or 0)
-    return [take(session, lane, worker) for session, lane in free[:limit]]
+    at_work = [place for place in all_lanes(tables) if is_living(tables, place[1].worker, now)]
+    tenants = Counter(session.tenant for session, _ in at_work)
+    busy = Counter(session.agent for session, _ in at_work)
+    given: list[Claim] = []
+    while free and len(given) < limit:
+        session, lane = place = min(free, key=lambda place: tenants[place[0].tenant])
+        free.remove(place)
+        if lane.worker == worker or busy[session.agent] < most.get(session.agent, inf):
+            tenants[session.tenant] += 1
+            busy[session.agent] += 1
+            given.append(take(tables, session, lane, worker))
+    return given
 
 
 def all_lanes(tables: Tables) -> Iterator[Place]:
@@ -100,9 +134,10 @@ def is_ready(lane: LaneRow, now: int) -> bool:
     return lane.ready_at is not None and lane.ready_at <= now
 
 
-def take(session: SessionRow, lane: LaneRow, worker: str) -> Claim:
+def take(tables: Tables, session: SessionRow, lane: LaneRow, worker: str) -> Claim:
     lane.worker = worker
     lane.fence += 1
+    permits = (row.call_id for row in permits_of(tables, session.id, lane.name))
     return Claim(
         session.id,
         session.tenant,
@@ -111,6 +146,7 @@ def take(session: SessionRow, lane: LaneRow, worker: str) -> Claim:
         lane.fence,
         lane.number,
         lane.last_arrival,
+        tuple(dict.fromkeys(permits)),
     )
 
 

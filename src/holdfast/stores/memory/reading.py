@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from holdfast.core.lane import FOLD
 from holdfast.core.record import Entry, StateChanged
 from holdfast.errors import CursorAhead, UnknownSession
@@ -115,6 +117,8 @@ def describe_lane(session: SessionRow, lane: LaneRow) -> LaneInfo:
     is_queued = lane.status == "idle" and lane.queued
     return LaneInfo(
         session_id=session.id,
+        tenant=session.tenant,
+        agent=session.agent,
         lane=lane.name,
         status="queued" if is_queued else lane.status,
         turn=lane.turn,
@@ -123,6 +127,13 @@ def describe_lane(session: SessionRow, lane: LaneRow) -> LaneInfo:
         ready_at=lane.ready_at,
         queued=len(lane.queued),
     )
+
+
+def list_lanes(tables: Tables) -> Iterator[LaneInfo]:
+    """Yield all lanes, those of the newest session first."""
+    for session in sorted(tables.sessions.values(), key=lambda s: s.id, reverse=True):
+        for lane in sorted(session.lanes.values(), key=lambda lane: lane.name):
+            yield describe_lane(session, lane)
 
 
 def tokens_of(tables: Tables, session: SessionRow) -> list[tuple[str, bool]]:

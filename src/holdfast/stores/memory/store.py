@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from itertools import islice
 from types import TracebackType
@@ -12,24 +12,29 @@ from holdfast.clock import Clock
 from holdfast.core.record import FORMAT
 from holdfast.errors import HoldfastError, UnsupportedStore
 from holdfast.store import (
+    NO_LIMITS,
     Admission,
     Claim,
     Commit,
     Committed,
     DeliveryInfo,
     Effect,
+    LaneInfo,
     Lease,
     Loaded,
     Page,
+    Permit,
+    PermitInfo,
     Receipt,
     Refused,
     RequestInfo,
     SessionInfo,
     Transaction,
+    Wish,
     WorkerInfo,
 )
 from holdfast.stores.listener import EVERYTHING, Heard, Listeners
-from holdfast.stores.memory import ownership, reading
+from holdfast.stores.memory import ownership, permit, reading
 from holdfast.stores.memory.admit import admit
 from holdfast.stores.memory.commit import commit
 from holdfast.stores.memory.table import Tables
@@ -78,6 +83,12 @@ class MemoryStore:
     async def workers(self) -> Sequence[WorkerInfo]:
         return ownership.living(self._tables, self._clock.now())
 
+    async def drain(self, worker: str) -> bool:
+        is_there = ownership.drain(self._tables, worker, self._clock.now())
+        if is_there:
+            self._tell("", arrived=True)
+        return is_there
+
     async def claim(
         self,
         worker: str,
@@ -85,16 +96,37 @@ class MemoryStore:
         held: Sequence[tuple[str, str]] = (),
         agents: Sequence[str] | None = None,
         version: int = FORMAT,
+        lanes: Sequence[str] | None = None,
+        most: Mapping[str, int] = NO_LIMITS,
     ) -> Sequence[Claim]:
         now = self._clock.now()
-        return ownership.claim(self._tables, worker, limit, set(held), agents, version, now)
+        return ownership.claim(
+            self._tables, worker, limit, set(held), agents, version, lanes, most, now
+        )
+
+    async def acquire(self, wishes: Sequence[Wish]) -> Sequence[Permit | Refused]:
+        now = self._clock.now()
+        return [permit.acquire(self._tables, wish, now) for wish in wishes]
+
+    async def permits(
+        self, session_id: str | None = None, name: str | None = None, limit: int = 500
+    ) -> Sequence[PermitInfo]:
+        return permit.listing(self._tables, session_id, name, limit)
 
     async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
         results = [commit(self._tables, wanted) for wanted in commits]
         for wanted, result in zip(commits, results, strict=True):
             if isinstance(result, Committed):
                 self._tell(wanted.session_id, arrived=wanted.release)
+                self._free(wanted)
         return results
+
+    def _free(self, wanted: Commit) -> None:
+        now = self._clock.now()
+        if wanted.frees:
+            place = (wanted.session_id, wanted.lane)
+            for session_id in permit.free(self._tables, *place, wanted.frees, now):
+                self._tell(session_id, arrived=True)
 
     def transaction(self, limit: float = 5.0) -> AbstractAsyncContextManager[Transaction]:
         return NoTransaction()
@@ -133,6 +165,29 @@ class MemoryStore:
             and agent in (None, row.agent)
         )
         return list(islice((s for s in candidates if status in (None, s.status)), limit))
+
+    async def lanes(
+        self,
+        *,
+        session_id: str | None = None,
+        tenant: str | None = None,
+        agent: str | None = None,
+        status: str | None = None,
+        worker: str | None = None,
+        after: tuple[str, str] | None = None,
+        limit: int = 50,
+    ) -> Sequence[LaneInfo]:
+        def is_wanted(info: LaneInfo) -> bool:
+            return (
+                session_id in (None, info.session_id)
+                and tenant in (None, info.tenant)
+                and agent in (None, info.agent)
+                and status in (None, info.status)
+                and worker in (None, info.worker)
+                and (after is None or is_behind(info, *after))
+            )
+
+        return list(islice(filter(is_wanted, reading.list_lanes(self._tables)), limit))
 
     async def delivery(self, delivery_id: str) -> DeliveryInfo | None:
         row = self._tables.deliveries.get(delivery_id)
@@ -175,6 +230,12 @@ class MemoryStore:
 
     def _tell(self, session_id: str, *, arrived: bool) -> None:
         asyncio.get_running_loop().call_soon(self._listeners.tell, session_id, arrived)
+
+
+def is_behind(info: LaneInfo, session_id: str, lane: str) -> bool:
+    """Say whether a lane is listed behind another: newest sessions first, then by name."""
+    same = info.session_id == session_id
+    return info.lane > lane if same else info.session_id < session_id
 
 
 class NoTransaction(AbstractAsyncContextManager[Transaction]):

@@ -72,6 +72,7 @@ class SessionRow:
     tokens: list[str] = field(default_factory=list)
     deliveries: list[str] = field(default_factory=list)
     slices: Snapshot | None = None
+    slices_changed: int = 0
 
 
 @dataclass(slots=True)
@@ -102,11 +103,24 @@ class RequestRow:
 
 
 @dataclass(slots=True)
+class PermitRow:
+    """A call that holds a permit, or waits for one behind the rows before it."""
+
+    name: str
+    session_id: str
+    lane: str
+    call_id: str
+    most: int
+    held: bool = False
+
+
+@dataclass(slots=True)
 class WorkerRow:
     info: WorkerInfo
     lease: int
     lease_until: int
     looks_dead: bool = False
+    draining: bool = False
 
 
 @dataclass(slots=True)
@@ -120,6 +134,8 @@ class Tables:
     dispatches: dict[tuple[str, str, str], tuple[str, Receipt]] = field(default_factory=dict)
     effects: dict[tuple[str, str], Effect] = field(default_factory=dict)
     workers: dict[str, WorkerRow] = field(default_factory=dict)
+    permits: list[PermitRow] = field(default_factory=list)
+    paid_until: dict[str, int] = field(default_factory=dict)
     blobs: dict[tuple[str, str], bytes] = field(default_factory=dict)
     packer: Packer = field(default_factory=Packer)
 

@@ -18,12 +18,10 @@ from holdfast.errors import (
     UnknownRequest,
     UnknownSession,
 )
-from holdfast.store import Admission, Receipt
+from holdfast.store import WAIT_THEIR_TURN, Admission, Receipt, queue_full
 from holdfast.stores.sqlite.connection import Row
 from holdfast.stores.sqlite.desk import OFFSETS, Desk, column_of, key_of, lane_of
 from holdfast.stores.sqlite.log import ARRIVAL, STARTS_OR_ENDS, append, find_end
-
-WAIT_THEIR_TURN = ("message", "retry")
 
 
 class Target(NamedTuple):
@@ -87,9 +85,11 @@ def admit(desk: Desk, admission: Admission, body: bytes) -> Receipt:
     """Check first, then write: a refusal must find nothing written."""
     if admission.new:
         check_new(desk, admission)
+        check_queue(desk, admission, None)
         target = start_session(desk, admission)
     else:
         target = find_target(desk, admission)
+        check_queue(desk, admission, target.sid)
         if admission.kind == "reply":
             check_request(desk, admission, target.sid)
     if has_open_cancel(admission.records) and target.turn:
@@ -140,6 +140,19 @@ def find_target(desk: Desk, admission: Admission) -> Target:
             session_id=admission.session_id,
         )
     return Target(sid, agent, lid, turn or "")
+
+
+def check_queue(desk: Desk, admission: Admission, sid: int | None) -> None:
+    if admission.kind not in WAIT_THEIR_TURN:
+        return
+    if admission.most_queued and sid is not None:
+        waiting = desk.db.one("queued_in_session", {"sid": sid})
+        if waiting and waiting[0] >= admission.most_queued:
+            raise queue_full("session", admission.session_id, admission.most_queued)
+    if admission.most_queued_of_tenant:
+        waiting = desk.db.one("queued_in_tenant", {"tenant": admission.tenant})
+        if waiting and waiting[0] >= admission.most_queued_of_tenant:
+            raise queue_full("tenant", admission.tenant, admission.most_queued_of_tenant)
 
 
 def check_request(desk: Desk, admission: Admission, sid: int) -> None:
@@ -216,6 +229,7 @@ def add_lane(desk: Desk, admission: Admission, target: Target) -> int:
             "sid": target.sid,
             "lane": admission.lane,
             "agent": target.agent,
+            "tenant": admission.tenant,
             "version": FORMAT,
         },
     )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.store import Claim
+from holdfast.stores.sqlite.connection import Row
 from holdfast.stores.sqlite.desk import Desk
 
 
@@ -17,8 +19,10 @@ def write_claim(
     held: Sequence[tuple[str, str]],
     agents: Sequence[str] | None,
     version: int,
+    lanes: Sequence[str] | None,
+    most: Mapping[str, int],
 ) -> list[Claim]:
-    """Give lanes to the worker, those ready for longest first."""
+    """Give lanes to the worker, fairly among tenants; those ready for longest first."""
     rows = desk.db.all(
         "claim",
         {
@@ -26,13 +30,25 @@ def write_claim(
             "limit": max(0, limit),
             "held": to_json([f"{session_id} {lane}" for session_id, lane in held]),
             "agents": None if agents is None else to_json(list(agents)),
+            "lanes": None if lanes is None else to_json([to_glob(name) for name in lanes]),
+            "most": to_json(dict(most)),
             "version": version,
             "now": desk.clock.now(),
         },
     )
     rows.sort(key=lambda row: row[-2:])
-    return [Claim(*row[:-2]) for row in rows]
+    return [claim_of(row) for row in rows]
 
 
-def to_json(values: list[str]) -> str:
+def claim_of(row: Row) -> Claim:
+    *known, permits, _, _ = row
+    return replace(Claim(*known), permits=tuple(msgspec.json.decode(permits)))
+
+
+def to_glob(pattern: str) -> str:
+    """Return a pattern in which only `*` is special, as SQLite's GLOB takes it."""
+    return "".join(f"[{char}]" if char in "?[" else char for char in pattern)
+
+
+def to_json(values: list[str] | dict[str, int]) -> str:
     return msgspec.json.encode(values).decode()

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.core.codec import Packed
-from holdfast.core.index import NO_CHANGES, end_offset
+from holdfast.core.index import NO_CHANGES, change_offset, end_offset
 from holdfast.core.record import FORMAT, DeliverySettled, Entry
 from holdfast.store import Commit, Committed, Effect, Refused, Snapshot
 from holdfast.stores.sqlite.desk import OFFSETS, Desk
@@ -28,6 +28,7 @@ from holdfast.stores.sqlite.log import (
     make_row,
     tenant_of,
 )
+from holdfast.stores.sqlite.permit import free_permits, has_permit_to_come
 
 LEASE_LOST = Refused("lease_lost")
 MANY = 4
@@ -109,8 +110,13 @@ def write_beside(desk: Desk, going: Going) -> None:
     commit, lane, _ = going
     if commit.index is not NO_CHANGES:
         change_indexes(desk, commit, lane, lane.next_key & OFFSETS)
+    if commit.index.changes_slices:
+        changed = change_offset(commit.records, lane.next_key & OFFSETS)
+        desk.db.run("change_slices", {"sid": lane.sid, "offset": changed})
     if commit.effects:
         put_effects(desk, commit.effects, tenant_of(desk, lane.sid))
+    if commit.frees:
+        free_permits(desk, lane.lid, commit.frees)
     if commit.snapshot:
         desk.db.run("put_snapshot", {"lid": lane.lid, **stored(desk, commit.snapshot)})
     if commit.slices:
@@ -239,8 +245,11 @@ def find_reason(desk: Desk, wanted: Commit, lane: Lane, digest: bytes) -> Result
         if refused := find_obstacle(desk, wanted, lane):
             return refused
         rests = wanted.release or wanted.ready_at is None
-        passes_by = rests and lane.last_arrival > wanted.seen
-        return Refused("arrivals", unseen(desk, wanted, lane)) if passes_by else None
+        if rests and lane.last_arrival > wanted.seen:
+            return Refused("arrivals", unseen(desk, wanted, lane))
+        if wanted.awaits_permit and has_permit_to_come(desk, lane.lid):
+            return Refused("arrivals")
+        return None
     if lane.number == wanted.number + 1 and is_last(desk, lane, digest):
         landed = last_commit(desk, lane.sid, wanted.lane, has_records=bool(wanted.records))
         return Committed(landed.first_offset, landed.at, unseen(desk, wanted, lane))
@@ -255,13 +264,15 @@ def is_last(desk: Desk, lane: Lane, digest: bytes) -> bool:
 def find_obstacle(desk: Desk, wanted: Commit, lane: Lane) -> Refused | None:
     """Look for what stands against a commit that its lane would take."""
     index = wanted.index
-    if not (wanted.effects or index.tokens or index.closed):
+    if not (wanted.effects or index.tokens or index.closed or wanted.slices_seen is not None):
         return None
     for effect in wanted.effects:
         if held := held_by_another(desk, effect):
             return Refused("effect_taken", effect=held)
     if index.tokens and takes_token_of_another(desk, wanted, lane.sid):
         return Refused("token_taken")
+    if wanted.slices_seen is not None and has_newer_slices(desk, wanted, lane):
+        return Refused("slices_changed")
     if closes_answered(desk, wanted):
         return Refused("arrivals", unseen(desk, wanted, lane))
     return None
@@ -281,6 +292,13 @@ def takes_token_of_another(desk: Desk, wanted: Commit, sid: int) -> bool:
     keys = ({"tenant": tenant, "token": token} for token in wanted.index.tokens)
     owners = (desk.db.one("owner_of_token", key) for key in keys)
     return any(owner and owner[0] != sid for owner in owners)
+
+
+def has_newer_slices(desk: Desk, wanted: Commit, lane: Lane) -> bool:
+    return (
+        desk.db.one("slices_changed_after", {"sid": lane.sid, "seen": wanted.slices_seen})
+        is not None
+    )
 
 
 def closes_answered(desk: Desk, wanted: Commit) -> bool:

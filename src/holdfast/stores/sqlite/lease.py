@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from holdfast.clock import Clock
+from holdfast.store import Renewal
 from holdfast.stores.sqlite.connection import Database, open_database
 from holdfast.stores.sqlite.failure import explain
 from holdfast.stores.sqlite.fork import check_process
@@ -35,11 +36,11 @@ class SqliteLease:
         self._database: Database | None = None
         self._released = False
 
-    def renew(self) -> bool:
+    def renew(self) -> Renewal:
         """Extend the lease; say whether it had neither run out nor been taken away."""
         check_process(self._pid)
         with self._mutex:
-            return not self._released and self._write(self._renew)
+            return Renewal(alive=False) if self._released else self._write(self._renew)
 
     def release(self) -> None:
         """Strike the worker from the registry, free its lanes and let go of its lock."""
@@ -66,11 +67,14 @@ class SqliteLease:
             self._database.close()
             self._database = None
 
-    def _renew(self, db: Database) -> bool:
+    def _renew(self, db: Database) -> Renewal:
         now = self._clock.now()
         row = db.one("lease_until", {"worker": self.worker})
+        if row is None:
+            return Renewal(alive=False)
         db.run("renew", {"worker": self.worker, "now": now})
-        return row is not None and bool(row[0] > now)
+        lease_until, draining = row
+        return Renewal(lease_until > now, bool(draining))
 
     def _strike(self, db: Database) -> bool:
         return bury(db, self.worker)

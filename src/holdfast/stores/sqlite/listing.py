@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from holdfast.store import (
     DeliveryInfo,
     Effect,
@@ -30,6 +32,8 @@ def describe_session(desk: Desk, row: Row) -> SessionInfo:
     lanes = tuple(
         LaneInfo(
             session_id=session_id,
+            tenant=tenant,
+            agent=agent,
             lane=lane,
             status=state,
             turn=turn,
@@ -38,7 +42,9 @@ def describe_session(desk: Desk, row: Row) -> SessionInfo:
             ready_at=ready_at,
             queued=queued,
         )
-        for lane, state, turn, worker, fence, ready_at, queued in desk.db.all("lanes", {"sid": sid})
+        for lane, state, turn, worker, fence, ready_at, queued in desk.db.all(
+            "lanes_of_session", {"sid": sid}
+        )
     )
     return SessionInfo(
         session_id=session_id,
@@ -53,6 +59,12 @@ def describe_session(desk: Desk, row: Row) -> SessionInfo:
         token=token,
         lanes=lanes,
     )
+
+
+def lanes(desk: Desk, filters: Params) -> list[LaneInfo]:
+    names = "session_id tenant agent lane status turn worker fence ready_at queued".split()
+    rows = desk.db.all("lanes", filters)
+    return [LaneInfo(**dict(zip(names, row, strict=True))) for row in rows]
 
 
 def delivery(desk: Desk, delivery_id: str) -> DeliveryInfo | None:
@@ -131,11 +143,35 @@ def workers(desk: Desk) -> list[WorkerInfo]:
             host=host,
             pid=pid,
             started_at=started_at,
-            lease_until=lease_until,
             version=version,
+            concurrency=concurrency,
+            agents=names_of(agents),
+            lanes=names_of(patterns),
+            seen_at=seen_at,
+            lease_until=lease_until,
+            held=held,
+            draining=bool(draining),
         )
-        for worker, host, pid, started_at, lease_until, version in rows
+        for (
+            worker,
+            host,
+            pid,
+            started_at,
+            version,
+            concurrency,
+            agents,
+            patterns,
+            seen_at,
+            lease_until,
+            held,
+            draining,
+        ) in rows
     ]
+
+
+def names_of(column: str) -> tuple[str, ...]:
+    """Return names that a row holds as JSON."""
+    return msgspec.json.decode(column, type=tuple[str, ...])
 
 
 def next_ready_at(desk: Desk, after: int) -> int | None:

@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
+
 from holdfast.clock import Clock
 from holdfast.store import WorkerInfo
 from holdfast.stores.sqlite.desk import Desk
@@ -62,8 +64,21 @@ class Registry:
                 "version": info.version,
                 "lease": length,
                 "now": self._clock.now(),
+                "concurrency": info.concurrency,
+                "agents": msgspec.json.encode(info.agents).decode(),
+                "lanes": msgspec.json.encode(info.lanes).decode(),
             },
         )
+
+    async def drain(self, worker: str, write: Write) -> bool:
+        (is_there,) = await write(partial(self._ask_to_drain, worker=worker))
+        return bool(is_there)
+
+    def _ask_to_drain(self, desk: Desk, worker: str) -> bool:
+        is_there = desk.db.one("drain", {"worker": worker, "now": self._clock.now()}) is not None
+        if is_there:
+            desk.tell("", arrived=True)
+        return is_there
 
     async def find_dead(self, read: Read, write: Write) -> Sequence[str]:
         dead = await read(self._look)

@@ -18,7 +18,9 @@ CREATE TABLE holdfast_sessions (
     agent TEXT NOT NULL,
     mode TEXT NOT NULL,
     created_at INTEGER NOT NULL,
-    over TEXT NOT NULL DEFAULT '' CHECK (over IN ('', 'completed', 'failed', 'ended'))
+    over TEXT NOT NULL DEFAULT '' CHECK (over IN ('', 'completed', 'failed', 'ended')),
+    -- The offset up to which slices have changed: who has not seen it makes no update of them.
+    slices_changed INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 
 CREATE INDEX holdfast_sessions_of_tenant ON holdfast_sessions (tenant, id);
@@ -61,6 +63,8 @@ CREATE TABLE holdfast_lanes (
     queued INTEGER NOT NULL DEFAULT 0 CHECK (queued >= 0),
     -- What the owner's last commit was, for who lost its acknowledgement.
     digest BLOB,
+    -- The session's, so that one tenant's lanes are not given out before all others'.
+    tenant TEXT NOT NULL DEFAULT '',
     UNIQUE (sid, lane)
 ) STRICT;
 
@@ -68,7 +72,10 @@ CREATE TABLE holdfast_lanes (
 -- an ordinary commit touches neither.
 CREATE INDEX holdfast_lanes_ready ON holdfast_lanes (ready_at)
     WHERE worker IS NULL AND ready_at IS NOT NULL;
-CREATE INDEX holdfast_lanes_owned ON holdfast_lanes (worker) WHERE worker IS NOT NULL;
+CREATE INDEX holdfast_lanes_ready_of_tenant ON holdfast_lanes (tenant, ready_at)
+    WHERE worker IS NULL AND ready_at IS NOT NULL;
+CREATE INDEX holdfast_lanes_queued ON holdfast_lanes (tenant, queued) WHERE queued > 0;
+CREATE INDEX holdfast_lanes_owned ON holdfast_lanes (worker, tenant, agent) WHERE worker IS NOT NULL;
 
 -- The key is sid << 32 | offset of the arrival.
 CREATE TABLE holdfast_deliveries (
@@ -162,6 +169,28 @@ CREATE TABLE holdfast_effects (
     UNIQUE (scope, key)
 ) STRICT;
 
+-- A call that holds a permit under a limit, or waits for one behind those with a smaller
+-- pid. `most` is how many may hold one at once. A permit is the call's, not its worker's: it
+-- stays until whoever owns the lane has recorded what became of the call.
+CREATE TABLE holdfast_permits (
+    pid INTEGER PRIMARY KEY,
+    name TEXT NOT NULL,
+    lid INTEGER NOT NULL,
+    call_id TEXT NOT NULL,
+    most INTEGER NOT NULL,
+    held INTEGER NOT NULL CHECK (held IN (0, 1)),
+    UNIQUE (name, lid, call_id)
+) STRICT;
+
+CREATE INDEX holdfast_permits_in_order ON holdfast_permits (name, held, pid);
+CREATE INDEX holdfast_permits_of_lane ON holdfast_permits (lid);
+
+-- Up to when the starts under a limit are paid for: see core/limit.py.
+CREATE TABLE holdfast_rates (
+    name TEXT NOT NULL PRIMARY KEY,
+    paid_until INTEGER NOT NULL
+) STRICT;
+
 -- The workers not known to be dead. `machine` says where their lock files can be probed.
 CREATE TABLE holdfast_workers (
     worker TEXT NOT NULL PRIMARY KEY,
@@ -171,7 +200,13 @@ CREATE TABLE holdfast_workers (
     started_at INTEGER NOT NULL,
     version TEXT NOT NULL,
     lease INTEGER NOT NULL CHECK (lease > 0),
-    lease_until INTEGER NOT NULL
+    lease_until INTEGER NOT NULL,
+    -- How many lanes it takes on at once, of which agents and names, as JSON; no names are all.
+    concurrency INTEGER NOT NULL DEFAULT 0,
+    agents TEXT NOT NULL DEFAULT '[]',
+    lanes TEXT NOT NULL DEFAULT '[]',
+    -- Somebody asked it to hand back its lanes and leave.
+    draining INTEGER NOT NULL DEFAULT 0 CHECK (draining IN (0, 1))
 ) STRICT;
 
 -- Sockets that want a hint after every write. `place` says from where they can be reached.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
@@ -19,29 +19,35 @@ from holdfast.core.codec import encode
 from holdfast.core.record import FORMAT
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.store import (
+    NO_LIMITS,
     Admission,
     Claim,
     Commit,
     Committed,
     DeliveryInfo,
     Effect,
+    LaneInfo,
     Lease,
     Loaded,
     Page,
+    Permit,
+    PermitInfo,
     Receipt,
     Refused,
     RequestInfo,
     SessionInfo,
     Transaction,
+    Wish,
     WorkerInfo,
 )
 from holdfast.stores.listener import EVERYTHING, Heard
-from holdfast.stores.sqlite import listing, reading
+from holdfast.stores.sqlite import listing, permit, reading
 from holdfast.stores.sqlite.admission import write_admission
 from holdfast.stores.sqlite.claim import write_claim
 from holdfast.stores.sqlite.commit import write_commits
 from holdfast.stores.sqlite.desk import Desk
 from holdfast.stores.sqlite.fork import check_process
+from holdfast.stores.sqlite.permit import write_wishes
 from holdfast.stores.sqlite.place import check_place
 from holdfast.stores.sqlite.reader import Readers
 from holdfast.stores.sqlite.registry import Registry
@@ -129,6 +135,9 @@ class SqliteStore:
     async def workers(self) -> Sequence[WorkerInfo]:
         return await self._read(listing.workers)
 
+    async def drain(self, worker: str) -> bool:
+        return await self._registry.drain(worker, self._write)
+
     async def claim(
         self,
         worker: str,
@@ -136,13 +145,32 @@ class SqliteStore:
         held: Sequence[tuple[str, str]] = (),
         agents: Sequence[str] | None = None,
         version: int = FORMAT,
+        lanes: Sequence[str] | None = None,
+        most: Mapping[str, int] = NO_LIMITS,
     ) -> Sequence[Claim]:
         (claims,) = await self._write(
             partial(
-                write_claim, worker=worker, limit=limit, held=held, agents=agents, version=version
+                write_claim,
+                worker=worker,
+                limit=limit,
+                held=held,
+                agents=agents,
+                version=version,
+                lanes=lanes,
+                most=most,
             )
         )
         return list(claims)
+
+    async def acquire(self, wishes: Sequence[Wish]) -> Sequence[Permit | Refused]:
+        results: list[Permit | Refused]
+        results = await self._open_writer().submit(write_wishes, wishes)
+        return results
+
+    async def permits(
+        self, session_id: str | None = None, name: str | None = None, limit: int = 500
+    ) -> Sequence[PermitInfo]:
+        return await self._read(lambda desk: permit.listing(desk, session_id, name, limit))
 
     # Commits
 
@@ -185,6 +213,30 @@ class SqliteStore:
             "limit": limit,
         }
         return await self._read(lambda desk: listing.sessions(desk, filters))
+
+    async def lanes(
+        self,
+        *,
+        session_id: str | None = None,
+        tenant: str | None = None,
+        agent: str | None = None,
+        status: str | None = None,
+        worker: str | None = None,
+        after: tuple[str, str] | None = None,
+        limit: int = 50,
+    ) -> Sequence[LaneInfo]:
+        after_session, after_lane = after or (None, None)
+        filters = {
+            "session_id": session_id,
+            "tenant": tenant,
+            "agent": agent,
+            "status": status,
+            "worker": worker,
+            "after": after_session,
+            "after_lane": after_lane,
+            "limit": limit,
+        }
+        return await self._read(lambda desk: listing.lanes(desk, filters))
 
     async def delivery(self, delivery_id: str) -> DeliveryInfo | None:
         return await self._read(lambda desk: listing.delivery(desk, delivery_id))

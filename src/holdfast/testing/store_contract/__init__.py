@@ -12,7 +12,7 @@ Hooks and flags that a store may also set are in `subject.py`. Needs pytest and 
 import pytest
 
 TOPICS = (
-    "admission builder commit consequence durability listing ownership reading request "
+    "admission builder commit consequence durability flow listing ownership reading request "
     "transaction wake_up"
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{topic}" for topic in TOPICS.split()))
@@ -21,6 +21,7 @@ from holdfast.testing.store_contract.admission import AdmissionContract  # noqa:
 from holdfast.testing.store_contract.commit import CommitContract  # noqa: E402
 from holdfast.testing.store_contract.consequence import ConsequenceContract  # noqa: E402
 from holdfast.testing.store_contract.durability import DurabilityContract  # noqa: E402
+from holdfast.testing.store_contract.flow import FlowContract  # noqa: E402
 from holdfast.testing.store_contract.listing import ListingContract  # noqa: E402
 from holdfast.testing.store_contract.ownership import OwnershipContract  # noqa: E402
 from holdfast.testing.store_contract.reading import ReadingContract  # noqa: E402
@@ -37,6 +38,7 @@ class StoreContract(
     OwnershipContract,
     CommitContract,
     ConsequenceContract,
+    FlowContract,
     ReadingContract,
     ListingContract,
     WakeUpContract,

@@ -57,6 +57,8 @@ class ListingContract(Subject):
             lanes=(
                 LaneInfo(
                     session_id=claim.session_id,
+                    tenant="acme",
+                    agent="clerk",
                     lane="main",
                     status="running",
                     turn="t1",
@@ -156,6 +158,71 @@ class ListingContract(Subject):
         assert await listed(status="ended") == {over.session_id}
         assert await listed(status="queued") == {queued.session_id}
         assert await listed(tenant="acme", agent="support") == set()
+
+    async def test_lanes_are_listed_with_whose_they_are_and_who_owns_them(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        claim = await start_and_claim(store, clock, tenant="acme", agent="clerk")
+        await write(store, commit(claim, delta(), turn="t1", ready_at=17))
+        queued = await admit(store, new_session(clock))
+        unowned, owned = sorted(await store.lanes(), key=lambda lane: lane.worker)
+        assert owned == LaneInfo(
+            session_id=claim.session_id,
+            tenant="acme",
+            agent="clerk",
+            lane="main",
+            status="running",
+            turn="t1",
+            worker="w1",
+            fence=claim.fence,
+            ready_at=17,
+            queued=1,
+        )
+        assert (unowned.session_id, unowned.status) == (queued.session_id, "queued")
+        assert (unowned.worker, unowned.fence, unowned.queued) == ("", 0, 1)
+
+    async def test_lanes_are_listed_newest_session_first_and_by_name_in_pages(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        sessions = []
+        for _ in range(3):
+            clock.advance(1)
+            sessions.append((await admit(store, new_session(clock))).session_id)
+        for lane in ("notes", "bulk"):
+            await admit(store, message(clock, sessions[1], lane=lane))
+
+        async def page(after: tuple[str, str] | None, limit: int) -> list[tuple[str, str]]:
+            found = await store.lanes(after=after, limit=limit)
+            return [(info.session_id, info.lane) for info in found]
+
+        first = await page(None, 3)
+        rest = await page(first[-1], 10)
+        assert first == [(sessions[2], "main"), (sessions[1], "bulk"), (sessions[1], "main")]
+        assert rest == [(sessions[1], "notes"), (sessions[0], "main")]
+
+    async def test_lanes_are_listed_by_session_tenant_agent_status_and_worker(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        running = await start_and_claim(store, clock, tenant="acme", agent="clerk")
+        await write(store, commit(running, delta()))
+        idle = await start_and_claim(store, clock, held=[running], tenant="acme", agent="cook")
+        (first,) = await store.deliveries(idle.session_id)
+        done = r.DeliverySettled(delivery_id=first.delivery_id, outcome="completed")
+        await write(store, park(idle, done, status="idle"))
+        queued = await admit(store, new_session(clock))
+
+        async def listed(**filters: str) -> set[str]:
+            return {info.session_id for info in await store.lanes(**filters)}  # type: ignore[arg-type]
+
+        assert await listed(session_id=idle.session_id) == {idle.session_id}
+        assert await listed(tenant="acme") == {running.session_id, idle.session_id}
+        assert await listed(agent="cook") == {idle.session_id}
+        assert await listed(status="running") == {running.session_id}
+        assert await listed(status="queued") == {queued.session_id}
+        assert await listed(worker="w1") == {running.session_id}
+        assert await listed(worker="w1", agent="cook") == set()
+        await admit(store, message(clock, idle.session_id, tenant="acme"))
+        assert await listed(status="queued") == {queued.session_id, idle.session_id}
 
     async def test_deliveries_are_listed_in_the_order_of_their_arrival(
         self, store: Store, clock: ManualClock

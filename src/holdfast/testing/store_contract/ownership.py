@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+from msgspec.structs import replace
+
 from holdfast.core.record import FORMAT
-from holdfast.store import Claim, Store
+from holdfast.store import Claim, Renewal, Store, WorkerInfo
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.store_contract.builder import (
     LEASE,
@@ -163,7 +165,7 @@ class OwnershipContract(Subject):
         await enlist(store, clock, "w2", lease=10 * LEASE)
         await start_and_claim(store, clock)
         clock.advance(LEASE - 1)
-        assert lease.renew()
+        assert lease.renew().alive
         clock.advance(LEASE - 1)
         assert not await store.claim("w2", 10)
 
@@ -171,14 +173,14 @@ class OwnershipContract(Subject):
         self, store: Store, clock: ManualClock
     ) -> None:
         lease = await enlist(store, clock)
-        assert await asyncio.to_thread(lease.renew)
+        assert (await asyncio.to_thread(lease.renew)).alive
 
     async def test_a_lease_that_ran_out_says_so_when_it_is_renewed(
         self, store: Store, clock: ManualClock
     ) -> None:
         lease = await enlist(store, clock)
         clock.advance(LEASE + 1)
-        assert not lease.renew()
+        assert not lease.renew().alive
 
     async def test_a_worker_that_stopped_leaves_its_lanes_free(
         self, store: Store, clock: ManualClock
@@ -194,7 +196,7 @@ class OwnershipContract(Subject):
     ) -> None:
         lease = await enlist(store, clock)
         lease.release()
-        assert not lease.renew()
+        assert not lease.renew().alive
         assert not await store.workers()
 
     async def test_living_workers_are_listed(self, store: Store, clock: ManualClock) -> None:
@@ -205,6 +207,71 @@ class OwnershipContract(Subject):
         clock.advance(1_001)
         (left,) = await store.workers()
         assert (left.worker, left.host, left.pid, left.version) == ("w2", "here", 1, "1")
+
+    async def test_a_worker_is_listed_with_what_it_serves_and_its_load(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        info = WorkerInfo(
+            worker="w1",
+            host="here",
+            pid=7,
+            started_at=clock.now(),
+            version="1.2",
+            concurrency=5,
+            agents=("clerk", "cook"),
+            lanes=("main", "bulk *"),
+        )
+        lease = await store.enlist(info, LEASE)
+        for _ in range(3):
+            await admit(store, new_session(clock))
+        parked, *_ = await store.claim("w1", 3)
+        await write(store, park(parked))
+        clock.advance(1_000)
+        lease.renew()
+        clock.advance(500)
+        (listed,) = await store.workers()
+        seen_at = clock.now() - 500
+        assert listed == replace(info, held=2, seen_at=seen_at, lease_until=seen_at + LEASE)
+
+    async def test_workers_are_listed_oldest_first(self, store: Store, clock: ManualClock) -> None:
+        for worker in ("w3", "w1", "w2"):
+            await enlist(store, clock, worker)
+            clock.advance(1)
+        assert [info.worker for info in await store.workers()] == ["w3", "w1", "w2"]
+
+    async def test_a_worker_that_is_asked_to_drain_is_told_when_it_renews_its_lease(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        lease, other = await enlist(store, clock), await enlist(store, clock, "w2")
+        assert lease.renew() == Renewal(alive=True)
+        assert await store.drain("w1")
+        assert lease.renew() == Renewal(alive=True, draining=True)
+        assert lease.renew().draining
+        assert not other.renew().draining
+        assert {info.worker: info.draining for info in await store.workers()} == {
+            "w1": True,
+            "w2": False,
+        }
+
+    async def test_only_a_living_worker_can_be_asked_to_drain(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        assert not await store.drain("nobody")
+        lease = await enlist(store, clock)
+        clock.advance(LEASE + 1)
+        assert not await store.drain("w1")
+        assert not lease.renew().draining
+        lease.release()
+        assert not await store.drain("w1")
+
+    async def test_who_enlists_under_the_name_of_one_that_drained_does_not_drain(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        first = await enlist(store, clock)
+        await store.drain("w1")
+        first.release()
+        again = await enlist(store, clock)
+        assert again.renew() == Renewal(alive=True)
 
     async def test_a_living_worker_is_not_found_dead(
         self, store: Store, clock: ManualClock
@@ -247,7 +314,7 @@ async def claim_one_of_many(store: Store) -> str:
 async def find_dead_twice(store: Store, clock: ManualClock) -> list[str]:
     """Look as often as it takes for a sign of life to be missing twice."""
     found: list[str] = []
-    for _ in range(3):
+    for _ in range(6):
         found += await store.find_dead()
         clock.advance(400)
     return found

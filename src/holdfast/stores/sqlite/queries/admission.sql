@@ -25,8 +25,8 @@ VALUES (:session_id, :tenant, :agent, :mode, :at)
 RETURNING sid;
 
 -- name: add_lane
-INSERT INTO holdfast_lanes (sid, lane, agent, last_arrival, version, status)
-VALUES (:sid, :lane, :agent, 0, :version, 'idle')
+INSERT INTO holdfast_lanes (sid, lane, agent, tenant, last_arrival, version, status)
+VALUES (:sid, :lane, :agent, :tenant, 0, :version, 'idle')
 RETURNING lid;
 
 -- name: receive
@@ -46,6 +46,12 @@ VALUES (:key, :delivery_id, :lane, :kind, :position, 'queued', :fingerprint);
 
 -- name: add_dispatch
 INSERT INTO holdfast_dispatches (tenant, name, delivery) VALUES (:tenant, :name, :key);
+
+-- name: queued_in_session
+SELECT coalesce(sum(queued), 0) FROM holdfast_lanes WHERE sid = :sid;
+
+-- name: queued_in_tenant
+SELECT coalesce(sum(queued), 0) FROM holdfast_lanes WHERE tenant = :tenant AND queued > 0;
 
 -- name: request_to_answer
 SELECT state, expires_at FROM holdfast_requests WHERE id = :request_id AND sid = :sid;

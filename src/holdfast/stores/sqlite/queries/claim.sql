@@ -1,9 +1,11 @@
 -- name: claim
 -- One statement, so of two workers that ask at once only one sees a lane as free.
--- `owners` visits each worker that owns a lane once, however many it owns.
--- `forgotten` are lanes that this worker was given and does not know of: the answer to
--- an earlier claim was lost. `ready_at` stays: should this worker die before its first
--- commit, the lane is as ready as it was.
+-- `owners` visits each worker that owns a lane once, and `tenants` each tenant that has a
+-- ready one, however many there are. `at_work` counts lanes, and grows with what is given:
+-- the place of a lane is how many its tenant would have at work with it. `forgotten` are lanes
+-- that this worker was given and does not know of: the answer to an earlier claim was lost.
+-- `ready_at` stays: should this worker die before its first commit, the lane is as ready as
+-- it was.
 WITH RECURSIVE
     owners (name) AS (
         SELECT min(worker) FROM holdfast_lanes WHERE worker IS NOT NULL
@@ -20,8 +22,48 @@ WITH RECURSIVE
                              FROM holdfast_workers AS w
                             WHERE w.worker = owners.name AND w.lease_until > :now)
     ),
-    forgotten (lid, ready_at) AS (
-        SELECT l.lid, coalesce(l.ready_at, 0)
+    at_work (tenant, agent, count) AS (
+        SELECT l.tenant, l.agent, count(*)
+          FROM owners
+          JOIN holdfast_lanes AS l ON l.worker = owners.name
+         WHERE owners.name NOT IN (SELECT name FROM gone)
+         GROUP BY l.tenant, l.agent
+    ),
+    full (agent) AS (
+        SELECT most.key
+          FROM json_each(:most) AS most
+         WHERE most.value <= (SELECT coalesce(sum(count), 0) FROM at_work WHERE agent = most.key)
+    ),
+    tenants (name) AS (
+        SELECT min(tenant) FROM holdfast_lanes WHERE worker IS NULL AND ready_at IS NOT NULL
+        UNION ALL
+        SELECT (SELECT min(tenant)
+                  FROM holdfast_lanes
+                 WHERE worker IS NULL AND ready_at IS NOT NULL AND tenant > tenants.name)
+          FROM tenants
+         WHERE tenants.name IS NOT NULL
+    ),
+    free (lid) AS (
+        SELECT first.value
+          FROM tenants,
+               json_each((SELECT json_group_array(lid)
+                            FROM (SELECT lid
+                                    FROM holdfast_lanes
+                                   WHERE tenant = tenants.name
+                                     AND worker IS NULL
+                                     AND ready_at IS NOT NULL
+                                     AND ready_at <= :now
+                                     AND (:agents IS NULL OR agent IN (SELECT value FROM json_each(:agents)))
+                                     AND agent NOT IN (SELECT agent FROM full)
+                                     AND (:lanes IS NULL OR EXISTS (SELECT 1
+                                                                      FROM json_each(:lanes) AS pattern
+                                                                     WHERE lane GLOB pattern.value))
+                                     AND version <= :version
+                                   ORDER BY ready_at, lid
+                                   LIMIT :limit))) AS first
+    ),
+    forgotten (lid) AS (
+        SELECT l.lid
           FROM holdfast_lanes AS l
           JOIN holdfast_sessions AS s ON s.sid = l.sid
          WHERE l.worker = :worker
@@ -30,39 +72,53 @@ WITH RECURSIVE
            AND l.version <= :version
          LIMIT :limit
     ),
-    free (lid, ready_at) AS (
-        SELECT lid, ready_at
-          FROM holdfast_lanes
-         WHERE worker IS NULL
-           AND ready_at IS NOT NULL
-           AND ready_at <= :now
-           AND (:agents IS NULL OR agent IN (SELECT value FROM json_each(:agents)))
-           AND version <= :version
-         ORDER BY ready_at, lid
-         LIMIT :limit
-    ),
-    orphaned (lid, ready_at) AS (
-        SELECT l.lid, l.ready_at
+    orphaned (lid) AS (
+        SELECT l.lid
           FROM gone
           JOIN holdfast_lanes AS l ON l.worker = gone.name
          WHERE l.ready_at <= :now
            AND (:agents IS NULL OR l.agent IN (SELECT value FROM json_each(:agents)))
+           AND l.agent NOT IN (SELECT agent FROM full)
+           AND (:lanes IS NULL OR EXISTS (SELECT 1
+                                            FROM json_each(:lanes) AS pattern
+                                           WHERE l.lane GLOB pattern.value))
            AND l.version <= :version
          ORDER BY l.ready_at, l.lid
          LIMIT :limit
     ),
+    placed (lid, agent, ready_at, is_ours, place) AS (
+        SELECT l.lid, l.agent, coalesce(l.ready_at, 0), l.worker IS :worker,
+               row_number() OVER (PARTITION BY l.tenant ORDER BY coalesce(l.ready_at, 0), l.lid)
+               + coalesce((SELECT sum(count) FROM at_work WHERE at_work.tenant = l.tenant), 0)
+          FROM holdfast_lanes AS l
+         WHERE l.lid IN (SELECT lid FROM forgotten
+                          UNION ALL SELECT lid FROM free
+                          UNION ALL SELECT lid FROM orphaned)
+    ),
+    counted (lid, agent, ready_at, is_ours, place, of_agent) AS (
+        SELECT lid, agent, ready_at, is_ours, place,
+               sum(NOT is_ours) OVER (PARTITION BY agent ORDER BY place, ready_at, lid
+                                      ROWS UNBOUNDED PRECEDING)
+               + coalesce((SELECT sum(count) FROM at_work WHERE at_work.agent = placed.agent), 0)
+          FROM placed
+    ),
     chosen (lid) AS (
         SELECT lid
-          FROM (SELECT * FROM forgotten UNION ALL SELECT * FROM free UNION ALL SELECT * FROM orphaned)
-         ORDER BY ready_at, lid
+          FROM counted
+         WHERE is_ours
+            OR of_agent <= coalesce((SELECT value FROM json_each(:most) WHERE key = agent), of_agent)
+         ORDER BY place, ready_at, lid
          LIMIT :limit
     )
 UPDATE holdfast_lanes
    SET worker = :worker, fence = fence + 1
  WHERE lid IN (SELECT lid FROM chosen)
 RETURNING (SELECT id FROM holdfast_sessions AS s WHERE s.sid = holdfast_lanes.sid),
-          (SELECT tenant FROM holdfast_sessions AS s WHERE s.sid = holdfast_lanes.sid),
-          lane, agent, fence, number, last_arrival, coalesce(ready_at, 0), lid;
+          tenant, lane, agent, fence, number, last_arrival,
+          (SELECT json_group_array(DISTINCT call_id)
+             FROM holdfast_permits AS p
+            WHERE p.lid = holdfast_lanes.lid),
+          coalesce(ready_at, 0), lid;
 
 -- name: next_ready_at
 SELECT min(ready_at)

@@ -66,6 +66,12 @@ UPDATE holdfast_lanes
 -- Where a session's log ends.
 SELECT key, count, at FROM holdfast_log WHERE key BETWEEN :base AND :top ORDER BY key DESC LIMIT 1;
 
+-- name: change_slices
+UPDATE holdfast_sessions SET slices_changed = :offset WHERE sid = :sid;
+
+-- name: slices_changed_after
+SELECT 1 FROM holdfast_sessions WHERE sid = :sid AND slices_changed > :seen;
+
 -- name: append
 INSERT INTO holdfast_log (key, count, lane, at, marks, data)
 VALUES (:key, :records, :lane, :at, :marks, :data);

@@ -61,12 +61,26 @@ SELECT sid, id, tenant, agent, mode, status, created_at, updated_at, last_offset
  ORDER BY id DESC
  LIMIT :limit;
 
--- name: lanes
+-- name: lanes_of_session
 SELECT lane, iif(status = 'idle' AND queued, 'queued', status), turn, coalesce(worker, ''),
        fence, ready_at, queued
   FROM holdfast_lanes
  WHERE sid = :sid
  ORDER BY lid;
+
+-- name: lanes
+SELECT s.id, s.tenant, s.agent, l.lane, iif(l.status = 'idle' AND l.queued, 'queued', l.status),
+       l.turn, coalesce(l.worker, ''), l.fence, l.ready_at, l.queued
+  FROM holdfast_sessions AS s
+  JOIN holdfast_lanes AS l ON l.sid = s.sid
+ WHERE (:session_id IS NULL OR s.id = :session_id)
+   AND (:tenant IS NULL OR s.tenant = :tenant)
+   AND (:agent IS NULL OR s.agent = :agent)
+   AND (:status IS NULL OR :status = iif(l.status = 'idle' AND l.queued, 'queued', l.status))
+   AND (:worker IS NULL OR l.worker = :worker)
+   AND (:after IS NULL OR s.id < :after OR s.id = :after AND l.lane > :after_lane)
+ ORDER BY s.id DESC, l.lane
+ LIMIT :limit;
 
 -- name: delivery
 SELECT s.id, d.lane, d.id, d.kind, d.state, d.outcome, d.turn, d.key, d.settled_offset

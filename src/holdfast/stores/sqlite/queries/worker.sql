@@ -1,10 +1,12 @@
 -- name: enlist
 INSERT OR REPLACE INTO holdfast_workers
-    (worker, machine, host, pid, started_at, version, lease, lease_until)
-VALUES (:worker, :machine, :host, :pid, :started_at, :version, :lease, :now + :lease);
+    (worker, machine, host, pid, started_at, version, lease, lease_until,
+     concurrency, agents, lanes)
+VALUES (:worker, :machine, :host, :pid, :started_at, :version, :lease, :now + :lease,
+        :concurrency, :agents, :lanes);
 
 -- name: lease_until
-SELECT lease_until FROM holdfast_workers WHERE worker = :worker;
+SELECT lease_until, draining FROM holdfast_workers WHERE worker = :worker;
 
 -- name: renew
 -- Changes nothing for a worker that was declared dead: its row is gone.
@@ -19,10 +21,20 @@ DELETE FROM holdfast_workers WHERE worker = :worker RETURNING 1;
 UPDATE holdfast_lanes SET worker = NULL WHERE worker = :worker;
 
 -- name: living_workers
-SELECT worker, host, pid, started_at, lease_until, version
-  FROM holdfast_workers
- WHERE lease_until > :now
- ORDER BY started_at, worker;
+-- A lease is renewed by its full length, so its end says when the worker was last heard of.
+SELECT w.worker, w.host, w.pid, w.started_at, w.version, w.concurrency, w.agents, w.lanes,
+       w.lease_until - w.lease, w.lease_until,
+       (SELECT count(*) FROM holdfast_lanes AS l WHERE l.worker = w.worker),
+       w.draining
+  FROM holdfast_workers AS w
+ WHERE w.lease_until > :now
+ ORDER BY w.started_at, w.worker;
+
+-- name: drain
+UPDATE holdfast_workers
+   SET draining = 1
+ WHERE worker = :worker AND lease_until > :now
+RETURNING 1;
 
 -- name: workers_on_machine
 SELECT worker FROM holdfast_workers WHERE machine = :machine;

@@ -1,0 +1,67 @@
+"""How many calls may run at once, and how many may begin in a while.
+
+A rate is kept as one number, the instant up to which starts are paid for: each start pays for
+`per / rate` more, and may begin as long as no more than `per` is paid for in advance. So a burst
+of `rate` starts is allowed, and no counters have to be reset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from msgspec import Struct
+
+from holdfast.core import record as r
+from holdfast.core.record import AnyRecord
+
+
+class Bound(Struct, frozen=True, gc=False):
+    """A limit by its name: so many calls at once, so many starts in `per` milliseconds.
+
+    0 is any number. All who name a limit should say the same of it; if not, each call is
+    held to what was said for it.
+    """
+
+    name: str
+    concurrency: int = 0
+    rate: int = 0
+    per: int = 0
+
+
+def start_at(bound: Bound, paid_until: int, ahead: int, now: int) -> int:
+    """Return when a call may begin that has so many ahead of it; all in milliseconds."""
+    if not bound.rate:
+        return now
+    price = bound.per / bound.rate
+    return max(now, int(max(paid_until, now) + (ahead + 1) * price - bound.per + 0.999))
+
+
+def pay(bound: Bound, paid_until: int, now: int) -> int:
+    """Return the instant up to which starts are paid for, after one more."""
+    return max(paid_until, now) + max(1, round(bound.per / bound.rate))
+
+
+CALL_ENDS = frozenset(
+    {
+        r.ToolCompleted,
+        r.ToolFailed,
+        r.ToolInterrupted,
+        r.ToolDenied,
+        r.ToolWaiting,
+        r.InputRequested,
+        r.MessageCompleted,
+        r.ModelRetrying,
+    }
+)
+TURN_ENDS = frozenset({r.StepFailed, r.TurnCompleted, r.TurnFailed, r.TurnCancelled})
+
+
+def freed_by(record: AnyRecord, permits: Collection[str]) -> list[str]:
+    """Return which of the calls with permits have no more use for them, by a record.
+
+    A call that a crash cut off keeps its own: what it began may still be going on.
+    """
+    kind = type(record)
+    if kind in CALL_ENDS:
+        return [call_id for call_id in permits if call_id == record.call_id]  # type: ignore[union-attr]
+    return list(permits) if kind in TURN_ENDS else []

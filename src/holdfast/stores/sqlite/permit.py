@@ -1,0 +1,93 @@
+"""Who may begin under a limit, and who waits for a place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.core.limit import Bound, pay, start_at
+from holdfast.store import Permit, PermitInfo, Refused, Wish
+from holdfast.stores.sqlite.desk import Desk
+
+LEASE_LOST = Refused("lease_lost")
+GRANTED = Permit(granted=True)
+
+
+def write_wishes(desk: Desk, wishes: Sequence[Wish]) -> list[Permit | Refused]:
+    return [acquire(desk, wish) for wish in wishes]
+
+
+def acquire(desk: Desk, wish: Wish) -> Permit | Refused:
+    """Let a call begin under all its limits, or queue it at the first that has no place."""
+    row = desk.db.one(
+        "owned_lane",
+        {
+            "session_id": wish.session_id,
+            "lane": wish.lane,
+            "worker": wish.worker,
+            "fence": wish.fence,
+        },
+    )
+    if row is None:
+        return LEASE_LOST
+    for bound in wish.bounds:
+        if waits := find_obstacle(desk, bound, row[0], wish.call_id):
+            return waits
+    return GRANTED
+
+
+def find_obstacle(desk: Desk, bound: Bound, lid: int, call_id: str) -> Permit | None:
+    """Take a permit under one limit, or say why there is none now."""
+    asked = {"name": bound.name, "lid": lid, "call_id": call_id, "most": bound.concurrency}
+    row = desk.db.one("ask_for_permit", asked)
+    assert row is not None
+    pid, is_held = row
+    if is_held:
+        return None
+    places = desk.db.one("places", {"name": bound.name, "pid": pid})
+    assert places is not None
+    running, ahead, paid_until = places
+    if bound.concurrency and running + ahead >= bound.concurrency:
+        return Permit(granted=False)
+    now = desk.clock.now()
+    if (at := start_at(bound, paid_until, ahead, now)) > now:
+        return Permit(granted=False, again_at=at)
+    if bound.rate:
+        paid = pay(bound, paid_until, now)
+        desk.db.run("pay_rate", {"name": bound.name, "paid_until": paid})
+    desk.db.run("grant_permit" if bound.concurrency else "drop_permit", {"pid": pid})
+    return None
+
+
+def free_permits(desk: Desk, lid: int, calls: Sequence[str]) -> None:
+    """Take back the calls' permits and places, and wake who has a place by that."""
+    names = desk.db.all("free_permits", {"lid": lid, "calls": msgspec.json.encode(calls).decode()})
+    for (name,) in dict.fromkeys(names):
+        for waiting, session_id in desk.db.all("with_a_place", {"name": name}):
+            desk.db.run("wake_lane", {"lid": waiting, "now": desk.clock.now()})
+            desk.tell(session_id, arrived=True)
+
+
+def has_permit_to_come(desk: Desk, lid: int) -> bool:
+    """Whether a call of the lane that waits has a place under its limit now."""
+    return any(
+        waiting == lid
+        for (name,) in desk.db.all("limits_waited_for", {"lid": lid})
+        for waiting, _ in desk.db.all("with_a_place", {"name": name})
+    )
+
+
+def listing(desk: Desk, session_id: str | None, name: str | None, limit: int) -> list[PermitInfo]:
+    rows = desk.db.all("permits", {"session_id": session_id, "name": name, "limit": limit})
+    return [
+        PermitInfo(
+            name=limited,
+            session_id=session,
+            lane=lane,
+            call_id=call_id,
+            held=bool(is_held),
+            ahead=ahead,
+        )
+        for limited, session, lane, call_id, is_held, ahead in rows
+    ]

@@ -1,0 +1,317 @@
+"""Calls that wait for their place: tool lanes, limits, rates, full queues, shared slices."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from contextlib import AsyncExitStack
+from datetime import timedelta
+
+import msgspec
+import pytest
+from scene import FAST, running, the, types_of, until
+
+from holdfast import Agent, Context, Holdfast, Limit, tool
+from holdfast.errors import InvalidDefinition, QueueFull
+from holdfast.testing import ScriptedModel, calls, say
+from holdfast.verify import verify
+
+
+@pytest.fixture(params=["memory://", "sqlite:///limits.db"])
+def store(request, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return request.param
+
+
+class Together:
+    """Counts who is inside at the same time, by key, and the most there ever were."""
+
+    def __init__(self):
+        self.now, self.most, self.order = Counter(), Counter(), []
+
+    async def visit(self, key: str):
+        self.now[key] += 1
+        self.most[key] = max(self.most[key], self.now[key])
+        self.order.append(key)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        self.now[key] -= 1
+
+
+def worker_of(tools, name="a", times=1, **options):
+    def script(request):
+        done = len(request.view.messages) // 2
+        return calls(*((t.name, {"path": "x"}) for t in tools)) if done < times else say("Done.")
+
+    return Agent(name, ScriptedModel(script), tools=tools, **options)
+
+
+async def test_a_tool_lane_lets_one_call_run_at_a_time_across_sessions_and_workers(store):
+    inside = Together()
+
+    @tool(lane="workspace:{path}")
+    async def edit(path: str) -> str:
+        """Edit."""
+        await inside.visit(path)
+        return "edited"
+
+    def script(request):
+        path = request.view.messages[0].content[0].text
+        return calls(("edit", {"path": path})) if len(request.view.messages) < 5 else say("Done.")
+
+    agent = Agent("a", ScriptedModel(script), tools=[edit])
+    async with AsyncExitStack() as stack:
+        shared = await stack.enter_async_context(running(agent, store=store))
+        if store != "memory://":
+            await stack.enter_async_context(running(agent, store=store))
+        sessions = [await shared.start(agent, path) for path in "xyxyxyxy"]
+        results = [await session.wait() for session in sessions]
+        assert {result.status for result in results} == {"completed"}
+        assert inside.most == {"x": 1, "y": 1}
+        assert Counter(inside.order) == {"x": 8, "y": 8}
+        assert await shared.store.permits() == []
+        assert not await verify(shared.store, sessions[0].id)
+
+
+async def test_a_session_that_waits_for_a_tool_lane_holds_nothing_and_says_what_it_waits_for():
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    @tool(lane="only")
+    async def hold() -> str:
+        """Hold."""
+        begun.set()
+        await go_on.wait()
+        return "held"
+
+    def script(request):
+        return say("Done.") if len(request.view.messages) > 1 else calls(("hold", {}))
+
+    agent = Agent("a", ScriptedModel(script), tools=[hold])
+    async with running(agent) as app:
+        first = await app.start(agent, "Go")
+        await begun.wait()
+        second = await app.start(agent, "Go")
+        waiting = await until(second, "session.waiting")
+        assert waiting.data["wait"] == ("limit",)
+        assert "tool.started" not in await types_of(second)
+        lanes = {lane.session_id: lane for lane in (await app.store.session(second.id)).lanes}
+        assert lanes[second.id].worker == ""
+        (row,) = await app.store.permits(second.id)
+        assert (row.name, row.held, row.ahead) == ("lane:default:only", False, 0)
+        go_on.set()
+        assert (await second.wait()).output == "Done."
+        assert (await first.wait()).output == "Done."
+        assert "session.resumed" in await types_of(second)
+
+
+async def test_a_permit_stays_with_a_call_whose_worker_died_until_it_has_an_outcome(tmp_path):
+    store = f"sqlite:///{tmp_path}/limits.db"
+    begun, inside = asyncio.Event(), Together()
+
+    @tool(lane="{path}", idempotent=True)
+    async def edit(ctx: Context, path: str) -> str:
+        """Edit."""
+        if ctx.attempt == 1 and not begun.is_set():
+            begun.set()
+            await asyncio.Event().wait()
+        await inside.visit(path)
+        return "edited"
+
+    agent = worker_of([edit])
+    first = Holdfast([agent], store=store, worker=FAST)
+    await first.open()
+    one = await first.start(agent, "Go")
+    await begun.wait()
+    other = await first.start(agent, "Go")
+    await until(other, "session.waiting")
+    for task in list(first.worker._tasks.values()):
+        task.cancel()
+    await first.store.close()
+    async with running(agent, store=store, settings=FAST) as second:
+        for session in (one, other):
+            result = await (await second.session(session.id)).wait()
+            assert result.output == "Done."
+        assert inside.most == {"x": 1}
+        assert await second.store.permits() == []
+
+
+async def test_a_limit_on_a_tool_holds_across_sessions_and_parallel_calls(store):
+    inside = Together()
+
+    @tool(limit=Limit(concurrency=2))
+    async def search(path: str) -> str:
+        """Search."""
+        await inside.visit("search")
+        return "found"
+
+    def script(request):
+        wanted = [("search", {"path": str(n)}) for n in range(4)]
+        return say("Done.") if len(request.view.messages) > 1 else calls(*wanted)
+
+    agent = Agent("a", ScriptedModel(script), tools=[search])
+    async with running(agent, store=store) as app:
+        sessions = [await app.start(agent, "Go") for _ in range(5)]
+        assert {(await session.wait()).output for session in sessions} == {"Done."}
+    assert inside.most["search"] == 2
+    assert len(inside.order) == 20
+
+
+async def test_a_limit_on_a_model_holds_for_all_agents_that_use_it(store):
+    inside = Together()
+
+    class Counted(ScriptedModel):
+        async def stream(self, request):
+            await inside.visit("model")
+            async for piece in super().stream(request):
+                yield piece
+
+    one, two = (
+        Agent(name, Counted(lambda _: say("Hi.")), model_limit=Limit(concurrency=1))
+        for name in ("one", "two")
+    )
+    async with running(one, two, store=store) as app:
+        sessions = [await app.start(agent, "Go") for agent in (one, two) * 4]
+        assert {(await session.wait()).output for session in sessions} == {"Hi."}
+    assert inside.most["model"] == 1
+
+
+async def test_a_rate_spreads_the_turns_of_an_agent():
+    agent = Agent("a", ScriptedModel(lambda _: say("Hi.")), limit=Limit(rate=2, per=0.2))
+    async with running(agent) as app:
+        sessions = [await app.start(agent, "Go") for _ in range(4)]
+        assert {(await session.wait()).output for session in sessions} == {"Hi."}
+        starts = sorted([(await the(s, "turn.started"))[0].at for s in sessions])
+        assert starts[2] - starts[0] >= timedelta(milliseconds=90)
+        assert starts[3] - starts[0] >= timedelta(milliseconds=190)
+
+
+async def test_no_more_sessions_of_an_agent_are_at_work_than_its_limit_says(store):
+    inside = Together()
+
+    @tool
+    async def think(path: str) -> str:
+        """Think."""
+        await inside.visit("agent")
+        return "thought"
+
+    agent = worker_of([think], limit=Limit(concurrency=2))
+    async with running(agent, store=store) as app:
+        sessions = [await app.start(agent, "Go") for _ in range(6)]
+        assert {(await session.wait()).output for session in sessions} == {"Done."}
+    assert inside.most["agent"] <= 2
+
+
+async def test_a_turn_that_is_cancelled_while_it_waits_leaves_the_queue(store):
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    @tool(lane="only")
+    async def hold() -> str:
+        """Hold."""
+        begun.set()
+        await go_on.wait()
+        return "held"
+
+    def script(request):
+        return say("Done.") if len(request.view.messages) > 1 else calls(("hold", {}))
+
+    agent = Agent("a", ScriptedModel(script), tools=[hold])
+    async with running(agent, store=store) as app:
+        first = await app.start(agent, "Go")
+        await begun.wait()
+        second = await app.start(agent, "Go")
+        await until(second, "session.waiting")
+        third = await app.start(agent, "Go")
+        await until(third, "session.waiting")
+        await second.cancel("not needed")
+        assert (await second.wait()).status == "cancelled"
+        assert [row.session_id for row in await app.store.permits()] == [first.id, third.id]
+        go_on.set()
+        assert (await third.wait()).output == "Done."
+
+
+async def test_a_tool_that_waits_for_a_human_gives_its_place_to_others():
+    @tool(lane="only")
+    async def sign(ctx: Context) -> str:
+        """Sign."""
+        answer = await ctx.ask("Sign?", ["yes", "no"])
+        return answer.option
+
+    def script(request):
+        return say("Done.") if len(request.view.messages) > 1 else calls(("sign", {}))
+
+    agent = Agent("a", ScriptedModel(script), tools=[sign])
+    async with running(agent) as app:
+        first, second = [await app.start(agent, "Go") for _ in range(2)]
+        asked = [(await session.wait()).requests[0] for session in (first, second)]
+        for session, request in zip((first, second), asked, strict=True):
+            await session.answer(request.request_id, "yes")
+        assert (await first.wait()).output == (await second.wait()).output == "Done."
+
+
+async def test_a_session_whose_queue_is_full_refuses_a_message_and_says_so(store):
+    go_on = asyncio.Event()
+
+    @tool
+    async def hold() -> str:
+        """Hold."""
+        await go_on.wait()
+        return "held"
+
+    def script(request):
+        return calls(("hold", {})) if len(request.view.messages) == 1 else say("Done.")
+
+    agent = Agent("a", ScriptedModel(script), tools=[hold])
+    async with running(agent, store=store, max_queued=2) as app:
+        session = await app.start(agent, "Go")
+        await until(session, "tool.started")
+        for text in ("one", "two"):
+            await session.send(text)
+        with pytest.raises(QueueFull, match="2 messages wait"):
+            await session.send("three")
+        go_on.set()
+        await session.wait()
+        await session.send("three")
+        assert (await session.wait()).output == "Done."
+
+
+class Budget(msgspec.Struct):
+    cents: int
+
+
+async def test_updates_by_lanes_in_different_workers_lose_nothing(tmp_path):
+    @tool
+    async def earn(ctx: Context) -> int:
+        """Earn."""
+        ctx.session.update(Budget, lambda b: Budget((b.cents if b else 0) + 1))
+        return 1
+
+    def script(request):
+        return calls(("earn", {})) if len(request.view.messages) < 40 else say("Done.")
+
+    agent = Agent("a", ScriptedModel(script), tools=[earn])
+    url = f"sqlite:///{tmp_path}/shared.db"
+    one = running(agent, store=url, settings=msgspec.structs.replace(FAST, lanes=("main",)))
+    two = running(agent, store=url, settings=msgspec.structs.replace(FAST, lanes=("side",)))
+    async with one as app, two:
+        session = await app.start(agent, "Go")
+        await session.send("Go", lane="side")
+        await session.wait()
+        earned = len(await the(session, "tool.completed"))
+        assert earned > 30
+        assert (await session.query(Budget)).latest() == Budget(earned)
+        assert not await verify(app.store, session.id)
+
+
+def test_a_tool_lane_must_name_arguments_of_the_tool():
+    with pytest.raises(InvalidDefinition, match="names place, and its arguments are path"):
+
+        @tool(lane="{place}")
+        async def edit(path: str) -> str:
+            """Edit."""
+            return path
+
+
+@pytest.mark.parametrize("wrong", [{}, {"concurrency": -1}, {"rate": 1, "per": 0}])
+def test_a_limit_that_makes_no_sense_is_refused(wrong):
+    with pytest.raises(InvalidDefinition):
+        Limit(**wrong)
