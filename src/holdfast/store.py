@@ -207,7 +207,7 @@ class Permit(Struct, frozen=True, gc=False):
 class Claim(Struct, frozen=True, gc=False):
     """A lane that the worker owns from now on, under this fence.
 
-    `permits` are its calls that hold permits or wait for some.
+    `permits` are its calls that hold permits or wait for some, and `now` is the store's own time.
     """
 
     session_id: str
@@ -218,6 +218,7 @@ class Claim(Struct, frozen=True, gc=False):
     number: int
     last_arrival: int
     permits: tuple[str, ...] = ()
+    now: int = 0
 
 
 class Loaded(Struct, frozen=True, gc=False):

@@ -8,9 +8,8 @@ while a tool runs is looked at at once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
 
 import msgspec
 
@@ -42,6 +41,8 @@ from holdfast.engine.settings import WorkerSettings
 from holdfast.engine.stream import DeltaStream
 from holdfast.engine.work import Work
 from holdfast.store import Effect, Store
+
+Do = Callable[[], Awaitable[Result | None]]
 
 STALE_PAUSE = 0.05
 HELD_POLL = 500
@@ -107,7 +108,7 @@ class Carrier:
 
     async def _carry(self) -> None:
         while not self._stopping:
-            now = self._clock.now()
+            now = self.lane.now()
             action = decide(self.lane.state, self._policy, now)
             if action.is_rest:
                 if await self.lane.rest(action):  # type: ignore[arg-type]
@@ -132,7 +133,7 @@ class Carrier:
         await self._wind_down()
 
     async def _record(self, action: AnyAction, results: list[Result]) -> None:
-        now = self._clock.now()
+        now = self.lane.now()
         for result in results:
             if isinstance(result, Returned) and has_updates(result):
                 await self.lane.write_updates(partial(self._updated, action, result, now))
@@ -183,7 +184,7 @@ class Carrier:
         """Have the lane stir in time. An alarm that rings too early is set again."""
         now = self._clock.monotonic()
         dues = [work.due_at for work in self._work.values()]
-        at = min([now + (until - self._clock.now()) / 1000, *dues])
+        at = min([now + (until - self.lane.now()) / 1000, *dues])
         if self._alarm is not None:
             if self._alarm[0] <= at:
                 return
@@ -203,20 +204,20 @@ class Carrier:
 
     def _begin_model_call(self, action: CallModel) -> None:
         work = Work(action.call_id, self._performer.patience, self._clock)
-        self._begin(work, self._ask_model(work, action))
+        self._begin(work, partial(self._ask_model, work, action))
 
     def _begin_tool(self, start: Start) -> None:
         call = self._call(start.call_id)
         work = Work(start.call_id, self._performer.patience_with(call.tool), self._clock)
-        self._begin(work, self._run_tool(work, call, start))
+        self._begin(work, partial(self._run_tool, work, call, start))
 
-    def _begin(self, work: Work, doing: Coroutine[Any, Any, Result | None]) -> None:
+    def _begin(self, work: Work, do: Do) -> None:
         self._work[work.call_id] = work
-        work.task = asyncio.create_task(self._see_through(work, doing))
+        work.task = asyncio.create_task(self._see_through(work, do))
 
-    async def _see_through(self, work: Work, doing: Coroutine[Any, Any, Result | None]) -> None:
+    async def _see_through(self, work: Work, do: Do) -> None:
         try:
-            result = await doing
+            result = await do()
             if result is not None and self._awaits(work):
                 self._results.append(result)
         except asyncio.CancelledError:
@@ -286,16 +287,17 @@ class Carrier:
         if ended := [e for call, other in others if other for e in same_outcome(call, other)]:
             self.lane.write(ended)
             return None
-        taken = {call.dedupe for call, other in others if other}
+        held = {call.call_id for call, other in others if other}
+        taken: set[str] = set()
         start: list[Start] = []
         for begin in action.start:
             key = self._call(begin.call_id).dedupe
-            if not key or key not in taken:
+            if begin.call_id not in held and key not in taken:
                 start.append(begin)
-                taken.add(key)
+                taken |= {key} if key else set()
         if len(start) == len(action.start):
             return action
-        until = min(action.until, self._clock.now() + HELD_POLL)
+        until = min(action.until, self.lane.now() + HELD_POLL)
         return msgspec.structs.replace(action, start=tuple(start), until=until)
 
     async def _other(self, call: Call) -> Effect | None:
@@ -318,7 +320,7 @@ class Carrier:
         waiting = {call_id: p.again_at for call_id, p in permits.items() if not p.granted}
         if not waiting:
             return action
-        now = self._clock.now()
+        now = self.lane.now()
         again_at = min((at for at in waiting.values() if at), default=0)
         if isinstance(action, RunTools):
             start = tuple(begin for begin in action.start if begin.call_id not in waiting)
@@ -359,7 +361,7 @@ class Carrier:
         if self._broken:
             raise self._broken
         results, self._results = self._results, []
-        action = decide(self.lane.state, self._policy, self._clock.now())
+        action = decide(self.lane.state, self._policy, self.lane.now())
         await self._record(action, results)
         await self._abandon()
         await self.lane.hand_back()

@@ -90,6 +90,14 @@ class OwnedLane:
         self._slices_seen = 0
         self._store = store
         self._clock = clock
+        self._lag = max(0, claim.now - clock.now())
+
+    def now(self) -> int:
+        """Return the time, never before that by which the store found the lane ready.
+
+        Were this clock behind the store's, nothing that is due would be due here.
+        """
+        return self._clock.now() + self._lag
 
     # Reading
 
@@ -138,6 +146,7 @@ class OwnedLane:
         """Own the lane again, from what is still in memory and what came since."""
         self.fence, self.worker = claim.fence, worker
         self._permits = set(claim.permits)
+        self._lag = max(0, claim.now - self._clock.now())
         self.stirred.clear()
         await self.catch_up()
 
@@ -200,7 +209,7 @@ class OwnedLane:
         """Note that the lane changed hands, if its owner left it in the middle of something."""
         if self.state.turn and not self.state.waiting:
             spent = active_time(self.state, max(self.last_at, self.state.turn.since))
-            now = self._clock.now()
+            now = self.now()
             taken = r.LaneTakenOver(worker=self.worker, fence=self.fence, since=now, spent=spent)
             self.write([taken])
 
@@ -216,13 +225,18 @@ class OwnedLane:
 
     async def rest(self, park: Park) -> bool:
         """Give the lane back, unless something came that it has to look at first."""
-        ready_at = park.until or None
-        parting = opening(self.state, park, self._clock.now())
-        return await self._release(parting, ready_at, awaits_permit="limit" in park.wait)
+        decided_at = self.head
+        async with self.lock:
+            if self.head != decided_at:
+                return False  # taken in with a commit that was under way: decide anew
+            parting = opening(self.state, park, self.now())
+            return await self._release(
+                parting, park.until or None, awaits_permit="limit" in park.wait
+            )
 
     async def hand_back(self) -> None:
         """Give the lane back as it is, for another worker to go on with at once."""
-        now = self._clock.now()
+        now = self.now()
         goes_on = self.state.turn and not self.state.waiting
         parting = r.LaneTakenOver(
             worker=self.worker,
@@ -231,26 +245,27 @@ class OwnedLane:
             spent=active_time(self.state, now),
             graceful=True,
         )
-        while not await self._release([parting] if goes_on else [], now):
-            pass
+        async with self.lock:
+            while not await self._release([parting] if goes_on else [], now):
+                pass
 
     async def _release(
         self, last: Sequence[AnyRecord], ready_at: int | None, *, awaits_permit: bool = False
     ) -> bool:
-        async with self.lock:
-            written, self._buffer = self._buffer, []
-            before = self.state
-            for record in last:
-                self.state = fold(self.state, record)
-            commit = self._prepare([*written, *last], ready_at, release=True)
-            if awaits_permit:
-                commit = replace(commit, awaits_permit=True)
-            result = await self._commit(commit)
-            if isinstance(result, Refused):
-                self.state, self._buffer = before, [*written, *self._buffer]
-                await self._catch_up()
-                return False
-            return True
+        """Commit what was written and give the lane back. The caller holds the lane's lock."""
+        written, self._buffer = self._buffer, []
+        before = self.state
+        for record in last:
+            self.state = fold(self.state, record)
+        commit = self._prepare([*written, *last], ready_at, release=True)
+        if awaits_permit:
+            commit = replace(commit, awaits_permit=True)
+        result = await self._commit(commit)
+        if isinstance(result, Refused):
+            self.state, self._buffer = before, [*written, *self._buffer]
+            await self._catch_up()
+            return False
+        return True
 
     async def write_updates(self, make: Callable[[Slices], Iterable[AnyRecord]]) -> None:
         """Commit records that are made of the newest slices, anew while other lanes are quicker.
@@ -331,7 +346,7 @@ class OwnedLane:
             fence=self.fence,
             number=self.number,
             seen=self.head,
-            at=self._clock.now(),
+            at=self.now(),
             records=tuple(records),
             body=codec.encode(records),
             index=index(records),

@@ -254,6 +254,8 @@ class Worker:
             self._hot.keep(lane)
         except LaneLost:
             log.info("a lane was taken over by another worker")
+            # Not to be claimed again at once: two that take each other for dead would take turns.
+            await asyncio.sleep(self._clock.jitter(self._settings.poll / 10))
         except Exception:
             log.exception("a lane cannot go on; it is tried again")
             await asyncio.sleep(self._settings.rest)

@@ -120,7 +120,7 @@ def claim(
         if lane.worker == worker or busy[session.agent] < most.get(session.agent, inf):
             tenants[session.tenant] += 1
             busy[session.agent] += 1
-            given.append(take(tables, session, lane, worker))
+            given.append(take(tables, session, lane, worker, now))
     return given
 
 
@@ -134,7 +134,7 @@ def is_ready(lane: LaneRow, now: int) -> bool:
     return lane.ready_at is not None and lane.ready_at <= now
 
 
-def take(tables: Tables, session: SessionRow, lane: LaneRow, worker: str) -> Claim:
+def take(tables: Tables, session: SessionRow, lane: LaneRow, worker: str, now: int) -> Claim:
     lane.worker = worker
     lane.fence += 1
     permits = (row.call_id for row in permits_of(tables, session.id, lane.name))
@@ -147,6 +147,7 @@ def take(tables: Tables, session: SessionRow, lane: LaneRow, worker: str) -> Cla
         lane.number,
         lane.last_arrival,
         tuple(dict.fromkeys(permits)),
+        now,
     )
 
 

@@ -23,6 +23,7 @@ def write_claim(
     most: Mapping[str, int],
 ) -> list[Claim]:
     """Give lanes to the worker, fairly among tenants; those ready for longest first."""
+    now = desk.clock.now()
     rows = desk.db.all(
         "claim",
         {
@@ -33,16 +34,16 @@ def write_claim(
             "lanes": None if lanes is None else to_json([to_glob(name) for name in lanes]),
             "most": to_json(dict(most)),
             "version": version,
-            "now": desk.clock.now(),
+            "now": now,
         },
     )
     rows.sort(key=lambda row: row[-2:])
-    return [claim_of(row) for row in rows]
+    return [claim_of(row, now) for row in rows]
 
 
-def claim_of(row: Row) -> Claim:
+def claim_of(row: Row, now: int) -> Claim:
     *known, permits, _, _ = row
-    return replace(Claim(*known), permits=tuple(msgspec.json.decode(permits)))
+    return replace(Claim(*known), permits=tuple(msgspec.json.decode(permits)), now=now)
 
 
 def to_glob(pattern: str) -> str:

@@ -33,7 +33,14 @@ class OwnershipContract(Subject):
         receipt = await admit(store, new_session(clock, tenant="acme", agent="clerk"))
         claim = await claim_one(store)
         assert claim == Claim(
-            receipt.session_id, "acme", "main", "clerk", fence=1, number=0, last_arrival=2
+            receipt.session_id,
+            "acme",
+            "main",
+            "clerk",
+            fence=1,
+            number=0,
+            last_arrival=2,
+            now=clock.now(),
         )
 
     async def test_a_claim_writes_no_record(self, store: Store, clock: ManualClock) -> None:
