@@ -21,6 +21,8 @@ from holdfast.stores.sqlite.failure import is_passing
 
 log = logging.getLogger("holdfast.sqlite")
 
+LOOK_AFTER = 64 * 1024
+COMMIT = 4096  # what a commit adds besides its own bytes, about
 SMALL = 128 * 1024
 STEP = 4 * 1024 * 1024
 
@@ -33,10 +35,15 @@ class Checkpointer:
         self._clock = clock
         self._log = str(path) + "-wal"
         self._size = 0
+        self._written = 0
         self._thread: threading.Thread | None = None
 
-    def look(self, db: Database) -> None:
-        """After a commit that made the log grow: make room for more, or move it."""
+    def look(self, db: Database, written: int) -> None:
+        """After some commits that made the log grow: make room for more, or move it."""
+        self._written += written + COMMIT
+        if self._written < LOOK_AFTER:
+            return
+        self._written = 0
         size = self._measure()
         if size <= self._size:
             self._size = size

@@ -1,6 +1,6 @@
 """What a thread works with: its connection, its packer, and the clock.
 
-Also what was written in the current transaction, as hints for those who listen.
+Also what was written in the current transaction: how many bytes, and to which sessions.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ class Desk:
         self.clock = clock
         self.packer = Packer()
         self.hints: dict[str, bool] = {}
+        self.written = 0
 
     def tell(self, session_id: str, *, arrived: bool) -> None:
         """Remember to say that something was written to a session."""

@@ -53,6 +53,7 @@ def make_row(
     """Return packed records as a row, their blobs being kept."""
     if packed.blobs:
         keep_blobs(desk, tenant_of(desk, key >> 32), packed.blobs, at)
+    desk.written += len(packed.data)
     return LogRow(key, count, column_of(lane), at, marks, packed.data)
 
 
@@ -67,7 +68,9 @@ def keep_blobs(desk: Desk, tenant: str, blobs: Mapping[str, bytes], at: int) -> 
     for name, value in blobs.items():
         key = {"tenant": tenant, "hash": bytes.fromhex(name), "at": at}
         if not desk.db.one("touch_blob", key):
-            desk.db.run("put_blob", {**key, "data": desk.packer.squeeze(value)})
+            data = desk.packer.squeeze(value)
+            desk.written += len(data)
+            desk.db.run("put_blob", {**key, "data": data})
 
 
 def last_commit(desk: Desk, sid: int, lane: str, *, has_records: bool) -> Appended:

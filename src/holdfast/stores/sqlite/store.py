@@ -72,6 +72,9 @@ class SqliteStore:
         self._readers = Readers(self._path, self._clock)
         self._registry = Registry(self._path, self._clock)
 
+    def __repr__(self) -> str:
+        return f"SqliteStore({self._path})"
+
     # Life
 
     async def migrate(self) -> None:

@@ -174,7 +174,8 @@ class Writer:
         resolve(jobs, self._ears.by_loop if hints else {}, hints)
         if hints:
             self._messenger.send(hints)
-            self._checkpointer.look(desk.db)
+            self._checkpointer.look(desk.db, desk.written)
+            desk.written = 0
 
     # When it fails
 
