@@ -13,7 +13,7 @@ PYTHON ?= $(shell for py in python3.11 python3.12 python3.13 python3; do \
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test check format lint types architecture bench lock clean
+.PHONY: help demo test check format lint types architecture bench sim chaos lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,12 @@ architecture: $(VENV)/.dev ## check that imports go one way
 
 bench: $(VENV)/.dev ## measure against the floor (options: ARGS="…")
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+sim: $(VENV)/.dev ## simulate many workers in bad weather (SEEDS=1000, or SEED=7 with its trace)
+	@$(BIN)/python -m holdfast.testing.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),100)) $(ARGS)
+
+chaos: $(VENV)/.dev ## kill workers and shake databases for minutes (options: ARGS="--help")
+	@PYTHONPATH=tests $(BIN)/python -m chaos $(ARGS)
 
 lock: ## resolve the lock files again (newest versions: ARGS=--upgrade)
 	@$(require-python)

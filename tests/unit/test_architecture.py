@@ -20,10 +20,11 @@ SOURCE = Path(__file__).parents[2] / "src" / "holdfast"
 TIERS = (
     {"errors"},
     {"core"},
-    {"clock", "store"},
+    {"clock", "ids", "store"},
     {"stores", "engine", "verify"},
     {"agents", "workflows"},
     {"admission", "reading"},
+    {"explanation", "telemetry"},
     {"session"},
     {"app"},
     {"__init__", "testing"},
@@ -57,10 +58,16 @@ LATE_IMPORTS = {
     ("*", "anthropic"): "the extra `anthropic`",
     ("*", "google.genai"): "the extra `google`",
     ("*", "openai"): "the extra `openai`",
+    ("telemetry/instrument.py", "opentelemetry"): "only a process that works needs it",
+    ("app.py", "holdfast.stores.postgres.PostgresStore"): "the extra `postgres`",
     (
         "testing/__init__.py",
         "holdfast.testing.store_contract.StoreContract",
     ): "needs pytest, which the scripted model of a demo does not",
+    (
+        "testing/__init__.py",
+        "holdfast.testing.simulation.Simulation",
+    ): "large, and a scripted model does without it",
 }
 
 PICKLES = {"_pickle", "cloudpickle", "copyreg", "dill", "joblib", "marshal", "pickle", "shelve"}

@@ -122,11 +122,6 @@ class Waits(Struct, frozen=True, gc=False):
     due_at: int = 0
 
 
-def has_updates(end: Returned) -> bool:
-    """Whether a tool's end depends on the slices as they are when it is recorded."""
-    return any(isinstance(item, Update) for item in end.leftovers.changes)
-
-
 def with_updates(end: Returned, slices: Slices) -> Returned:
     """Return a tool's end with its updates made of the slices as they are now."""
     changes: list[StateChanged | SessionRekeyed] = []

@@ -20,7 +20,7 @@ from holdfast.core.decide import await_permits, decide
 from holdfast.core.lane import Call
 from holdfast.core.limit import Bound
 from holdfast.core.outcome import opening, outcome
-from holdfast.core.record import AnyRecord, MessageDelta, ReasoningDelta
+from holdfast.core.record import AnyRecord, Failure, MessageDelta, ReasoningDelta
 from holdfast.core.result import (
     Answered,
     Interrupted,
@@ -30,7 +30,6 @@ from holdfast.core.result import (
     Returned,
     Stopped,
     ToolEnd,
-    has_updates,
     with_updates,
 )
 from holdfast.core.slices import Slices
@@ -47,6 +46,9 @@ Do = Callable[[], Awaitable[Result | None]]
 STALE_PAUSE = 0.05
 HELD_POLL = 500
 """How long to wait, in milliseconds, before looking again at a key that another call holds."""
+TOKEN_TAKEN = Failure(
+    "TOKEN_TAKEN", "another session took the continuation token that this call wanted to set"
+)
 PERMIT_POLL = 1000
 """The same, before asking again for a permit while other calls of the lane run."""
 
@@ -125,7 +127,12 @@ class Carrier:
                     return
                 continue
             action = permitted
-            self.lane.write(opening(self.lane.state, action, now))
+            begun = opening(self.lane.state, action, now)
+            if self._takes_key(action):
+                if await self.lane.attempt(lambda _, records=begun: records):  # type: ignore[misc]
+                    continue  # another call has the key by now
+            else:
+                self.lane.write(begun)
             if action.is_effect:
                 await self._until_confirmed()
                 await self.lane.flush()
@@ -135,12 +142,13 @@ class Carrier:
     async def _record(self, action: AnyAction, results: list[Result]) -> None:
         now = self.lane.now()
         for result in results:
-            if isinstance(result, Returned) and has_updates(result):
-                await self.lane.write_updates(partial(self._updated, action, result, now))
-            else:
-                self.lane.write(outcome(self.lane.state, action, result, self._policy, now))
+            if isinstance(result, Returned) and result.leftovers.changes:
+                if not await self.lane.attempt(partial(self._concluded, action, result, now)):
+                    continue
+                result = Raised(result.call_id, TOKEN_TAKEN)
+            self.lane.write(outcome(self.lane.state, action, result, self._policy, now))
 
-    def _updated(
+    def _concluded(
         self, action: AnyAction, result: Returned, now: int, slices: Slices
     ) -> list[AnyRecord]:
         whole = with_updates(result, slices)
@@ -299,6 +307,11 @@ class Carrier:
             return action
         until = min(action.until, self.lane.now() + HELD_POLL)
         return msgspec.structs.replace(action, start=tuple(start), until=until)
+
+    def _takes_key(self, action: AnyAction) -> bool:
+        return isinstance(action, RunTools) and any(
+            self._call(begin.call_id).dedupe for begin in action.start
+        )
 
     async def _other(self, call: Call) -> Effect | None:
         """Return another call's hold on this call's key, if there is one."""

@@ -12,7 +12,7 @@ from holdfast.core.lane import Lane
 from holdfast.core.outcome import tool_ended
 from holdfast.core.policy import Policy
 from holdfast.core.record import ToolProgress, ToolStepRecorded
-from holdfast.core.result import Returned, has_updates, with_updates
+from holdfast.core.result import Returned, with_updates
 from holdfast.core.slices import Slices
 from holdfast.engine.owned import OwnedLane
 from holdfast.store import Store, Transaction
@@ -88,7 +88,7 @@ class CallDesk:
     async def conclude(self, transaction: Transaction, end: Returned) -> None:
         assert self._owned.state.turn is not None
         call = self._owned.state.turn.calls[end.call_id]
-        whole = with_updates(end, self.slices) if has_updates(end) else end
+        whole = with_updates(end, self.slices)
         records = list(tool_ended(self.lane, call, whole, self._policy, self.now()))
         await self._owned.conclude(transaction, records)
 

@@ -60,7 +60,7 @@ class LaneLost(BaseException):
 
 
 class LaneStale(BaseException):
-    """Somebody else was quicker: an answer, or a call with the same key. Look at the log again."""
+    """What was folded could not be written: an answer was quicker. Look at the log again."""
 
 
 class OwnedLane:
@@ -267,30 +267,38 @@ class OwnedLane:
             return False
         return True
 
-    async def write_updates(self, make: Callable[[Slices], Iterable[AnyRecord]]) -> None:
-        """Commit records that are made of the newest slices, anew while other lanes are quicker.
+    async def attempt(self, make: Callable[[Slices], Iterable[AnyRecord]]) -> Refused | None:
+        """Commit records by themselves; return why not, if another session was quicker.
 
-        They are folded when they are in the log, not before: another may have to take their place.
+        They are made of the newest slices, anew while other lanes are quicker, and folded when
+        they are in the log, not before: what is refused has left nothing.
         """
         await self.flush()
         async with self.lock:
             while True:
-                records = list(make(self.slices))
-                effects: list[Effect] = []
-                frees: list[str] = []
-                for record in records:
-                    self._note(record, effects, frees)
-                commit = replace(
-                    self._prepare(records),
-                    effects=tuple(effects),
-                    frees=tuple(frees),
-                    slices_seen=self._slices_seen,
-                )
-                self._effects[:0], self._frees[:0] = effects, frees
-                if isinstance(await self._commit(commit, is_folded=False), Committed):
-                    return
-                del self._effects[: len(effects)], self._frees[: len(frees)]
+                commit = self._prepare_apart(list(make(self.slices)))
+                self._effects[:0], self._frees[:0] = commit.effects, commit.frees
+                result = await self._commit(commit, folded=0)
+                if isinstance(result, Committed):
+                    return None
+                del self._effects[: len(commit.effects)], self._frees[: len(commit.frees)]
+                if result.reason != "slices_changed":
+                    return result
                 await self._look_again()
+
+    def _prepare_apart(self, records: Sequence[AnyRecord]) -> Commit:
+        """Return a commit of records that are not folded, with what they alone mean."""
+        effects: list[Effect] = []
+        frees: list[str] = []
+        for record in records:
+            self._note(record, effects, frees)
+        commit = self._prepare(records)
+        return replace(
+            commit,
+            effects=tuple(effects),
+            frees=tuple(frees),
+            slices_seen=self._slices_seen if commit.index.changes_slices else None,
+        )
 
     async def _look_again(self) -> None:
         """Take in what other lanes of the session have changed since the last commit."""
@@ -323,12 +331,26 @@ class OwnedLane:
         return permits
 
     async def conclude(self, transaction: Transaction, records: Sequence[AnyRecord]) -> None:
-        """Write records in a tool's own transaction. The caller holds the lane's lock."""
-        self.write(records)
-        written, self._buffer = self._buffer, []
-        commit = self._prepare(written)
+        """Write records in a tool's own transaction. The caller holds the lane's lock.
+
+        They are folded when they are in the log, not before: the transaction may be undone.
+        """
+        waiting, effects, frees = len(self._buffer), len(self._effects), len(self._frees)
+        for record in records:
+            self._note(record, self._effects, self._frees)
+        commit = self._prepare([*self._buffer, *records])
+        try:
+            result = await transaction.commit(commit)
+        except StoreUnavailable:
+            raise LaneLost from None  # only the log knows what became of it: claim it again
+        except BaseException:
+            del self._effects[effects : len(commit.effects)], self._frees[frees : len(commit.frees)]
+            raise
+        self._buffer = self._buffer[waiting:]
         before = self.head
-        result = self._accept(commit, await transaction.commit(commit))
+        result = self._accept(commit, result, folded=waiting)
+        if isinstance(result, Refused):
+            raise LaneStale(result.reason)
         await self._look_between(before, result)
 
     def _prepare(
@@ -360,10 +382,10 @@ class OwnedLane:
             frees=tuple(self._frees),
         )
 
-    async def _commit(self, commit: Commit, *, is_folded: bool = True) -> Committed | Refused:
+    async def _commit(self, commit: Commit, *, folded: int | None = None) -> Committed | Refused:
         [result] = await self.insist(lambda: self._store.commit([commit]))
         before = self.head
-        result = self._accept(commit, result, is_folded=is_folded)
+        result = self._accept(commit, result, folded=folded)
         await self._look_between(before, result)
         return result
 
@@ -385,12 +407,13 @@ class OwnedLane:
         return await self.insist(lambda: self._store.load(self.session_id, self.name, after))
 
     def _accept(
-        self, commit: Commit, result: Committed | Refused, *, is_folded: bool = True
+        self, commit: Commit, result: Committed | Refused, *, folded: int | None = None
     ) -> Committed | Refused:
+        """Take in what became of a commit; its first `folded` records, or all, were before."""
         if isinstance(result, Refused):
             if result.reason == "lease_lost":
                 raise LaneLost
-            if not commit.release and result.reason != "slices_changed":
+            if folded != 0 and not commit.release:
                 raise LaneStale(result.reason)
             return result
         self.number += 1
@@ -406,8 +429,8 @@ class OwnedLane:
         self.last_at = result.at
         # Arrivals first: a turn that starts in this commit takes a message that arrived before.
         self._take_in(result.arrivals)
-        for record in commit.records:
-            if not is_folded:
+        for place, record in enumerate(commit.records):
+            if folded is not None and place >= folded:
                 self._fold(record)
             if self._view:
                 self._view.see(record)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 from holdfast.clock import Clock
 from holdfast.errors import StoreError
@@ -19,7 +20,10 @@ log = get_logger("holdfast.engine")
 
 
 class Ownership:
-    """Renews a lease three times in its length, and knows how fresh it is."""
+    """Renews a lease three times in its length, and knows how fresh it is.
+
+    `asked_at` is when the lease was asked for: the answer may have taken longer than it lasts.
+    """
 
     def __init__(
         self,
@@ -29,6 +33,8 @@ class Ownership:
         clock: Clock,
         on_lost: Callable[[], None],
         on_drain: Callable[[], None],
+        *,
+        asked_at: float,
     ) -> None:
         self.worker = worker
         self._lease = lease
@@ -37,7 +43,7 @@ class Ownership:
         self._on_lost = on_lost
         self._on_drain = on_drain
         self._drains = False
-        self._confirmed = clock.monotonic()
+        self._confirmed = asked_at
         self._stopped = threading.Event()
         self._hurried = threading.Event()
         self._loop = asyncio.get_running_loop()
@@ -82,14 +88,18 @@ class Ownership:
         self._confirmed = asked
         if renewal.draining and not self._drains:
             self._drains = True
-            self._loop.call_soon_threadsafe(self._on_drain)
+            self._tell(self._on_drain)
         return self._length / 3
 
     def _give_up(self) -> None:
         """Free what this name may still hold, or it would have to wait for another lease."""
         self._confirmed = float("-inf")
         self.release()
-        self._loop.call_soon_threadsafe(self._on_lost)
+        self._tell(self._on_lost)
+
+    def _tell(self, heard: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # the loop was closed: there is nobody left to tell
+            self._loop.call_soon_threadsafe(heard)
 
     def release(self) -> None:
         """Show the worker as gone; where the store is away, the lease runs out by itself."""

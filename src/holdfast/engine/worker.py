@@ -130,9 +130,16 @@ class Worker:
             agents=tuple(self._performers),
             lanes=self._settings.lanes,
         )
+        asked_at = self._clock.monotonic()
         lease = await self._store.enlist(info, int(self._settings.lease * 1000))
         self._ownership = self._keep(
-            self.name, lease, self._settings.lease, self._clock, self._declared_dead, self.drain
+            self.name,
+            lease,
+            self._settings.lease,
+            self._clock,
+            self._declared_dead,
+            self.drain,
+            asked_at=asked_at,
         )
         self._ownership.start()
 
@@ -236,7 +243,13 @@ class Worker:
         self._hint.set()
 
     async def _carry_one(self, claim: Claim) -> None:
-        enter(session=claim.session_id, lane=claim.lane, worker=self.name, fence=claim.fence)
+        enter(
+            session=claim.session_id,
+            agent=claim.agent,
+            lane=claim.lane,
+            worker=self.name,
+            fence=claim.fence,
+        )
         try:
             lane = await self._open(claim)
             carrier = Carrier(

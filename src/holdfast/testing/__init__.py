@@ -1,4 +1,4 @@
-"""Public: a scripted model, a clock and crash tools for tests of agents, tools and stores."""
+"""Public: a scripted model, a clock, crash tools and a simulation for tests of your own."""
 
 from typing import Any
 
@@ -15,6 +15,7 @@ __all__ = [
     "Reply",
     "ScriptedError",
     "ScriptedModel",
+    "Simulation",
     "StoreContract",
     "call",
     "calls",
@@ -28,4 +29,8 @@ def __getattr__(name: str) -> Any:
         from holdfast.testing.store_contract import StoreContract
 
         return StoreContract
+    if name == "Simulation":
+        from holdfast.testing.simulation import Simulation
+
+        return Simulation
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,137 @@
+"""All that happened in a simulation, as seen from outside: what the promises are held against.
+
+Kept apart from the store, so that no crash takes anything of it away. Every note has a
+number, so that of two that happened at the same instant one was first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import TypeVar
+
+from msgspec import Struct
+
+N = TypeVar("N")
+
+
+class Note(Struct, frozen=True, kw_only=True, tag=True):
+    """Something that happened: the how-manieth thing, when, and in which process."""
+
+    number: int
+    at: float
+    who: str
+
+
+class Began(Note, frozen=True, kw_only=True, tag=True):
+    """The outside world was touched: a `model` or a `tool` was called, or a tool's `step` run."""
+
+    kind: str
+    session_id: str
+    call_id: str
+    attempt: int
+    name: str = ""
+
+
+class Ended(Note, frozen=True, kw_only=True, tag=True):
+    """What was begun came to an end that its worker could see. `how`: returned, raised, …"""
+
+    kind: str
+    session_id: str
+    call_id: str
+    attempt: int
+    how: str
+    value: str = ""
+
+
+class Claimed(Note, frozen=True, kw_only=True, tag=True):
+    worker: str
+    session_id: str
+    lane: str
+    fence: int
+
+
+class Wrote(Note, frozen=True, kw_only=True, tag=True):
+    """The store said that a commit was written, now or when it was first asked."""
+
+    worker: str
+    session_id: str
+    lane: str
+    fence: int
+    commit: int
+    first_offset: int
+    records: tuple[str, ...]
+    size: int
+    parked: bool = False
+    released: bool = False
+
+
+class Admitted(Note, frozen=True, kw_only=True, tag=True):
+    """The store said that something had arrived."""
+
+    session_id: str
+    lane: str
+    delivery_id: str
+    kind: str
+    offset: int
+    duplicate: bool
+    size: int
+
+
+class Received(Note, frozen=True, kw_only=True, tag=True):
+    """Somebody outside was given a receipt."""
+
+    session_id: str
+    lane: str
+    delivery_id: str
+    kind: str
+    offset: int
+
+
+class Asked(Note, frozen=True, kw_only=True, tag=True):
+    """Somebody outside wants something of a session, whether or not it will get there."""
+
+    what: str
+    session_id: str
+    lane: str = ""
+
+
+class Given(Note, frozen=True, kw_only=True, tag=True):
+    """A reader was given an event."""
+
+    session_id: str
+    offset: int
+    event: str
+
+
+class Fault(Note, frozen=True, kw_only=True, tag=True):
+    """Something went wrong on purpose."""
+
+    what: str
+    whom: str = ""
+
+
+class Surprise(Note, frozen=True, kw_only=True, tag=True):
+    """Something went wrong that nobody had in mind."""
+
+    what: str
+
+
+class History:
+    """The notes of one simulation, in order."""
+
+    def __init__(self, now: Callable[[], float], who: Callable[[], str]) -> None:
+        self.notes: list[Note] = []
+        self._now = now
+        self._who = who
+
+    def note(self, kind: type[Note], /, **facts: object) -> None:
+        number, at = len(self.notes) + 1, round(self._now(), 6)
+        self.notes.append(kind(number=number, at=at, who=self._who(), **facts))
+
+    def of(self, kind: type[N]) -> list[N]:
+        """Return all notes of a kind."""
+        return [note for note in self.notes if isinstance(note, kind)]
+
+    def faults(self) -> Counter[str]:
+        return Counter(fault.what for fault in self.of(Fault))

@@ -1,0 +1,222 @@
+"""The people of a simulation: they start sessions, talk, answer, change their minds and read.
+
+They use Holdfast as anybody would, over connections as bad as the workers', and insist: what
+was not acknowledged is sent again under the same dispatch id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from random import Random
+from typing import Any, TypeVar
+
+from holdfast.app import Holdfast
+from holdfast.core.name import MAIN
+from holdfast.errors import (
+    DispatchConflict,
+    InvalidAnswer,
+    NoActiveSession,
+    NothingToRetry,
+    RequestClosed,
+    SessionOver,
+    StoreUnavailable,
+    TaskCannotWait,
+    TokenTaken,
+)
+from holdfast.session import Receipt, Request, Session
+from holdfast.testing.simulation.history import Asked, History, Received, Surprise
+from holdfast.testing.simulation.program import OTHER_LANE
+
+T = TypeVar("T")
+
+NO = (
+    DispatchConflict,
+    NoActiveSession,
+    NothingToRetry,
+    RequestClosed,
+    SessionOver,
+    TaskCannotWait,
+    TokenTaken,
+)
+"""What a person may be told instead of being obeyed."""
+
+
+async def insist(ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask until there is an answer; a store that is away comes back."""
+    while True:
+        try:
+            return await ask()
+        except StoreUnavailable:
+            await asyncio.sleep(0.2)
+
+
+class Person:
+    """Somebody with a few sessions. `messages` are what they may say."""
+
+    def __init__(
+        self, name: str, app: Holdfast, history: History, chance: Random, messages: Sequence[str]
+    ) -> None:
+        self.name = name
+        self._app = app
+        self._history = history
+        self._chance = chance
+        self._messages = messages
+        self._sessions: list[Session[Any]] = []
+        self._sent: list[tuple[Session[Any], str, str, str, str]] = []
+        self._said = 0
+
+    async def live(self, moments: int) -> None:
+        """Do one thing after the other, with pauses."""
+        acts = [self._start, self._start, *[self._send] * 6, self._send_again, self._conflict]
+        acts += [*[self._answer] * 8, self._cancel, self._cancel, self._end, self._retry]
+        acts += [self._deliver, self._deliver]
+        await self._start()
+        for _ in range(moments):
+            await asyncio.sleep(self._chance.choice([0.0, 0.1, 1.0, 5.0, 20.0]))
+            try:
+                await self._chance.choice(acts)()
+            except NO as refusal:
+                self._history.note(Asked, what=f"refused: {refusal.code}", session_id="")
+
+    # Saying things
+
+    def _words(self) -> tuple[str, str]:
+        """Return something to say, and the dispatch id to say it under."""
+        self._said += 1
+        words = self._chance.choice(self._messages) if self._messages else "Go on, please."
+        return (f"{words} ({self.name}, {self._said})", f"{self.name}-{self._said}")
+
+    async def _start(self) -> None:
+        text, dispatch = self._words()
+        agent = self._chance.choice(list(self._app.agents))
+        tenant = self._chance.choice(["default", "acme"])
+        mode = self._chance.choice(["conversation", "conversation", "conversation", "task"])
+        can_ask = self._chance.random() < 0.8
+
+        async def start() -> Session[Any]:
+            return await self._app.start(
+                agent,
+                text,
+                mode=mode,
+                dispatch_id=dispatch,
+                continuation_token=f"token of {dispatch}",
+                tenant=tenant,
+                capabilities={"request_input": can_ask},
+            )
+
+        session = await insist(start)
+        assert session.receipt is not None
+        self._keep(session.receipt, "message")
+        self._sessions.append(session)
+
+    def _keep(self, receipt: Receipt[Any], kind: str) -> None:
+        self._history.note(
+            Received,
+            session_id=receipt.session_id,
+            lane=receipt.lane,
+            delivery_id=receipt.delivery_id,
+            kind=kind,
+            offset=receipt.offset,
+        )
+
+    def _session(self) -> Session[Any]:
+        return self._chance.choice(self._sessions)
+
+    async def _send(self) -> None:
+        session, (text, dispatch) = self._session(), self._words()
+        lane = self._chance.choice([MAIN, MAIN, MAIN, OTHER_LANE])
+        self._history.note(Asked, what="send", session_id=session.id, lane=lane)
+        receipt = await insist(lambda: session.send(text, dispatch_id=dispatch, lane=lane))
+        self._keep(receipt, "message")
+        self._sent.append((session, text, dispatch, lane, receipt.delivery_id))
+
+    async def _send_again(self) -> None:
+        """A double click: the first receipt comes back."""
+        if self._sent:
+            session, text, dispatch, lane, delivery_id = self._chance.choice(self._sent)
+            receipt = await insist(lambda: session.send(text, dispatch_id=dispatch, lane=lane))
+            if receipt.delivery_id != delivery_id:
+                self._history.note(Surprise, what=f"{dispatch} was accepted twice")
+
+    async def _conflict(self) -> None:
+        """Other words under an id that was used."""
+        if self._sent:
+            session, _, dispatch, lane, _ = self._chance.choice(self._sent)
+            await insist(lambda: session.send("Other words", dispatch_id=dispatch, lane=lane))
+            self._history.note(Surprise, what=f"{dispatch} was taken for other words")
+
+    async def _deliver(self) -> None:
+        """Say something to whoever has a continuation token now, or start a session there."""
+        text, dispatch = self._words()
+        tenant, number = self._chance.choice(["default", "acme"]), self._chance.randrange(20)
+        agent = self._chance.choice([None, *self._app.agents])
+
+        async def deliver() -> Receipt[Any]:
+            return await self._app.deliver(
+                f"{tenant} {number}", text, agent=agent, dispatch_id=dispatch, tenant=tenant
+            )
+
+        receipt = await insist(deliver)
+        self._keep(receipt, "message")
+        self._sessions.append(receipt.session)
+
+    # Answering
+
+    async def _answer(self) -> None:
+        session = self._session()
+        for request in await insist(session.requests):
+            if self._chance.random() < 0.7:
+                await self.answer(session, request)
+                if self._chance.random() < 0.1:
+                    await self.answer(session, request)
+
+    async def answer(self, session: Session[Any], request: Request) -> None:
+        """Answer a request, in one of the ways in which it can be."""
+        option, text, args = random_answer(self._chance, request)
+        dispatch = f"{self.name}-{self._chance.randrange(10**9)}"
+        self._history.note(
+            Asked, what=f"answer {option or text}", session_id=session.id, lane=request.request_id
+        )
+        try:
+            receipt = await insist(
+                lambda: session.answer(
+                    request.request_id, option, text=text, args=args, dispatch_id=dispatch
+                )
+            )
+        except (RequestClosed, SessionOver, InvalidAnswer):
+            return
+        self._keep(receipt, "reply")
+
+    # Changing one's mind
+
+    async def _cancel(self) -> None:
+        session = self._session()
+        self._history.note(Asked, what="cancel", session_id=session.id)
+        await insist(lambda: session.cancel("changed my mind"))
+
+    async def _end(self) -> None:
+        session = self._session()
+        if self._chance.random() < 0.5:
+            self._history.note(Asked, what="end", session_id=session.id)
+            await insist(lambda: session.end("enough"))
+
+    async def _retry(self) -> None:
+        session = self._session()
+        self._keep(await insist(session.retry), "retry")
+
+
+def random_answer(
+    chance: Random, request: Request
+) -> tuple[str | None, str | None, dict[str, Any] | None]:
+    options = [option.id for option in request.options]
+    if not options:
+        return None, f"answer {chance.randrange(100)}", None
+    option = chance.choice([options[0], *options])
+    edits = option == "approve" and isinstance(request.args, dict) and chance.random() < 0.2
+    args = {**request.args, **edited(request.args, chance)} if edits else None
+    return option, "so be it" if option == "done" else None, args
+
+
+def edited(args: dict[str, Any], chance: Random) -> dict[str, Any]:
+    return {name: chance.randrange(20) for name, value in args.items() if type(value) is int}

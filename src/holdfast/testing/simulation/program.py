@@ -1,0 +1,176 @@
+"""Agents made by chance, with every kind of tool and every way for one to fail.
+
+What a tool does depends on the call and the attempt alone, so that a simulation can be
+repeated; another attempt may well go otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.agents.agent import Agent
+from holdfast.agents.context import Context
+from holdfast.agents.tool import NotDone, Tool, tool
+from holdfast.errors import Retry, ToolError
+from holdfast.testing.scripted import ScriptedModel
+from holdfast.testing.simulation.history import History
+from holdfast.testing.simulation.speech import chance_of, script
+from holdfast.testing.simulation.watch import note_step
+
+OTHER_LANE = "notes"
+TOOLS = (
+    "find note charge pay hurry look sign launch transfer reserve register survey nap march move"
+).split()
+
+
+class Line(Struct, frozen=True):
+    text: str
+
+
+class Tally(Struct, frozen=True):
+    count: int
+
+
+class Outside:
+    """A service in the world that remembers what was done under which key."""
+
+    def __init__(self, history: History) -> None:
+        self.done: dict[str, str] = {}
+        self.history = history
+
+    async def walk(self, mile: int) -> int:
+        """Do something that a tool wants done once."""
+        note_step(self.history, f"mile {mile}")
+        await asyncio.sleep(0.01)
+        return mile
+
+    async def work(self, ctx: Context[Any]) -> str:
+        """Take some time, then do it, or fail."""
+        chance = chance_of(ctx.idempotency_key, ctx.attempt)
+        await asyncio.sleep(chance.choice([0.0, 0.0, 0.01, 0.3, 2.0, 15.0]))
+        match chance.random():
+            case luck if luck < 0.08:
+                raise ToolError("it broke")
+            case luck if luck < 0.12:
+                raise Retry("try other words")
+            case luck if luck < 0.16:
+                raise ValueError("it went wrong")
+        self.done[ctx.idempotency_key] = result = f"{ctx.tool} {chance.randrange(1000)}"
+        await asyncio.sleep(chance.choice([0.0, 0.0, 0.01, 1.0]))
+        return result
+
+
+def random_agents(seed: int, history: History) -> list[Agent[Any, Any]]:
+    """Return agents that together do everything an agent can do."""
+    chance, outside = chance_of(seed, "agents"), Outside(history)
+    return [
+        Agent(
+            name,
+            ScriptedModel(script(seed, TOOLS, output=kind is not None)),
+            tools=tools(outside),
+            output_type=kind,
+            on_busy=chance.choice(["queue", "join", "interrupt"]),
+            on_partial=chance.choice(["continue", "restart"]),
+            max_attempts=10,
+            max_steps=chance.choice([3, 50]),
+            max_corrections=chance.choice([1, 3]),
+        )
+        for name, kind in (("free", None), ("typed", int), ("plain", None))
+    ]
+
+
+def tools(outside: Outside) -> list[Tool]:
+    return [*plain_tools(outside), *careful_tools(outside), *waiting_tools(outside)]
+
+
+def plain_tools(outside: Outside) -> list[Tool]:
+    @tool(readonly=True)
+    async def find(ctx: Context[Any], n: int) -> str:
+        return await outside.work(ctx)
+
+    @tool(idempotent=True, retry=2)
+    async def note(ctx: Context[Any], n: int) -> str:
+        ctx.session.append(Line(f"line {n}"))
+        ctx.session.update(Tally, lambda tally: Tally(tally.count + 1 if tally else 1))
+        ctx.emit("noted", n)
+        return await outside.work(ctx)
+
+    @tool
+    async def charge(ctx: Context[Any], n: int) -> str:
+        ctx.session.put(Line(f"charged {n}"))
+        return await outside.work(ctx)
+
+    @tool(approval="always")
+    async def pay(ctx: Context[Any], n: int) -> str:
+        return await outside.work(ctx)
+
+    @tool(approval="once", timeout=0.3)
+    async def hurry(ctx: Context[Any], n: int) -> str:
+        for mile in range(n):
+            await ctx.step(f"mile {mile}", outside.walk, mile)
+        return await outside.work(ctx)
+
+    @tool(readonly=True)
+    def look(n: int) -> str:
+        return f"looked {n}"
+
+    return [find, note, charge, pay, hurry, look]
+
+
+def careful_tools(outside: Outside) -> list[Tool]:
+    async def was_done(ctx: Context[Any], args: dict[str, Any]) -> Any:
+        return outside.done.get(ctx.idempotency_key, NotDone)
+
+    @tool(on_interrupt="ask")
+    async def sign(ctx: Context[Any], n: int) -> str:
+        return await outside.work(ctx)
+
+    @tool(on_interrupt="fail")
+    async def launch(ctx: Context[Any], n: int) -> str:
+        return await outside.work(ctx)
+
+    @tool(on_interrupt=was_done)
+    async def transfer(ctx: Context[Any], n: int) -> str:
+        return await outside.work(ctx)
+
+    @tool(idempotency_key=lambda args: str(args["n"] % 3), dedupe="session")
+    async def reserve(ctx: Context[Any], n: int) -> str:
+        return await outside.work(ctx)
+
+    @tool(idempotent=True, idempotency_key=lambda args: str(args["n"] % 3), dedupe="tenant")
+    async def register(ctx: Context[Any], n: int) -> str:
+        return await outside.work(ctx)
+
+    return [sign, launch, transfer, reserve, register]
+
+
+def waiting_tools(outside: Outside) -> list[Tool]:
+    @tool(idempotent=True)
+    async def survey(ctx: Context[Any], n: int) -> str:
+        counted = await ctx.step("mile 0", outside.walk, 0)
+        within = timedelta(seconds=40) if n % 2 else None
+        answer = await ctx.ask("Well?", within=within)
+        return f"{counted} {answer.text}"
+
+    @tool
+    async def nap(ctx: Context[Any], n: int) -> str:
+        await ctx.sleep(timedelta(seconds=n % 7 * 5))
+        return await outside.work(ctx)
+
+    @tool(idempotent=True, timeout=20.0)
+    async def march(ctx: Context[Any], n: int) -> str:
+        for mile in range(4):
+            await ctx.heartbeat(mile)
+            await asyncio.sleep(0.15)
+        return await outside.work(ctx)
+
+    @tool
+    async def move(ctx: Context[Any], n: int) -> str:
+        await ctx.session.set_continuation_token(f"{ctx.session.tenant} {n % 20}")
+        return await outside.work(ctx)
+
+    return [survey, nap, march, move]

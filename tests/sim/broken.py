@@ -1,0 +1,123 @@
+"""Stores that break one promise each: a checker that lets them pass checks nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from holdfast.core import record as r
+from holdfast.errors import HoldfastError
+from holdfast.store import Admission, Commit, Committed, Loaded, Page, Receipt, Refused, Store
+from holdfast.stores.memory import MemoryStore
+from holdfast.stores.memory.table import LaneRow
+from holdfast.testing.wrapped import WrappedStore
+
+
+class BrokenStore(WrappedStore):
+    """A memory store whose rows can be reached."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        assert isinstance(store, MemoryStore)
+        self.tables = store._tables
+
+    def lane(self, commit: Commit) -> LaneRow:
+        return self.tables.sessions[commit.session_id].lanes[commit.lane]
+
+
+class IgnoresFences(BrokenStore):
+    """Writes for anybody who asks."""
+
+    async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
+        return await self.inner.commit([self._as_if_owned(commit) for commit in commits])
+
+    def _as_if_owned(self, commit: Commit) -> Commit:
+        lane = self.lane(commit)
+        if lane.fence == commit.fence:
+            return commit
+        return replace(commit, fence=lane.fence, worker=lane.worker, number=lane.number)
+
+
+class LosesAdmissions(BrokenStore):
+    """Gives a receipt for every seventh arrival, and forgets it."""
+
+    counted = 0
+
+    async def admit(self, admissions: Sequence[Admission]) -> Sequence[Receipt | HoldfastError]:
+        self.counted += 1
+        [wanted] = admissions
+        if self.counted % 7 or wanted.new:
+            return await self.inner.admit(admissions)
+        session = self.tables.sessions[wanted.session_id]
+        lost = Receipt(
+            session_id=session.id,
+            lane=wanted.lane,
+            delivery_id=wanted.delivery_id,
+            offset=session.end + 1,
+        )
+        return [lost]
+
+
+class CommitsTwice(BrokenStore):
+    """Does not recognise a commit that it has written before."""
+
+    async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
+        return await self.inner.commit([self._as_if_new(commit) for commit in commits])
+
+    def _as_if_new(self, commit: Commit) -> Commit:
+        lane = self.lane(commit)
+        if lane.fence != commit.fence or lane.worker != commit.worker:
+            return commit
+        return replace(commit, number=lane.number)
+
+
+class SkipsEvents(BrokenStore):
+    """Leaves out the first entry of a page, now and then."""
+
+    counted = 0
+
+    async def read(self, session_id: str, after: int, limit: int = 500) -> Page:
+        page = await self.inner.read(session_id, after, limit)
+        self.counted += 1
+        return page if self.counted % 5 else replace(page, entries=page.entries[1:])
+
+
+class ForgetsOutcomes(BrokenStore):
+    """Shows a new owner the lane without the outcome that its last commit recorded."""
+
+    async def load(self, session_id: str, lane: str, after: int | None = None) -> Loaded:
+        loaded = await self.inner.load(session_id, lane, after)
+        if loaded.entries and isinstance(loaded.entries[-1].record, r.ToolCompleted):
+            return replace(loaded, entries=loaded.entries[:-1])
+        return loaded
+
+
+class MissesArrivals(BrokenStore):
+    """Parks a lane past what has arrived for it."""
+
+    async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
+        return await self.inner.commit([replace(c, seen=10**9) for c in commits])
+
+
+class KeepsLanes(BrokenStore):
+    """Never lets a worker give a lane back."""
+
+    async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
+        return await self.inner.commit([replace(c, release=False) for c in commits])
+
+
+class TearsCommits(BrokenStore):
+    """Drops a commit that it has acknowledged."""
+
+    counted = 0
+
+    async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
+        results = await self.inner.commit(commits)
+        for commit, result in zip(commits, results, strict=True):
+            self.counted += 1
+            session = self.tables.sessions[commit.session_id]
+            if isinstance(result, Committed) and commit.records and self.counted % 40 == 0:
+                session.rows.pop()
+                session.end -= len(commit.records)
+        return results

@@ -1,0 +1,150 @@
+"""Some hundred seeds; what a seed is worth; and proof that the checker can fail."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+import broken
+import pytest
+
+from holdfast import Agent, Context, tool
+from holdfast.store import Store
+from holdfast.testing import ScriptedModel, Simulation, call, say
+from holdfast.testing.simulation import PROMISES
+from holdfast.testing.simulation.fleet import run_twice
+from holdfast.testing.simulation.model import (
+    CallFacts,
+    DeliveryFacts,
+    may_end,
+    may_settle,
+    may_start,
+)
+
+SEEDS = 100
+CHUNK = 5
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def test_every_promise_is_kept_in_any_weather(first: int) -> None:
+    for seed in range(first, first + CHUNK):
+        run_twice(seed).check()
+
+
+def test_all_ten_promises_are_checked() -> None:
+    assert [name.partition(" ")[0] for name in PROMISES] == [str(n) for n in range(1, 11)]
+
+
+def test_a_seed_is_the_same_in_every_process() -> None:
+    program = "from holdfast.testing import Simulation; print(Simulation(3).run().digest)"
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+
+    assert len(digests) == 1
+
+
+def test_another_seed_is_another_story() -> None:
+    assert Simulation(1).run().digest != Simulation(2).run().digest
+
+
+def test_the_command_sums_up_many_seeds_and_shows_one() -> None:
+    def simulate(*options: str) -> str:
+        command = [sys.executable, "-m", "holdfast.testing.simulation", *options]
+        return subprocess.run(command, capture_output=True, check=True, encoding="utf-8").stdout
+
+    assert "every promise was kept" in simulate("--seeds", "2", "--jobs", "1")
+    assert "seed 1: " in simulate("--seed", "1").splitlines()[-1]
+
+
+# The checker can fail
+
+
+BROKEN: list[tuple[Callable[[Store], Store], str]] = [
+    (broken.TearsCommits, "1 "),
+    (broken.CommitsTwice, "2 "),
+    (broken.MissesArrivals, "3 "),
+    (broken.ForgetsOutcomes, "4 "),
+    (broken.IgnoresFences, "6 "),
+    (broken.LosesAdmissions, "7 "),
+    (broken.SkipsEvents, "8 "),
+    (broken.KeepsLanes, "9 "),
+]
+
+
+@pytest.mark.parametrize(("wrap", "promise"), BROKEN)
+def test_a_broken_store_is_found_out(wrap: Callable[[Store], Store], promise: str) -> None:
+    found: set[str] = set()
+    for seed in range(12):
+        report = Simulation(seed, wrap=wrap).run()
+        found |= {violation.promise for violation in report.violations}
+        if any(name.startswith(promise) for name in found):
+            return
+    raise AssertionError(f"only {sorted(found)} were said to be broken")
+
+
+def test_a_report_says_how_to_replay_it() -> None:
+    report = Simulation(0, wrap=broken.LosesAdmissions).run()
+
+    with pytest.raises(AssertionError, match=r"replay: .* --seed 0$"):
+        report.check()
+
+
+# Agents of one's own
+
+
+def test_agents_of_ones_own_can_be_simulated() -> None:
+    @tool(idempotent=True)
+    async def charge(ctx: Context, order: int) -> str:
+        return "paid"
+
+    model = ScriptedModel(lambda request: turn(request.call_id))
+    shop = Agent("shop", model, tools=[charge])
+
+    report = Simulation(5, agents=[shop], messages=["I take order 17"]).run()
+
+    report.check()
+    assert report.sessions > 0
+    assert any("charge" in line for line in report.trace())
+
+
+def turn(call_id: str):  # type: ignore[no-untyped-def]
+    return call("charge", order=17) if call_id.endswith(".s1") else say("Order 17 is paid.")
+
+
+# The model
+
+
+@pytest.mark.parametrize("kind", ["report", "ask", "fail"])
+def test_an_interrupted_call_may_not_start_again_by_itself(kind: str) -> None:
+    assert may_start(CallFacts(on_interrupt=kind, starts=2, cuts=1)) == 1
+
+
+def test_a_call_that_says_so_may_start_again_after_each_cut() -> None:
+    assert may_start(CallFacts(on_interrupt="rerun", starts=3, cuts=2)) == 3
+
+
+def test_a_human_may_have_a_call_run_again() -> None:
+    assert may_start(CallFacts(on_interrupt="ask", starts=2, cuts=1, allowed=1)) == 2
+
+
+def test_a_call_may_only_have_returned_what_it_returned() -> None:
+    facts = CallFacts(on_interrupt="report", starts=1, returned=frozenset({'"paid"'}))
+
+    assert may_end(facts, "completed", '"paid"')
+    assert not may_end(facts, "completed", '"lost"')
+
+
+def test_a_message_may_be_cancelled_only_where_somebody_stopped_something() -> None:
+    assert may_settle(DeliveryFacts(kind="message", stopped=False, over=False)) == {
+        "completed",
+        "failed",
+    }
+    assert "cancelled" in may_settle(DeliveryFacts(kind="message", stopped=True, over=False))
+    assert "refused" in may_settle(DeliveryFacts(kind="message", stopped=False, over=True))
