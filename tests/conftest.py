@@ -1,6 +1,16 @@
+import os
 import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
 
+import pytest
 from hypothesis import settings
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from postgres_server import drop_schema, empty_schema, shared_server
 
 # A deadline would time the machine, not the code.
 settings.register_profile("holdfast", deadline=None)
@@ -10,3 +20,31 @@ settings.load_profile("holdfast")
 # they start would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a real PostgreSQL, one for all processes of a test run."""
+    own = tmp_path_factory.getbasetemp()
+    with shared_server(own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def empty_schemas(postgres_server: str) -> Iterator[list[str]]:
+    """Schemas that a test has left as it found them: making one takes longer than a test."""
+    schemas: list[str] = []
+    yield schemas
+    for schema in schemas:
+        drop_schema(postgres_server, schema)
+
+
+@pytest.fixture
+def postgres_url(postgres_server: str, empty_schemas: list[str]) -> Iterator[str]:
+    """The URL of a store that is the test's own, and so are the tables that its tools make."""
+    schema = empty_schemas.pop() if empty_schemas else f"test_{uuid4().hex}"
+    yield f"{postgres_server}?schema={schema}&options=-csearch_path%3D{schema}"
+    if empty_schema(postgres_server, schema):
+        empty_schemas.append(schema)
+    else:
+        drop_schema(postgres_server, schema)

@@ -11,6 +11,7 @@ from holdfast.core.record import Option
 from holdfast.engine.settings import WorkerSettings
 from holdfast.errors import HoldfastError, Retry, ToolError
 from holdfast.session import Receipt, Request, Result, Session
+from holdfast.telemetry import Telemetry
 
 __all__ = [
     "Agent",
@@ -29,6 +30,7 @@ __all__ = [
     "Result",
     "Retry",
     "Session",
+    "Telemetry",
     "Text",
     "Tool",
     "ToolError",

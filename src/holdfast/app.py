@@ -30,19 +30,25 @@ from holdfast.errors import (
     TokenTaken,
     UnknownAgent,
     UnknownSession,
+    UnknownWorker,
     UnsupportedStore,
 )
 from holdfast.session import Receipt, Session
+from holdfast.store import LaneInfo, SessionInfo, Store, WorkerInfo
 from holdfast.store import Receipt as StoreReceipt
-from holdfast.store import SessionInfo, Store
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
+from holdfast.telemetry import Telemetry
+from holdfast.telemetry.instrument import Instruments
+from holdfast.telemetry.performer import ObservedPerformer
+from holdfast.telemetry.store import ObservedStore
 
 Out = TypeVar("Out")
 Deps = Callable[[], AbstractAsyncContextManager[Any]]
 
 DEFAULT_STORE = "sqlite:///holdfast.db"
 DEFAULT_WORKER = WorkerSettings()
+DEFAULT_TELEMETRY = Telemetry()
 
 
 class Holdfast:
@@ -59,6 +65,7 @@ class Holdfast:
         store: str | Store = DEFAULT_STORE,
         worker: WorkerSettings | None = DEFAULT_WORKER,
         deps: Deps | None = None,
+        telemetry: Telemetry | None = DEFAULT_TELEMETRY,
         clock: Clock | None = None,
         max_queued: int = 1000,
         max_queued_per_tenant: int = 0,
@@ -70,6 +77,7 @@ class Holdfast:
         self.settings = worker
         self.worker: Worker | None = None
         self._deps = deps
+        self._telemetry = telemetry
         self._stack: AsyncExitStack | None = None
 
     # Life
@@ -87,14 +95,14 @@ class Holdfast:
                 performers = self._performers(agents, deps)
                 for performer in performers.values():
                     stack.push_async_callback(performer.close)
-                self.worker = Worker(self.store, performers, self.clock, self.settings)
+                self.worker = self._observed_worker(performers, self.settings)
                 await self.worker.start()
                 stack.push_async_callback(self.worker.stop)
             self._stack = stack.pop_all()
 
     async def close(self) -> None:
         """Hand work back and close the store."""
-        stack, self._stack = self._stack, None
+        stack, self._stack, self.worker = self._stack, None, None
         if stack is not None:
             await stack.aclose()
 
@@ -123,6 +131,20 @@ class Holdfast:
             agent.name: AgentPerformer(agent, client_of(agent), deps, threads, self.clock)
             for agent in agents
         }
+
+    def _observed_worker(
+        self, performers: Mapping[str, AgentPerformer], settings: WorkerSettings
+    ) -> Worker:
+        """Return a worker whose doings are told to OpenTelemetry, unless nobody wants that."""
+        to = Instruments(self._telemetry, self.clock) if self._telemetry else None
+        observed = {
+            name: ObservedPerformer(
+                performer, agent := self.agents[name], client_of(agent).name, self.clock, to
+            )
+            for name, performer in performers.items()
+        }
+        store = cast(Store, ObservedStore(self.store, to)) if to else self.store
+        return Worker(store, observed, self.clock, settings)
 
     # Sessions
 
@@ -229,6 +251,39 @@ class Holdfast:
         return await self.store.sessions(
             tenant=tenant, agent=agent, status=status, before=before, limit=limit
         )
+
+    # The fleet
+
+    async def workers(self) -> Sequence[WorkerInfo]:
+        """List the living workers of this store, oldest first."""
+        return await self.store.workers()
+
+    async def lanes(
+        self,
+        *,
+        session_id: str | None = None,
+        tenant: str | None = None,
+        agent: str | None = None,
+        status: str | None = None,
+        worker: str | None = None,
+        after: tuple[str, str] | None = None,
+        limit: int = 50,
+    ) -> Sequence[LaneInfo]:
+        """List lanes, those of the newest session first, behind the session and lane `after`."""
+        return await self.store.lanes(
+            session_id=session_id,
+            tenant=tenant,
+            agent=agent,
+            status=status,
+            worker=worker,
+            after=after,
+            limit=limit,
+        )
+
+    async def drain(self, worker: str) -> None:
+        """Ask a worker, wherever it runs, to hand back its lanes and stop."""
+        if not await self.store.drain(worker):
+            raise UnknownWorker(f"no living worker is called {worker}", worker=worker)
 
     def _agent_name(self, agent: Agent[Any, Any] | str) -> str:
         name = agent if isinstance(agent, str) else getattr(agent, "name", "")

@@ -3,6 +3,7 @@
     HoldfastError
     ├── InvalidInput            what the caller gave cannot be used; nothing was changed
     │   ├── UnknownAgent · UnknownSession · UnknownDelivery · UnknownRequest · UnknownLane
+    │   ├── UnknownWorker
     │   ├── InvalidMessage · MessageTooLarge · InvalidAnswer · InvalidName · NotEncodable
     │   ├── CursorAhead
     │   └── InvalidDefinition   an agent or tool that cannot work as written
@@ -58,6 +59,10 @@ class UnknownRequest(InvalidInput):
 
 class UnknownLane(InvalidInput):
     code = "UNKNOWN_LANE"
+
+
+class UnknownWorker(InvalidInput):
+    code = "UNKNOWN_WORKER"
 
 
 class InvalidMessage(InvalidInput):

@@ -34,6 +34,7 @@ from holdfast.errors import (
     UnknownRequest,
     UnknownSession,
 )
+from holdfast.explanation import Explanation, explain, gather
 from holdfast.reading import EventReader, Outcome, Wakeups, read_outcome
 from holdfast.store import LaneInfo, RequestInfo, SessionInfo, Store
 from holdfast.store import Receipt as StoreReceipt
@@ -316,6 +317,10 @@ class Session(Generic[Out]):
             if page.cursor <= cursor:
                 return Slice(slices.get(slice_name(kind), ()), kind)
             cursor = page.cursor
+
+    async def explain(self) -> Explanation:
+        """Say of each lane what it does or waits for, and why."""
+        return explain(await gather(self._store, self.id, self._clock.now()))
 
     async def requests(self) -> tuple[Request, ...]:
         """Return the questions that are open."""

@@ -185,7 +185,7 @@ async def test_what_a_dead_worker_still_sends_is_refused(
     lease._sign.drop()  # it lives, and looks dead
     assert await look_twice(store, clock) == ["w1"]
     assert await write_in_vain(other, commit(claim, delta())) == Refused("lease_lost")
-    assert not lease.renew()
+    assert not lease.renew().alive
     await other.close()
 
 
@@ -195,7 +195,7 @@ async def test_a_lease_is_renewed_while_the_event_loop_is_blocked(
     lease = await enlist(store, clock)
     clock.advance(LEASE - 1)
     renewed: list[bool] = []
-    thread = threading.Thread(target=lambda: renewed.append(lease.renew()))
+    thread = threading.Thread(target=lambda: renewed.append(lease.renew().alive))
     thread.start()
     thread.join(PATIENCE)  # nothing of the loop runs meanwhile
     assert renewed == [True]
@@ -218,7 +218,7 @@ async def test_an_expired_lease_that_is_renewed_keeps_lanes_that_nobody_took(
     lease = await enlist(store, clock)
     claim = await start_and_claim(store, clock)
     clock.advance(LEASE + 1)
-    assert not lease.renew()
+    assert not lease.renew().alive
     await enlist(store, clock, "w2")
     assert await store.claim("w2", 10) == []
     await write(store, commit(claim, delta()))
@@ -309,7 +309,7 @@ if os.fork():
     _, status = os.wait()
     assert status == 0
     assert asyncio.run(store.session("ses_1")) is None
-    assert lease.renew()
+    assert lease.renew().alive
     asyncio.run(store.close())
 else:
     refused = 0

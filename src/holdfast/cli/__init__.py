@@ -12,6 +12,9 @@ from holdfast.cli.answer import answer
 from holdfast.cli.cancel import cancel
 from holdfast.cli.chat import chat
 from holdfast.cli.demo import demo
+from holdfast.cli.drain import drain
+from holdfast.cli.explain import explain
+from holdfast.cli.lanes import lanes
 from holdfast.cli.logs import logs
 from holdfast.cli.output import out
 from holdfast.cli.retry import retry
@@ -19,8 +22,15 @@ from holdfast.cli.send import send
 from holdfast.cli.sessions import sessions
 from holdfast.cli.show import show
 from holdfast.cli.verify import verify
+from holdfast.cli.worker import worker
+from holdfast.cli.workers import workers
 
-COMMANDS = (demo, chat, sessions, show, logs, send, answer, cancel, retry, verify)
+COMMANDS = (
+    *(demo, chat, worker),
+    *(sessions, show, explain, logs),
+    *(send, answer, cancel, retry),
+    *(workers, lanes, drain, verify),
+)
 
 
 def make_app() -> typer.Typer:

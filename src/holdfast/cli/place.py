@@ -34,7 +34,9 @@ __all__ = ["DEFAULT_STORE", "AsJson", "SessionId", "StoreUrl", "note_idleness", 
 async def open_place(url: str) -> AsyncIterator[Holdfast]:
     """Open a store that exists, to read and to send; no work is done here."""
     check_exists(url)
-    async with Holdfast(store=url, worker=None) as app:
+    app = Holdfast(store=url, worker=None)
+    await check_schema(app.store)
+    async with app:
         yield app
 
 
@@ -48,6 +50,16 @@ def check_exists(url: str) -> None:
         raise StoreUnavailable(
             f"{what} {path.absolute()}; name yours with --store or HOLDFAST_STORE",
             path=str(path.absolute()),
+        )
+
+
+async def check_schema(store: Store) -> None:
+    """Refuse to make a schema in a database of a server: only there can it be asked first."""
+    is_there = getattr(store, "is_there", None)
+    if is_there and not await is_there():
+        raise StoreUnavailable(
+            f"there is nothing of Holdfast's in {store!r}; name yours with --store or"
+            " HOLDFAST_STORE"
         )
 
 

@@ -51,6 +51,9 @@ class MemoryStore:
         self._tables = Tables()
         self._listeners = Listeners()
 
+    def __repr__(self) -> str:
+        return "MemoryStore()"
+
     async def migrate(self) -> None:
         """Do nothing: the schema is this code."""
 

@@ -1,0 +1,46 @@
+"""`holdfast workers`: who is at work on a store."""
+
+from __future__ import annotations
+
+from holdfast.cli.output import json_out, moment, out, table
+from holdfast.cli.place import DEFAULT_STORE, AsJson, StoreUrl, open_place
+from holdfast.cli.run import command
+from holdfast.store import WorkerInfo
+
+HEADERS = ("WORKER", "HOST", "PID", "VERSION", "LANES", "SERVES", "SEEN", "STATE")
+
+
+@command
+async def workers(store: StoreUrl = DEFAULT_STORE, as_json: AsJson = False) -> None:
+    """List the living workers, oldest first.
+
+    LANES is how many each carries now, of how many it takes on at once.
+
+    Example: holdfast workers
+    """
+    async with open_place(store) as app:
+        found = await app.workers()
+    if as_json:
+        json_out(found)
+    elif found:
+        table(HEADERS, [row(info) for info in found])
+    else:
+        out("no workers")
+
+
+def row(info: WorkerInfo) -> tuple[str, ...]:
+    return (
+        info.worker,
+        info.host,
+        str(info.pid),
+        info.version,
+        f"{info.held}/{info.concurrency}" if info.concurrency else str(info.held),
+        serves(info),
+        moment(info.seen_at),
+        "draining" if info.draining else "working",
+    )
+
+
+def serves(info: WorkerInfo) -> str:
+    agents = ", ".join(info.agents) or "-"
+    return f"{agents} on {', '.join(info.lanes)}" if info.lanes else agents

@@ -1,0 +1,60 @@
+"""Commits from the caller's side: sent with a group, their arrivals read, their fate found out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from holdfast.core.codec import Packer
+from holdfast.errors import StoreUnavailable
+from holdfast.store import Commit, Committed, Refused
+from holdfast.stores.postgres.commit import CommitEntry, Unread
+from holdfast.stores.postgres.entries import Unpacker
+from holdfast.stores.postgres.wakeup import Messenger
+from holdfast.stores.postgres.writer import Hints, Writer
+
+ABSENT = Refused("absent")
+
+
+class Committer:
+    """Turns commits into what goes out, and answers into results."""
+
+    def __init__(
+        self, packer: Packer, unpacker: Unpacker, writer: Writer, messenger: Messenger
+    ) -> None:
+        self._packer = packer
+        self._unpacker = unpacker
+        self._writer = writer
+        self._messenger = messenger
+
+    def entry(self, commit: Commit) -> CommitEntry:
+        return CommitEntry(commit, self._packer)
+
+    async def commit(self, commits: Sequence[Commit]) -> list[Committed | Refused]:
+        futures = [self._writer.submit(self.entry(commit)) for commit in commits]
+        found = [await futures[0]] if len(futures) == 1 else await asyncio.gather(*futures)
+        return [await self._read(one) if isinstance(one, Unread) else one for one in found]
+
+    async def finish(
+        self, found: Committed | Refused | Unread, hints: Hints
+    ) -> Committed | Refused:
+        """Do for a commit outside the writer's groups what the writer does for its own."""
+        if hints:
+            self._messenger.tell(hints)
+        return await self._read(found) if isinstance(found, Unread) else found
+
+    async def find_out(self, commit: Commit) -> Committed | Refused:
+        """Return what became of a commit whose acknowledgement was lost."""
+        found = await self._writer.submit(CommitEntry(commit, self._packer, asks=True))
+        if found == ABSENT:
+            raise StoreUnavailable(
+                "the connection was lost before the transaction was committed; nothing of it"
+                " was written: begin it again"
+            )
+        return await self.finish(found, {})
+
+    async def _read(self, unread: Unread) -> Committed | Refused:
+        entries = await self._unpacker.entries(unread.tenant, unread.arrivals, unread.seen)
+        return replace(unread.result, arrivals=tuple(entries))

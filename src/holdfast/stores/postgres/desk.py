@@ -1,0 +1,62 @@
+"""What an open store works with: its connections, and who uses which."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from holdfast.clock import Clock
+from holdfast.core.codec import Packer
+from holdfast.stores.listener import Listeners
+from holdfast.stores.postgres.committer import Committer
+from holdfast.stores.postgres.entries import Unpacker
+from holdfast.stores.postgres.line import Line
+from holdfast.stores.postgres.listing import Listing
+from holdfast.stores.postgres.liveness import Direct
+from holdfast.stores.postgres.place import Place
+from holdfast.stores.postgres.reader import Readers
+from holdfast.stores.postgres.reading import Reading
+from holdfast.stores.postgres.registry import Registry
+from holdfast.stores.postgres.room import Rooms
+from holdfast.stores.postgres.statement import Query
+from holdfast.stores.postgres.wakeup import Messenger
+from holdfast.stores.postgres.writer import Writer
+
+READERS = 2
+
+
+class Desk:
+    """The parts of a store, joined. Connections are opened when they are first needed."""
+
+    def __init__(
+        self, place: Place, clock: Clock, queries: Mapping[str, Query], packer: Packer
+    ) -> None:
+        def line() -> Line:
+            return Line(place, clock, queries["set_clock"])
+
+        self.loop = asyncio.get_running_loop()
+        self.listeners = Listeners()
+        self.readers = Readers([line() for _ in range(READERS)], queries)
+        self.messenger = Messenger(
+            place.schema, clock, queries["notify"], self.readers, self.listeners
+        )
+        self.direct = Direct(place, clock, queries, self.messenger.heard)
+        self.writer = Writer(
+            line(), queries["write"], place.label, self.messenger.tell, self.direct.until_shown
+        )
+        self.registry = Registry(place, clock, queries, self.direct, self.readers, self.writer)
+        self.unpacker = Unpacker(packer, self.readers.blobs)
+        self.committer = Committer(packer, self.unpacker, self.writer, self.messenger)
+        self.reading = Reading(self.readers, queries, packer, self.unpacker)
+        self.listing = Listing(self.readers, queries)
+        self.rooms = Rooms(place, clock, queries)
+
+    async def close(self) -> None:
+        """Finish what is under way, then let go of everything."""
+        self.listeners.clear()
+        await self.writer.stop()
+        await self.registry.close()
+        await self.messenger.stop()
+        await self.direct.close()
+        await self.rooms.close()
+        self.readers.close()

@@ -1,0 +1,56 @@
+"""From rows of the log to entries: what was packed is unpacked, blobs included."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from holdfast.core.codec import HAS_BLOBS, Packer, blob_names, version_of
+from holdfast.core.record import Entry
+from holdfast.errors import StoreCorrupt
+
+LoadBlobs = Callable[[str, Sequence[str]], Awaitable[Mapping[str, bytes]]]
+
+
+class LogRow(NamedTuple):
+    """A row of the log: one commit, or one arrival."""
+
+    first_offset: int
+    lane: str
+    at: int
+    data: bytes
+
+
+class Unpacker:
+    """Opens rows. Blobs are fetched all at once, before anything is unpacked."""
+
+    def __init__(self, packer: Packer, load_blobs: LoadBlobs) -> None:
+        self._packer = packer
+        self._load_blobs = load_blobs
+
+    async def entries(self, tenant: str, rows: Sequence[LogRow], after: int = 0) -> list[Entry]:
+        """Return the records of rows in their places, those after an offset."""
+        blobs = await self._fetch(tenant, rows)
+        return [entry for row in rows for entry in self._unpack(row, blobs) if entry.offset > after]
+
+    async def _fetch(self, tenant: str, rows: Sequence[LogRow]) -> Mapping[str, bytes]:
+        names = {
+            name
+            for row in rows
+            if version_of(row.data) and row.data[1] & HAS_BLOBS
+            for name in blob_names(row.data, self._packer)
+        }
+        return await self._load_blobs(tenant, sorted(names)) if names else {}
+
+    def _unpack(self, row: LogRow, blobs: Mapping[str, bytes]) -> Iterator[Entry]:
+        def load(name: str) -> bytes:
+            if name not in blobs:
+                raise StoreCorrupt(
+                    f"the blob {name} is missing; restore the database from a backup"
+                )
+            return self._packer.expand(blobs[name])
+
+        version = version_of(row.data)
+        records = self._packer.unpack(row.data, load)
+        for offset, record in enumerate(records, row.first_offset):
+            yield Entry(offset, row.at, row.lane, record, version)

@@ -1,0 +1,158 @@
+-- One arrival: checked first, then written, so that a refusal finds nothing written. The
+-- answer is one of ["admitted", offset, position], ["repeated", same content, session, lane,
+-- delivery, offset, position], ["turn", turn] for a cancel that was made out to another turn
+-- than the one that is open, and a refusal with what it is about.
+CREATE FUNCTION holdfast.admit(wanted jsonb, data bytea) RETURNS jsonb
+    LANGUAGE plpgsql
+AS $$
+DECLARE
+    w record;
+    s record;
+    l record;
+    earlier record;
+    request record;
+    now bigint := holdfast.now_ms();
+    arrived integer;
+    before integer;
+BEGIN
+    SELECT * INTO w
+      FROM jsonb_to_record(wanted) AS x (
+               tenant text, session text, lane text, delivery text, kind text, name text,
+               fingerprint text, new boolean, agent text, mode text, token text, request text,
+               turn text, at bigint, version integer, count integer, marks smallint,
+               start integer, size integer, most_queued integer, most_queued_of_tenant integer
+           );
+
+    SELECT r.id AS session, d.lane, d.id, d.arrival, d.position, d.fingerprint
+      INTO earlier
+      FROM holdfast.find_delivery(w.tenant, decode(w.name, 'hex'), w.delivery) AS d
+      JOIN holdfast.sessions AS r ON r.tenant = d.tenant AND r.sid = d.sid;
+    IF FOUND THEN
+        RETURN jsonb_build_array(
+            'repeated', earlier.fingerprint = decode(w.fingerprint, 'hex'),
+            earlier.session, earlier.lane, earlier.id, earlier.arrival, earlier.position
+        );
+    END IF;
+
+    SELECT r.tenant, r.sid, r.agent, r.over, r.last_offset, r.last_at
+      INTO s
+      FROM holdfast.sessions AS r
+     WHERE r.id = w.session
+       FOR NO KEY UPDATE;
+    IF w.new THEN
+        IF s.sid IS NOT NULL THEN
+            RETURN '["exists"]';
+        ELSIF w.token <> '' AND EXISTS (
+            SELECT 1
+              FROM holdfast.tokens AS t
+             WHERE t.tenant = w.tenant AND t.token = w.token AND t.living
+        ) THEN
+            RETURN '["token_taken"]';
+        END IF;
+    ELSIF s.tenant IS DISTINCT FROM w.tenant THEN
+        RETURN '["unknown_session"]';
+    ELSIF s.over <> '' THEN
+        RETURN jsonb_build_array('over', s.over);
+    END IF;
+    IF w.kind IN ('message', 'retry') THEN
+        -- Tenants are not locked: those who come at the same instant may all find room.
+        IF w.most_queued <= (SELECT coalesce(sum(n.queued), 0)
+                               FROM holdfast.lanes AS n
+                              WHERE n.tenant = s.tenant AND n.sid = s.sid) THEN
+            RETURN '["queue_full", "session"]';
+        ELSIF w.most_queued_of_tenant <= (SELECT coalesce(sum(n.queued), 0)
+                                            FROM holdfast.lanes AS n
+                                           WHERE n.tenant = w.tenant AND n.queued > 0) THEN
+            RETURN '["queue_full", "tenant"]';
+        END IF;
+    END IF;
+    IF w.kind = 'reply' THEN
+        SELECT CASE WHEN q.state = 'open' AND q.expires_at > 0 AND q.expires_at <= now
+                    THEN 'expired' ELSE q.state END AS state
+          INTO request
+          FROM holdfast.requests AS q
+         WHERE q.id = w.request AND q.tenant = w.tenant AND q.sid = s.sid;
+        IF request.state IS NULL THEN
+            RETURN '["unknown_request"]';
+        ELSIF request.state <> 'open' THEN
+            RETURN jsonb_build_array('closed', request.state);
+        END IF;
+    END IF;
+    SELECT n.turn, n.queued
+      INTO l
+      FROM holdfast.lanes AS n
+     WHERE n.tenant = w.tenant AND n.sid = s.sid AND n.lane = w.lane
+       FOR NO KEY UPDATE;
+    IF w.turn IS NOT NULL AND w.turn <> coalesce(l.turn, '') THEN
+        RETURN jsonb_build_array('turn', coalesce(l.turn, ''));
+    END IF;
+
+    arrived := coalesce(s.last_offset, 0) + w.count;
+    w.at := greatest(w.at, s.last_at);
+    IF w.new THEN
+        INSERT INTO holdfast.sessions (tenant, id, agent, mode, created_at, last_offset, last_at)
+        VALUES (w.tenant, w.session, w.agent, w.mode, w.at, arrived, w.at)
+        RETURNING tenant, sid, agent, over, last_offset, last_at INTO s;
+        IF w.token <> '' THEN
+            INSERT INTO holdfast.tokens (tenant, token, sid, living)
+            VALUES (w.tenant, w.token, s.sid, true);
+        END IF;
+    ELSE
+        UPDATE holdfast.sessions AS r
+           SET last_offset = arrived, last_at = w.at
+         WHERE r.tenant = s.tenant AND r.sid = s.sid;
+    END IF;
+    before := coalesce(l.queued, 0);
+    -- An arrival makes its lane ready at once. An owned lane too: were its owner to die
+    -- before it saw the arrival, nobody else would come for it.
+    INSERT INTO holdfast.lanes AS n
+           (tenant, sid, lane, agent, last_arrival, ready_at, version, status, queued)
+    VALUES (w.tenant, s.sid, w.lane, s.agent, arrived, now, w.version, 'idle',
+            (w.kind IN ('message', 'retry'))::integer)
+        ON CONFLICT (tenant, sid, lane) DO UPDATE
+       SET last_arrival = excluded.last_arrival,
+           ready_at = least(n.ready_at, excluded.ready_at),
+           version = greatest(n.version, excluded.version),
+           queued = n.queued + excluded.queued;
+    INSERT INTO holdfast.log (tenant, sid, first_offset, count, lane, at, marks, data)
+    VALUES (w.tenant, s.sid, arrived - w.count + 1, w.count, w.lane, w.at, w.marks,
+            substr(data, w.start + 1, w.size));
+    INSERT INTO holdfast.deliveries
+           (tenant, sid, arrival, id, lane, kind, position, state, fingerprint)
+    VALUES (w.tenant, s.sid, arrived, w.delivery, w.lane, w.kind, before, 'queued',
+            decode(w.fingerprint, 'hex'));
+    IF w.name IS NOT NULL THEN
+        INSERT INTO holdfast.dispatches (tenant, name, sid, arrival)
+        VALUES (w.tenant, decode(w.name, 'hex'), s.sid, arrived);
+    END IF;
+    IF w.kind = 'reply' THEN
+        UPDATE holdfast.requests AS q
+           SET state = 'answered', answered_offset = arrived
+         WHERE q.id = w.request AND q.tenant = w.tenant;
+    END IF;
+    IF wanted ? 'blobs' THEN
+        PERFORM holdfast.keep_blobs(w.tenant, wanted->'blobs', data, now);
+    END IF;
+    RETURN jsonb_build_array('admitted', arrived, before);
+END
+$$;
+
+-- What a dispatch was admitted as before: by the name that its caller chose, or by the id
+-- of the delivery, which is what Holdfast itself names it by.
+CREATE FUNCTION holdfast.find_delivery(owner text, dispatch bytea, delivery text)
+    RETURNS SETOF holdfast.deliveries
+    LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    IF dispatch IS NULL THEN
+        RETURN QUERY SELECT * FROM holdfast.deliveries AS d WHERE d.id = delivery;
+    ELSE
+        RETURN QUERY
+        SELECT d.*
+          FROM holdfast.dispatches AS p
+          JOIN holdfast.deliveries AS d
+            ON d.tenant = p.tenant AND d.sid = p.sid AND d.arrival = p.arrival
+         WHERE p.tenant = owner AND p.name = dispatch;
+    END IF;
+END
+$$;

@@ -1,0 +1,89 @@
+-- A group of commits and admissions: one call, one transaction, one round trip. `wanted` is
+-- what each of them says, and `data` all their bytes, of which each names its parts. The
+-- answers come in the same order, and with them the ids of sessions that somebody was woken in.
+-- Sessions are locked first, by id: whoever writes to
+-- several does so in this order, and then takes their lanes in the same order.
+--
+-- Commits that only move their lane and add to the log are written all at once, if nothing
+-- stands against them. All else is done one by one, and so is whatever that left.
+CREATE FUNCTION holdfast.write(wanted jsonb, data bytea) RETURNS jsonb
+    LANGUAGE plpgsql
+AS $$
+DECLARE
+    one jsonb;
+    place bigint;
+    answers jsonb[];
+    freeing jsonb := '[]';
+BEGIN
+    IF jsonb_array_length(wanted) > 1 THEN
+        PERFORM 1
+           FROM holdfast.sessions AS s
+          WHERE s.id IN (SELECT w->>'session' FROM jsonb_array_elements(wanted) AS w)
+          ORDER BY s.id
+            FOR NO KEY UPDATE;
+    END IF;
+    answers := array_fill(NULL::jsonb, ARRAY[jsonb_array_length(wanted)]);
+    FOR place, one IN SELECT * FROM holdfast.commit_plain(wanted, data) LOOP
+        answers[place] := one;
+    END LOOP;
+    FOR one, place IN SELECT * FROM jsonb_array_elements(wanted) WITH ORDINALITY LOOP
+        CONTINUE WHEN answers[place] IS NOT NULL;
+        answers[place] := CASE WHEN one ? 'fence' THEN holdfast.commit(one, data)
+                               ELSE holdfast.admit(one, data) END;
+        IF one ? 'frees' AND answers[place]->>0 = 'written' THEN
+            freeing := freeing || one;
+        END IF;
+    END LOOP;
+    RETURN jsonb_build_object(
+        'answers', to_jsonb(answers), 'woken', holdfast.free_permits(freeing)
+    );
+END
+$$;
+
+-- Blobs that are new are kept, and those that are there touched: they are needed again.
+CREATE FUNCTION holdfast.keep_blobs(owner text, wanted jsonb, data bytea, now bigint)
+    RETURNS void
+    LANGUAGE sql
+AS $$
+    INSERT INTO holdfast.blobs AS b (tenant, hash, touched_at, data)
+    SELECT owner, decode(w.hash, 'hex'), now, substr(data, w.start + 1, w.size)
+      FROM jsonb_to_recordset(wanted) AS w (hash text, start integer, size integer)
+     ORDER BY w.hash
+        ON CONFLICT (tenant, hash) DO UPDATE
+       SET touched_at = greatest(b.touched_at, excluded.touched_at)
+$$;
+
+-- What others added to a lane after the last arrival that its owner has seen: the rows of
+-- the log that hold it. The first may begin before it.
+CREATE FUNCTION holdfast.arrivals(
+    owner text, session bigint, name text, seen integer, last integer
+) RETURNS jsonb
+    LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    IF last <= seen THEN
+        RETURN '[]';
+    END IF;
+    RETURN (
+        SELECT coalesce(
+                   jsonb_agg(
+                       jsonb_build_array(g.first_offset, g.at, encode(g.data, 'hex'))
+                       ORDER BY g.first_offset
+                   ),
+                   '[]'
+               )
+          FROM holdfast.log AS g
+         WHERE g.tenant = owner
+           AND g.sid = session
+           AND g.first_offset <= last
+           AND g.first_offset >= coalesce((SELECT max(b.first_offset)
+                                             FROM holdfast.log AS b
+                                            WHERE b.tenant = owner
+                                              AND b.sid = session
+                                              AND b.first_offset <= seen + 1), seen + 1)
+           AND g.first_offset + g.count - 1 > seen
+           AND g.marks & 1 = 1
+           AND g.lane = name
+    );
+END
+$$;

@@ -1,0 +1,129 @@
+"""A worker's lease: renewed on the caller's thread, with a connection of its own.
+
+A blocked event loop or a busy writer must not cost a worker its lanes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import psycopg
+
+from holdfast.clock import Clock
+from holdfast.errors import StoreError
+from holdfast.store import Renewal
+from holdfast.stores.postgres.failure import explain, is_of_the_connection, unreachable
+from holdfast.stores.postgres.fork import Guarded, check_process
+from holdfast.stores.postgres.link import Row
+from holdfast.stores.postgres.liveness import Direct
+from holdfast.stores.postgres.place import Place
+from holdfast.stores.postgres.statement import Query
+
+
+class PostgresLease:
+    """See `holdfast.store.Lease`. `sign` is the number of the worker's sign of life."""
+
+    def __init__(
+        self,
+        worker: str,
+        place: Place,
+        clock: Clock,
+        queries: Mapping[str, Query],
+        direct: Direct,
+        sign: int | None,
+    ) -> None:
+        self.worker = worker
+        self._place = place
+        self._clock = clock
+        self._queries = queries
+        self._direct = direct
+        self._sign = sign
+        self._pid = os.getpid()
+        self._loop = asyncio.get_running_loop()
+        self._mutex = threading.Lock()
+        self._connection: psycopg.Connection[Any] | None = None
+        self._released = False
+
+    def renew(self) -> Renewal:
+        """Extend the lease; say whether it had neither run out nor been taken away."""
+        check_process(self._pid)
+        with self._mutex:
+            row = None if self._released else self._ask("renew")
+            return Renewal(*row) if row else Renewal(alive=False)
+
+    def release(self) -> None:
+        """Strike the worker from the registry, free its lanes and take its sign away."""
+        check_process(self._pid)
+        with self._mutex:
+            if self._released:
+                return
+            self._released = True
+            try:
+                self._ask("bury")
+            finally:
+                self._close()
+        with suppress(RuntimeError):  # the loop was closed, and the connection with it
+            self._loop.call_soon_threadsafe(self._hide)
+
+    def _hide(self) -> None:
+        if self._sign is not None:
+            self._hiding = asyncio.create_task(self._hide_quietly())
+
+    async def _hide_quietly(self) -> None:
+        with suppress(StoreError, psycopg.Error):  # the worker's row is gone already
+            await self._direct.hide(self._sign or 0)
+
+    async def let_go(self) -> None:
+        """Take the sign away and leave the row: as if the process had died."""
+        self._released = True
+        await asyncio.to_thread(self._close_for_good)
+        await self._hide_quietly()
+
+    def _close_for_good(self) -> None:
+        with self._mutex:
+            self._close()
+
+    def _close(self) -> None:
+        if self._connection:
+            self._connection.close()
+            self._connection = None
+
+    # On the caller's thread
+
+    def _ask(self, name: str) -> Row | None:
+        """Run a statement; on a connection that has gone meanwhile, once more on another."""
+        try:
+            return self._try(name)
+        except psycopg.Error as error:
+            self._close()
+            if not is_of_the_connection(error):
+                raise explain(error, self._place.label) from error
+        try:
+            return self._try(name)
+        except psycopg.Error as error:
+            self._close()
+            raise explain(error, self._place.label) from error
+
+    def _try(self, name: str) -> Row | None:
+        connection = self._open()
+        with connection.transaction(), psycopg.RawCursor(connection) as cursor:
+            if type(self._clock) is not Clock:
+                cursor.execute(self._queries["set_clock"].text, [str(self._clock.now())])
+            cursor.execute(self._queries[name].text, [self.worker])
+            return cursor.fetchone()
+
+    def _open(self) -> psycopg.Connection[Any]:
+        if self._connection is None:
+            try:
+                self._connection = psycopg.connect(
+                    self._place.pooled, autocommit=True, prepare_threshold=None
+                )
+            except psycopg.Error as error:
+                raise unreachable(error, self._place.pooled, self._place.label) from None
+            self._guarded = Guarded(self._connection.pgconn)
+        return self._connection

@@ -1,0 +1,119 @@
+"""A way to the server: a connection that is opened when it is needed, and again when lost.
+
+What goes out here may go out twice: whoever sends has to be told the same both times.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import psycopg
+
+from holdfast.clock import Clock
+from holdfast.errors import StoreUnavailable
+from holdfast.stores.postgres.failure import explain, is_passing
+from holdfast.stores.postgres.link import Link, Rows
+from holdfast.stores.postgres.place import Place
+from holdfast.stores.postgres.statement import Query, Statement
+
+PATIENCE = 10.0
+FIRST_PAUSE = 0.02
+LONGEST_PAUSE = 1.0
+TRIES = 8
+
+Compose = Callable[[], Sequence[Statement]]
+
+
+class Line:
+    """One connection at a time to the same place, and the patience to open another."""
+
+    def __init__(self, place: Place, clock: Clock, set_clock: Query) -> None:
+        self._place = place
+        self._clock = clock
+        self._set_clock = set_clock
+        self._is_real = type(clock) is Clock
+        self._link: Link | None = None
+        self._opening = asyncio.Lock()
+
+    @property
+    def load(self) -> int:
+        return self._link.load if self._link else 0
+
+    async def send(
+        self, compose: Compose, doubt: Callable[[], None] | None = None
+    ) -> Sequence[Rows]:
+        """Have statements done as one transaction, and return the rows of each.
+
+        They are composed anew for every try; `doubt` is called before one that comes after a
+        lost connection, when the last try may have been done.
+        """
+        trial = Trial(self._clock)
+        while True:
+            try:
+                return await self._try(compose)
+            except StoreUnavailable:
+                if trial.is_over:
+                    raise
+                if doubt:
+                    doubt()
+            except psycopg.Error as error:
+                if trial.is_hopeless or not is_passing(error):
+                    raise
+            await trial.pause()
+
+    async def _try(self, compose: Compose) -> Sequence[Rows]:
+        link = self._link
+        if link is None or not link.is_open:
+            link = await self._open()
+        statements = compose()
+        if self._is_real:
+            return await link.send(statements)
+        now = self._set_clock.bind({"now": self._clock.now()})
+        return (await link.send([now, *statements]))[1:]
+
+    async def _open(self) -> Link:
+        async with self._opening:
+            if self._link is None or not self._link.is_open:
+                self._link = await Link.open(self._place.pooled, self._place.label)
+            return self._link
+
+    async def ask(self, statement: Statement) -> Rows:
+        """Return the rows of a statement that changes nothing."""
+        try:
+            [rows] = await self.send(lambda: [statement])
+        except psycopg.Error as error:
+            raise explain(error, self._place.label) from error
+        return rows
+
+    def close(self) -> None:
+        if self._link:
+            self._link.close()
+
+
+class Trial:
+    """How often and for how long something has been tried."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._began = clock.monotonic()
+        self._waited = 0.0
+        self._next = FIRST_PAUSE
+        self._times = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the server has been away for too long."""
+        return max(self._waited, self._clock.monotonic() - self._began) >= PATIENCE
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether somebody else was quicker too often."""
+        return self._times >= TRIES
+
+    async def pause(self) -> None:
+        """Wait a little, and longer each time; pauses differ between processes."""
+        nap = self._clock.jitter(self._next)
+        self._waited, self._next = self._waited + nap, min(self._next * 2, LONGEST_PAUSE)
+        self._times += 1
+        await asyncio.sleep(nap)

@@ -1,0 +1,172 @@
+"""Sessions, deliveries, requests, tokens and workers, as they are listed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.store import (
+    DeliveryInfo,
+    Effect,
+    LaneInfo,
+    PermitInfo,
+    RequestInfo,
+    SessionInfo,
+    WorkerInfo,
+)
+from holdfast.stores.postgres.link import Row, Rows
+from holdfast.stores.postgres.reader import Readers
+from holdfast.stores.postgres.statement import Params, Query
+
+_decode = msgspec.json.Decoder(list[list[Any]]).decode
+_decode_names = msgspec.json.Decoder(tuple[str, ...]).decode
+
+
+class Listing:
+    """Answers about what is beside the log."""
+
+    def __init__(self, readers: Readers, queries: Mapping[str, Query]) -> None:
+        self._readers = readers
+        self._queries = queries
+
+    async def _all(self, name: str, params: Params) -> Rows:
+        return await self._readers.ask(self._queries[name].bind(params))
+
+    async def session(self, session_id: str) -> SessionInfo | None:
+        rows = await self._all("session", {"session_id": session_id})
+        return describe_session(rows[0]) if rows else None
+
+    async def sessions(self, filters: Params) -> list[SessionInfo]:
+        name = "sessions" if filters["tenant"] is None else "sessions_of_tenant"
+        return [describe_session(row) for row in await self._all(name, filters)]
+
+    async def lanes(self, filters: Params) -> list[LaneInfo]:
+        return [describe_lane(row) for row in await self._all("lanes", filters)]
+
+    async def permits(
+        self, session_id: str | None, name: str | None, limit: int
+    ) -> list[PermitInfo]:
+        params = {"session_id": session_id, "name": name, "limit": limit}
+        return [describe_permit(row) for row in await self._all("permits", params)]
+
+    async def delivery(self, delivery_id: str) -> DeliveryInfo | None:
+        rows = await self._all("delivery", {"delivery_id": delivery_id})
+        return describe_delivery(rows[0]) if rows else None
+
+    async def deliveries(self, session_id: str) -> list[DeliveryInfo]:
+        rows = await self._all("deliveries", {"session_id": session_id})
+        return [describe_delivery(row) for row in rows]
+
+    async def request(self, request_id: str) -> RequestInfo | None:
+        rows = await self._all("request", {"request_id": request_id})
+        return describe_request(rows[0]) if rows else None
+
+    async def requests(
+        self, session_id: str | None, *, open_only: bool, limit: int
+    ) -> list[RequestInfo]:
+        params = {"session_id": session_id, "open_only": open_only, "limit": limit}
+        if session_id is not None:
+            rows = await self._all("requests_of_session", params)
+        else:
+            rows = await self._all("open_requests" if open_only else "requests", params)
+        return [describe_request(row) for row in rows]
+
+    async def find_token(self, tenant: str, token: str) -> str | None:
+        rows = await self._all("find_token", {"tenant": tenant, "token": token})
+        return rows[0][0] if rows else None
+
+    async def tokens(self, session_id: str) -> list[tuple[str, bool]]:
+        rows = await self._all("tokens", {"session_id": session_id})
+        return [(token, living) for token, living in rows]
+
+    async def effect(self, scope: str, key: str) -> Effect | None:
+        rows = await self._all("effect", {"scope": scope, "key": key})
+        return Effect(*rows[0]) if rows else None
+
+    async def workers(self) -> list[WorkerInfo]:
+        return [describe_worker(row) for row in await self._all("living_workers", {})]
+
+    async def next_ready_at(self, after: int) -> int | None:
+        [(ready_at,)] = await self._all("next_ready_at", {"after": after})
+        return ready_at if ready_at is None else int(ready_at)
+
+
+def describe_session(row: Row) -> SessionInfo:
+    session_id, tenant, agent, mode, status, created_at, updated_at, end, over, token, lanes = row
+    return SessionInfo(
+        session_id=session_id,
+        tenant=tenant,
+        agent=agent,
+        mode=mode,
+        status=status,
+        created_at=created_at,
+        updated_at=updated_at,
+        end=end,
+        over=over,
+        token=token,
+        lanes=tuple(describe_lane((session_id, tenant, agent, *lane)) for lane in _decode(lanes)),
+    )
+
+
+def describe_lane(row: Sequence[Any]) -> LaneInfo:
+    session_id, tenant, agent, lane, status, turn, worker, fence, ready_at, queued = row
+    return LaneInfo(
+        session_id=session_id,
+        tenant=tenant,
+        agent=agent,
+        lane=lane,
+        status=status,
+        turn=turn,
+        worker=worker,
+        fence=fence,
+        ready_at=ready_at,
+        queued=queued,
+    )
+
+
+def describe_delivery(row: Row) -> DeliveryInfo:
+    session_id, lane, delivery_id, kind, state, outcome, turn, offset, settled_offset = row
+    return DeliveryInfo(
+        session_id=session_id,
+        lane=lane,
+        delivery_id=delivery_id,
+        kind=kind,
+        state=state,
+        outcome=outcome,
+        turn=turn,
+        offset=offset,
+        settled_offset=settled_offset,
+    )
+
+
+def describe_request(row: Row) -> RequestInfo:
+    request_id, session_id, lane, kind, state, expires_at, data = row
+    return RequestInfo(
+        request_id=request_id,
+        session_id=session_id,
+        lane=lane,
+        kind=kind,
+        state=state,
+        expires_at=expires_at,
+        data=data,
+    )
+
+
+WORKER = (
+    "worker host pid started_at version concurrency agents lanes seen_at lease_until held draining"
+).split()
+
+
+def describe_worker(row: Row) -> WorkerInfo:
+    fields = dict(zip(WORKER, row, strict=True))
+    named = {name: _decode_names(fields[name]) for name in ("agents", "lanes")}
+    return WorkerInfo(**{**fields, **named})
+
+
+def describe_permit(row: Row) -> PermitInfo:
+    name, session_id, lane, call_id, held, ahead = row
+    return PermitInfo(
+        name=name, session_id=session_id, lane=lane, call_id=call_id, held=held, ahead=ahead
+    )

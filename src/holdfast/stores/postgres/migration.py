@@ -1,0 +1,121 @@
+"""The schema's version: whether the schema is one of ours, and bringing it up to date."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import psycopg
+
+from holdfast.clock import Clock
+from holdfast.errors import StoreCorrupt, StoreFromTheFuture, StoreUnavailable, UnsupportedStore
+from holdfast.stores.postgres.failure import explain
+from holdfast.stores.postgres.line import Trial
+from holdfast.stores.postgres.link import connect
+from holdfast.stores.postgres.place import Place
+from holdfast.stores.postgres.statement import Query, in_schema, load_migrations
+
+NEWEST = len(load_migrations())
+OLDEST_SERVER = 14
+# What a server says that will let us in before long: it is starting, or has no room just now.
+SOON = ("starting up", "not yet accepting", "too many clients", "remaining connection slots")
+
+Connection = psycopg.AsyncConnection[Any]
+
+
+class State(NamedTuple):
+    """What there is before anything is touched."""
+
+    server: int
+    exists: bool
+    is_ours: bool
+    tables: int
+    version: int = 0
+
+
+async def migrate(place: Place, clock: Clock, queries: Mapping[str, Query]) -> None:
+    """Bring the schema up to date, or refuse and leave it as it is."""
+    async with at_the_door(place, clock) as connection:
+        if await find_version(connection, place, queries) < NEWEST:
+            await walk(connection, place, queries)
+
+
+async def look(place: Place, clock: Clock, queries: Mapping[str, Query]) -> int:
+    """Return the schema's version, or 0, and touch nothing."""
+    async with at_the_door(place, clock) as connection:
+        return await find_version(connection, place, queries)
+
+
+@asynccontextmanager
+async def at_the_door(place: Place, clock: Clock) -> AsyncIterator[Connection]:
+    connection = await knock(place, clock)
+    try:
+        yield connection
+    except psycopg.Error as error:
+        raise explain(error, place.label) from error
+    finally:
+        await connection.close()
+
+
+async def knock(place: Place, clock: Clock) -> Connection:
+    """Open a connection, waiting for a server that is about to let us in and for no other."""
+    trial = Trial(clock)
+    while True:
+        try:
+            return await connect(place.pooled, place.label)
+        except StoreUnavailable as error:
+            if trial.is_over or not any(words in error.message for words in SOON):
+                raise
+        await trial.pause()
+
+
+async def find_version(connection: Connection, place: Place, queries: Mapping[str, Query]) -> int:
+    """Return the schema's version, 0 if there is nothing; refuse one that is not for us."""
+    state = State(*await one(connection, queries["find_schema"], schema=place.schema))
+    if state.server // 10_000 < OLDEST_SERVER:
+        raise UnsupportedStore(
+            f"the {place.label} is PostgreSQL {state.server // 10_000}, and Holdfast needs"
+            f" {OLDEST_SERVER} or newer; upgrade it",
+            store=place.label,
+        )
+    if not state.is_ours and not state.tables:
+        return 0
+    version = (await one(connection, queries["find_version"]))[0] if state.is_ours else None
+    if version is None:
+        raise StoreCorrupt(
+            f"the {place.label} holds tables, and nothing says that they are Holdfast's; name"
+            " another schema, or restore it from a backup",
+            store=place.label,
+        )
+    if version > NEWEST:
+        raise StoreFromTheFuture(
+            f"the {place.label} has version {version} and this Holdfast knows up to {NEWEST};"
+            " upgrade Holdfast",
+            store=place.label,
+            version=version,
+        )
+    return int(version)
+
+
+async def walk(connection: Connection, place: Place, queries: Mapping[str, Query]) -> None:
+    """Apply what is missing, all of it or nothing; who comes second finds it done."""
+    async with connection.transaction():
+        await one(connection, queries["lock_migration"], **{"class": place.number})
+        version = await find_version(connection, place, queries)
+        if not version:
+            await connection.execute(queries["add_schema"].text)
+        for number, page in enumerate(load_migrations()[version:], version + 1):
+            script = in_schema(page.read_text("utf-8"), place.schema)
+            await connection.execute(script.encode())
+            async with psycopg.AsyncRawCursor(connection) as cursor:
+                await cursor.execute(queries["add_migration"].text, [number, page.name])
+
+
+async def one(connection: Connection, query: Query, **params: Any) -> tuple[Any, ...]:
+    """Return the row of a named statement."""
+    async with psycopg.AsyncRawCursor(connection) as cursor:
+        await cursor.execute(query.text, [params[name] for name in query.names])
+        row = await cursor.fetchone()
+    assert row is not None
+    return tuple(row)

@@ -1,0 +1,23 @@
+-- name: find_schema
+-- What is there before anything is touched: whether the schema, our own table in it, and
+-- anything else.
+SELECT current_setting('server_version_num')::integer,
+       to_regnamespace(quote_ident(:schema)) IS NOT NULL,
+       to_regclass(quote_ident(:schema) || '.migrations') IS NOT NULL,
+       (SELECT count(*)
+          FROM pg_class AS c
+         WHERE c.relnamespace = to_regnamespace(quote_ident(:schema))
+           AND c.relkind IN ('r', 'p'));
+
+-- name: find_version
+SELECT max(version) FROM holdfast.migrations;
+
+-- name: lock_migration
+-- One process at a time; the lock goes with the transaction.
+SELECT pg_advisory_xact_lock(:class, 0);
+
+-- name: add_schema
+CREATE SCHEMA IF NOT EXISTS holdfast;
+
+-- name: add_migration
+INSERT INTO holdfast.migrations (version, name) VALUES (:version, :name);

@@ -1,0 +1,16 @@
+-- name: set_clock
+-- In tests alone: what time it is for the statements that follow in this transaction.
+SELECT set_config('holdfast_clock.now', :now, true);
+
+-- name: write
+SELECT holdfast.write(:wanted, :data)::text;
+
+-- name: claim
+SELECT holdfast.claim(:worker, :limit, :held, :agents, :version, :lanes, :most)::text;
+
+-- name: acquire
+SELECT holdfast.acquire(:wishes)::text;
+
+-- name: set_here
+-- For this transaction alone.
+SELECT set_config(:name, :value, true);

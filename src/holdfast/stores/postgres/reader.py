@@ -1,0 +1,31 @@
+"""The connections that read: questions go out as they come, answers in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from holdfast.stores.postgres.line import Line
+from holdfast.stores.postgres.link import Rows
+from holdfast.stores.postgres.statement import Query, Statement
+
+
+class Readers:
+    """Asks on the line with the fewest questions under way; any question may be asked twice."""
+
+    def __init__(self, lines: Sequence[Line], queries: Mapping[str, Query]) -> None:
+        self._lines = lines
+        self._blobs = queries["blobs"]
+
+    async def ask(self, statement: Statement) -> Rows:
+        line = min(self._lines, key=lambda line: line.load)
+        return await line.ask(statement)
+
+    async def blobs(self, tenant: str, names: Sequence[str]) -> Mapping[str, bytes]:
+        """Return large values by their names, as they are stored."""
+        hashes = "[" + ",".join(f'"{name}"' for name in names) + "]"
+        rows = await self.ask(self._blobs.bind({"tenant": tenant, "hashes": hashes}))
+        return dict(rows)
+
+    def close(self) -> None:
+        for line in self._lines:
+            line.close()

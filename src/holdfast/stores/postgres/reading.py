@@ -1,0 +1,122 @@
+"""What can be read of the log: pages of it, and what a fold needs. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from holdfast.core.codec import Packer
+from holdfast.core.lane import FOLD
+from holdfast.core.record import (
+    Entry,
+    SessionCompleted,
+    SessionEnded,
+    SessionFailed,
+    SessionStarted,
+    StateChanged,
+)
+from holdfast.errors import CursorAhead, UnknownSession
+from holdfast.store import Loaded, Page, Snapshot
+from holdfast.stores.postgres.entries import LogRow, Unpacker
+from holdfast.stores.postgres.link import Rows
+from holdfast.stores.postgres.reader import Readers
+from holdfast.stores.postgres.statement import Params, Query
+
+OF_ALL_LANES = (SessionStarted, SessionCompleted, SessionFailed, SessionEnded)
+
+
+class Found(NamedTuple):
+    """A session's log as functions/read.sql gives it: its end, and what was asked for."""
+
+    tenant: str
+    end: int
+    last_at: int
+    snapshots: dict[str, Snapshot]
+    rows: list[LogRow]
+    counts: list[int]
+
+
+class Reading:
+    """Answers about the log."""
+
+    def __init__(
+        self,
+        readers: Readers,
+        queries: Mapping[str, Query],
+        packer: Packer,
+        unpacker: Unpacker,
+    ) -> None:
+        self._readers = readers
+        self._queries = queries
+        self._packer = packer
+        self._unpacker = unpacker
+
+    # Pages
+
+    async def read(self, session_id: str, after: int, limit: int) -> Page:
+        params = {"session_id": session_id, "after": after, "limit": limit}
+        found = await self._find("log_after", session_id, params)
+        if after > found.end:
+            raise CursorAhead(
+                f"the log of {session_id} ends at {found.end}, before the cursor {after};"
+                " read again from its beginning",
+                end=found.end,
+            )
+        entries = await self._unpacker.entries(found.tenant, found.rows, after)
+        return Page(tuple(entries), entries[-1].offset if entries else after, found.end)
+
+    async def read_back(self, session_id: str, before: int, limit: int) -> Page:
+        params = {"session_id": session_id, "before": before, "limit": limit}
+        found = await self._find("log_before", session_id, params)
+        everything = await self._unpacker.entries(found.tenant, found.rows[::-1])
+        entries = tuple(entry for entry in everything if entry.offset < before)
+        return Page(entries, entries[0].offset if entries else before, found.end)
+
+    # Folds
+
+    async def load(self, session_id: str, lane: str, after: int | None) -> Loaded:
+        params = {"session_id": session_id, "lane": lane, "fold": FOLD, "after": after}
+        found = await self._find("load", session_id, params)
+        snapshot, slices = found.snapshots.get("snapshot"), found.snapshots.get("slices")
+        start = start_of(snapshot) if after is None else after
+        slices_start = start_of(slices) if after is None else after
+        everything = await self._unpacker.entries(
+            found.tenant, found.rows, min(start, slices_start)
+        )
+        entries = tuple(e for e in everything if concerns(e, lane, start, slices_start))
+        tail_bytes = sum(
+            len(row.data)
+            for row, count in zip(found.rows, found.counts, strict=True)
+            if row.first_offset + count - 1 > start
+        )
+        return Loaded(snapshot, slices, entries, tail_bytes, found.last_at)
+
+    async def _find(self, name: str, session_id: str, params: Params) -> Found:
+        rows = await self._readers.ask(self._queries[name].bind(params))
+        if not rows:
+            raise UnknownSession(
+                f"there is no session {session_id}; check its id", session_id=session_id
+            )
+        return self._sort(rows)
+
+    def _sort(self, rows: Rows) -> Found:
+        [(_, end, _, tenant, last_at, _), *rest] = rows
+        found = Found(tenant, end, last_at, {}, [], [])
+        for kind, offset, count, lane, at, data in rest:
+            if kind == "log":
+                found.rows.append(LogRow(offset, lane, at, data))
+                found.counts.append(count)
+            else:
+                found.snapshots[kind] = Snapshot(offset, count, self._packer.expand(data))
+        return found
+
+
+def start_of(snapshot: Snapshot | None) -> int:
+    return snapshot.offset if snapshot else 0
+
+
+def concerns(entry: Entry, lane: str, after: int, slices_after: int) -> bool:
+    kind = type(entry.record)
+    if kind is StateChanged:
+        return entry.offset > slices_after
+    return entry.offset > after and (entry.lane == lane or kind in OF_ALL_LANES)

@@ -1,0 +1,133 @@
+"""Which workers there are: their signs of life, their rows, and their deaths."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from holdfast.clock import Clock
+from holdfast.errors import StoreUnavailable
+from holdfast.store import WorkerInfo
+from holdfast.stores.postgres.claim import to_json
+from holdfast.stores.postgres.lease import PostgresLease
+from holdfast.stores.postgres.link import Rows
+from holdfast.stores.postgres.liveness import Direct, Observer
+from holdfast.stores.postgres.place import Place
+from holdfast.stores.postgres.reader import Readers
+from holdfast.stores.postgres.statement import Query, Statement
+from holdfast.stores.postgres.writer import Hints, Writer
+
+LOOK_AFTER = 1.2
+
+
+class Registry:
+    """The workers of this store, and its view of all others."""
+
+    def __init__(
+        self,
+        place: Place,
+        clock: Clock,
+        queries: Mapping[str, Query],
+        direct: Direct,
+        readers: Readers,
+        writer: Writer,
+    ) -> None:
+        self._place = place
+        self._clock = clock
+        self._queries = queries
+        self._direct = direct
+        self._readers = readers
+        self._writer = writer
+        self._leases: dict[str, PostgresLease] = {}
+        self.observer = Observer(place, clock, queries)
+
+    async def enlist(self, info: WorkerInfo, length: int) -> PostgresLease:
+        """Show a sign first: a worker that is registered and shows none would look dead."""
+        if earlier := self._leases.pop(info.worker, None):
+            await earlier.let_go()
+        await self._check_name(info.worker)
+        sign = await self._direct.show() if self._direct.is_possible else None
+        lease = PostgresLease(
+            info.worker, self._place, self._clock, self._queries, self._direct, sign
+        )
+        try:
+            await self._writer.submit(self._enlist(info, length, sign))
+        except BaseException:
+            await lease.let_go()
+            raise
+        self._leases[info.worker] = lease
+        return lease
+
+    async def _check_name(self, worker: str) -> None:
+        params = {"worker": worker, "class": self._place.number}
+        if await self._readers.ask(self._queries["namesake"].bind(params)):
+            raise StoreUnavailable(
+                f"a worker of this name is alive ({worker}); choose another name", worker=worker
+            )
+
+    def _enlist(self, info: WorkerInfo, length: int, sign: int | None) -> Single:
+        params: dict[str, Any] = {
+            "worker": info.worker,
+            "sign": sign,
+            "host": info.host,
+            "pid": info.pid,
+            "started_at": info.started_at,
+            "version": info.version,
+            "concurrency": info.concurrency,
+            "agents": to_json(list(info.agents)),
+            "lanes": to_json(list(info.lanes)),
+            "lease": length,
+        }
+        return Single(self._queries["enlist"].bind(params))
+
+    async def drain(self, worker: str) -> bool:
+        """Ask a living worker to leave, and hint at it."""
+        statement = self._queries["drain"].bind({"worker": worker})
+        return bool(await self._writer.submit(Single(statement, {"": True})))
+
+    async def find_dead(self) -> Sequence[str]:
+        """Look if nobody has for a while, and again where somebody was missing."""
+        if not self.observer.is_due(LOOK_AFTER):
+            return []
+        if pause := self.observer.pause:
+            await asyncio.sleep(pause)
+        await self._look()
+        if pause := self.observer.pause:
+            await asyncio.sleep(pause)
+            await self._look()
+        found = []
+        for worker in self.observer.take_dead():
+            if await self._bury(worker):
+                found.append(worker)
+        return found
+
+    async def _look(self) -> None:
+        self.observer.note(await self._readers.ask(self.observer.look()))
+
+    async def _bury(self, worker: str) -> bool:
+        statement = self._queries["bury"].bind({"worker": worker})
+        [(is_ours,)] = await self._writer.submit(Single(statement, {"": True}))
+        return bool(is_ours)
+
+    async def close(self) -> None:
+        """Let go of all signs of life. The rows stay, as after a crash."""
+        leases, self._leases = list(self._leases.values()), {}
+        for lease in leases:
+            await lease.let_go()
+
+
+class Single:
+    """One statement that goes out with a group, and what to say to those who listen."""
+
+    def __init__(self, statement: Statement, hints: Hints | None = None) -> None:
+        self._statement = statement
+        self._hints = hints or {}
+
+    def compose(self) -> Sequence[Statement]:
+        return [self._statement]
+
+    def take(self, answers: Sequence[Rows], hints: Hints) -> Rows:
+        hints.update(self._hints)
+        [rows] = answers
+        return rows

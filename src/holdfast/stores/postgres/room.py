@@ -1,0 +1,63 @@
+"""Connections for tools' transactions: opened when needed, and a few kept for the next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import psycopg
+from psycopg.pq import ConnStatus, TransactionStatus
+
+from holdfast.clock import Clock
+from holdfast.stores.postgres.fork import Guarded
+from holdfast.stores.postgres.link import connect
+from holdfast.stores.postgres.place import Place
+from holdfast.stores.postgres.statement import Query
+
+KEPT = 4
+
+Connection = psycopg.AsyncConnection[Any]
+
+
+class Rooms:
+    """Each transaction has one for itself."""
+
+    def __init__(self, place: Place, clock: Clock, queries: Mapping[str, Query]) -> None:
+        self.place = place
+        self.clock = clock
+        self.queries = queries
+        self._idle: list[Connection] = []
+        self._guarded: list[Guarded] = []
+
+    async def enter(self) -> Connection:
+        """Return a connection on which nothing is open."""
+        while self._idle:
+            connection = self._idle.pop()
+            if await is_alive(connection):
+                return connection
+            await connection.close()
+        connection = await connect(self.place.pooled, self.place.label)
+        self._guarded = [g for g in self._guarded if g.connection.status == ConnStatus.OK]
+        self._guarded.append(Guarded(connection.pgconn))
+        return connection
+
+    async def leave(self, connection: Connection) -> None:
+        is_clean = connection.pgconn.transaction_status == TransactionStatus.IDLE
+        if is_clean and len(self._idle) < KEPT:
+            self._idle.append(connection)
+        else:
+            await connection.close()
+
+    async def close(self) -> None:
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            await connection.close()
+
+
+async def is_alive(connection: Connection) -> bool:
+    """Whether a connection that lay idle still leads somewhere."""
+    try:
+        await connection.execute("")
+    except psycopg.Error:
+        return False
+    return True

@@ -1,0 +1,252 @@
+"""The store's one writer: a connection on which groups are committed.
+
+A group is what waited while the last one was made durable; there is no timer. A group is
+one batch, hence one transaction and one round trip, whatever it holds. If it fails for a
+reason of its own, its works are done one by one, so that the one at fault fails alone. If
+the connection fails, the same group goes out again on the next: every work finds what it
+has written before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from operator import attrgetter
+from typing import Any, Protocol
+
+import msgspec
+import psycopg
+
+from holdfast.errors import StoreUnavailable
+from holdfast.stores.postgres.failure import explain
+from holdfast.stores.postgres.line import Line
+from holdfast.stores.postgres.link import Rows
+from holdfast.stores.postgres.statement import BINARY, BYTEA, TEXT, Query, Statement, Value
+
+JSONB = 3802
+
+Hints = dict[str, bool]
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Written(msgspec.Struct):
+    """What the function `write` says: an answer to each, and sessions where somebody was woken."""
+
+    answers: list[list[Any]]
+    woken: list[str]
+
+
+_decode = msgspec.json.Decoder(Written).decode
+
+
+class Buffer:
+    """The bytes of a group, of which each work names its parts."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def add(self, part: bytes) -> tuple[int, int]:
+        """Return where the part begins, and its size."""
+        start = self._size
+        self._parts.append(part)
+        self._size = start + len(part)
+        return start, len(part)
+
+    def join(self) -> bytes:
+        return b"".join(self._parts)
+
+
+class Wanted(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """What the function `write` is told of one entry; `plain` may be written with others."""
+
+    session: str
+    plain: bool = False
+
+
+class Entry(Protocol):
+    """A commit or an admission: what it says to the function `write`, and makes of the answer."""
+
+    @property
+    def session_id(self) -> str: ...
+
+    def prepare(self, buffer: Buffer) -> Wanted:
+        """Say what is wanted; asked again with another buffer if it has to be said again."""
+        ...
+
+    def accept(self, answer: list[Any], hints: Hints) -> Any:
+        """Return the result, or `AGAIN` if it has to be said otherwise."""
+        ...
+
+    def doubt(self) -> None:
+        """The connection was lost: it may have been written already."""
+        ...
+
+
+AGAIN = object()
+
+
+class Errand(Protocol):
+    """Statements of another kind that go out with a group."""
+
+    def compose(self) -> Sequence[Statement]: ...
+
+    def take(self, answers: Sequence[Rows], hints: Hints) -> Any: ...
+
+
+class Job:
+    """A work, who waits for it, and what it came to."""
+
+    __slots__ = ("error", "future", "result", "work")
+
+    def __init__(self, work: Any, future: asyncio.Future[Any]) -> None:
+        self.work = work
+        self.future = future
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+
+session_of = attrgetter("work.session_id")
+
+
+class Writer:
+    """Owns the order in which things are written."""
+
+    def __init__(
+        self,
+        line: Line,
+        query: Query,
+        label: str,
+        announce: Callable[[Hints], None],
+        until_shown: Callable[[], Awaitable[None] | None],
+    ) -> None:
+        self._line = line
+        self._query = query
+        self._label = label
+        self._announce = announce
+        self._until_shown = until_shown
+        self.submitted = 0
+        self._waiting: list[Job] = []
+        self._task: asyncio.Task[None] | None = None
+
+    def submit(self, work: Entry | Errand) -> asyncio.Future[Any]:
+        """Have a work done with the next group; await the future."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.append(Job(work, future))
+        self.submitted += 1
+        if self._task is None:
+            self._task = asyncio.create_task(self._serve(), name="holdfast writer")
+        return future
+
+    async def stop(self) -> None:
+        """Finish what was submitted, then close the connection."""
+        while self._task:
+            await asyncio.shield(self._task)
+        self._line.close()
+
+    async def _serve(self) -> None:
+        try:
+            while self._waiting:
+                jobs, self._waiting = self._waiting, []
+                await self._write_group(jobs)
+        finally:
+            self._task = None
+
+    async def _write_group(self, jobs: list[Job]) -> None:
+        try:
+            await self._write(jobs)
+        except StoreUnavailable as error:
+            jobs, self._waiting = jobs + self._waiting, []  # they would wait for it in vain
+            for job in jobs:
+                job.error = error
+            self._resolve(jobs, {})
+        except Exception as error:  # noqa: BLE001 - told to who asked
+            await self._write_singly(jobs, error)
+
+    async def _write_singly(self, jobs: Sequence[Job], error: Exception) -> None:
+        """Do each work in a transaction of its own; only the one at fault fails."""
+        if len(jobs) == 1:
+            jobs[0].error = self._explain(error)
+            self._resolve(jobs, {})
+            return
+        for job in jobs:
+            await self._write_group([job])
+
+    def _explain(self, error: Exception) -> Exception:
+        return explain(error, self._label) if isinstance(error, psycopg.Error) else error
+
+    async def _write(self, jobs: Sequence[Job]) -> None:
+        """Send a group, and tell those who wait what came of it."""
+        if pause := self._until_shown():
+            await pause
+        group = Group(jobs, self._query)
+        answers = await self._line.send(group.compose, group.doubt)
+        hints: Hints = {}
+        group.accept(answers, hints)
+        self._resolve(jobs, hints)
+
+    def _resolve(self, jobs: Sequence[Job], hints: Hints) -> None:
+        for job in jobs:
+            if job.result is AGAIN:
+                job.result = None
+                self._waiting.append(job)
+            elif job.future.done():  # whoever asked has gone
+                continue
+            elif job.error:
+                job.future.set_exception(job.error)
+            else:
+                job.future.set_result(job.result)
+        if hints:
+            self._announce(hints)
+
+
+class Group:
+    """Works that go out together. Sessions come in the order in which they are locked."""
+
+    def __init__(self, jobs: Sequence[Job], query: Query) -> None:
+        self._query = query
+        self._entries = [job for job in jobs if hasattr(job.work, "prepare")]
+        self._errands = [job for job in jobs if not hasattr(job.work, "prepare")]
+        if len(self._entries) > 1:
+            self._entries.sort(key=session_of)
+
+    def compose(self) -> list[Statement]:
+        statements: list[Statement] = []
+        if self._entries:
+            buffer = Buffer()
+            wanted = [job.work.prepare(buffer) for job in self._entries]
+            keep_apart(wanted)
+            values: list[Value] = [_encode(wanted), buffer.join()]
+            statements.append(Statement(self._query.text, values, [JSONB, BYTEA], [TEXT, BINARY]))
+        self._sizes = []
+        for job in self._errands:
+            own = job.work.compose()
+            self._sizes.append(len(own))
+            statements += own
+        return statements
+
+    def accept(self, answers: Sequence[Rows], hints: Hints) -> None:
+        place = 0
+        if self._entries:
+            [[(text,)]], place = answers[:1], 1
+            written = _decode(text)
+            for job, answer in zip(self._entries, written.answers, strict=True):
+                job.result = job.work.accept(answer, hints)
+            hints.update(dict.fromkeys(written.woken, True))
+        for job, size in zip(self._errands, self._sizes, strict=True):
+            job.result = job.work.take(answers[place : place + size], hints)
+            place += size
+
+    def doubt(self) -> None:
+        for job in self._entries:
+            job.work.doubt()
+
+
+def keep_apart(wanted: Sequence[Wanted]) -> None:
+    """Have those of the same session written one after the other."""
+    sessions = Counter(one.session for one in wanted)
+    if len(sessions) < len(wanted):
+        for one in wanted:
+            one.plain = one.plain and sessions[one.session] == 1

@@ -1,0 +1,38 @@
+"""PostgreSQL keeps the store contract."""
+
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from holdfast.clock import Clock
+from holdfast.store import Lease, Store
+from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres.lease import PostgresLease
+from holdfast.stores.postgres.place import read_url
+from holdfast.testing.store_contract import StoreContract
+
+
+class TestPostgresStore(StoreContract):
+    @pytest.fixture(autouse=True)
+    def place(self, postgres_url: str) -> None:
+        """A schema of the test's own, whatever the path."""
+        self.url = postgres_url
+
+    async def open_store(self, tmp_path: Path, clock: Clock) -> Store:
+        return PostgresStore(self.url, clock)
+
+    async def kill(self, store: Store, worker: str, lease: Lease) -> None:
+        assert isinstance(lease, PostgresLease)
+        await lease.let_go()
+
+    async def make_newer(self, tmp_path: Path) -> None:
+        run(self.url, "UPDATE migrations SET version = 999")
+
+    async def make_unreadable(self, tmp_path: Path) -> None:
+        run(self.url, "DROP TABLE migrations")
+
+
+def run(url: str, sql: str) -> None:
+    with psycopg.connect(read_url(url).direct) as connection:
+        connection.execute(sql.encode())

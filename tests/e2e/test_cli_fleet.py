@@ -1,0 +1,449 @@
+"""Workers as processes of their own: started, looked at, drained, stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import select
+import shutil
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import pytest
+from terminal import EXECUTABLE, PATIENCE, Place, environment
+
+from holdfast import Agent, Event, Holdfast
+from holdfast.cli.following import follow
+from holdfast.testing.scripted import ScriptedModel
+
+ATTEMPTS, OPENED = "attempts", "opened"
+
+
+class Yard(Place):
+    """A directory with the yard in it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        shutil.copy(Path(__file__).with_name("yard.py"), path)
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[Holdfast]:
+        """The store as somebody outside uses it, who does no work."""
+        agents = [Agent(name, ScriptedModel(())) for name in ("guard", "poet")]
+        store = f"sqlite:///{self.path}/holdfast.db"
+        async with Holdfast(agents, store=store, worker=None) as app:
+            yield app
+
+    def start(self, text: str, *more: str, agent: str = "guard") -> str:
+        """Start a session with some messages, each for a lane if it says `lane:`."""
+
+        async def start() -> str:
+            async with self.opened() as app:
+                session = await app.start(agent, text)
+                for each in more:
+                    lane, _, said = each.rpartition(":")
+                    await session.send(said, lane=lane or "main")
+                return session.id
+
+        return asyncio.run(start())
+
+    @contextmanager
+    def worker(self, *args: str) -> Iterator[Running]:
+        """A worker that is ready."""
+        with subprocess.Popen(
+            [EXECUTABLE, "worker", "yard:app", *args],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self.path,
+            env=environment(None),
+        ) as process:
+            running = Running(process)
+            try:
+                running.until("ready")
+                yield running
+            finally:
+                process.kill()
+
+    def events(self, session: str, *, until: str) -> list[Event]:
+        """Follow a session's log until an event of a type, and return all up to there."""
+
+        async def read() -> list[Event]:
+            found = []
+            async with self.opened() as app, asyncio.timeout(PATIENCE):
+                async for event in follow(app.store, session, internals=True):
+                    found.append(event)
+                    if event.type == until:
+                        break
+            return found
+
+        return asyncio.run(read())
+
+    def explained(self, session: str) -> str:
+        return self.run("explain", session).stdout
+
+
+class Running:
+    """A worker's process, and what it has said."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.said: list[str] = []
+
+    @property
+    def name(self) -> str:
+        found = re.search(r"(wrk_\w+|w\d+)", self.said[0])
+        assert found, self.said
+        return found.group(1)
+
+    def until(self, text: str) -> str:
+        """Wait for a line with this text on stdout."""
+        assert self.process.stdout
+        while True:
+            ready, _, _ = select.select([self.process.stdout], [], [], PATIENCE)
+            assert ready, f"{text!r} never came: {self.said}"
+            line = self.process.stdout.readline()
+            assert line, f"it ended without {text!r}: {self.said} {self.errors()}"
+            self.said.append(line.rstrip("\n"))
+            if text in line:
+                return self.said[-1]
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def end(self) -> int:
+        return self.process.wait(PATIENCE)
+
+    def errors(self) -> str:
+        assert self.process.stderr
+        return self.process.stderr.read()
+
+
+@pytest.fixture
+def yard(tmp_path: Path) -> Yard:
+    return Yard(tmp_path)
+
+
+# Starting
+
+
+def test_a_worker_says_in_one_line_when_it_is_ready_and_for_what(yard: Yard) -> None:
+    with yard.worker("--concurrency", "7", "--name", "w1") as worker:
+        assert worker.said == [
+            f"worker w1 is ready: SqliteStore({yard.path}/holdfast.db), agents guard, poet,"
+            " 7 lanes at once"
+        ]
+
+
+def test_a_worker_tells_as_json_what_becomes_of_it(yard: Yard) -> None:
+    with yard.worker("--json", "--name", "w1", "--agents", "poet") as worker:
+        worker.signal(signal.SIGTERM)
+        assert worker.end() == 0
+        worker.until("stopped")
+
+    ready, draining, stopped = map(json.loads, worker.said)
+    assert ready == {
+        "worker": "w1",
+        "state": "ready",
+        "store": f"SqliteStore({yard.path}/holdfast.db)",
+        "agents": ["poet"],
+        "lanes": [],
+        "concurrency": 200,
+    }
+    assert draining == {"worker": "w1", "state": "draining", "held": 0}
+    assert stopped == {"worker": "w1", "state": "stopped"}
+
+
+def test_a_worker_carries_what_was_started_elsewhere(yard: Yard) -> None:
+    session = yard.start("hello")
+    with yard.worker():
+        ends = yard.events(session, until="turn.completed")
+    assert ends[-1].turn == "t1"
+
+
+def test_a_worker_leaves_other_agents_alone(yard: Yard) -> None:
+    ours, theirs = yard.start("hello"), yard.start("hello", agent="poet")
+    with yard.worker("--agents", "guard") as worker:
+        yard.events(ours, until="turn.completed")
+        assert yard.json("workers")[0]["agents"] == ["guard"]
+        told = yard.explained(theirs)
+        assert "it waits for a worker: none of the 1 there are serves it" in told
+        assert worker.process.poll() is None
+    [lane] = yard.json("lanes", "--session", theirs)
+    assert (lane["status"], lane["fence"]) == ("queued", 0)
+
+
+def test_an_agent_that_the_app_does_not_have_cannot_be_served(yard: Yard) -> None:
+    ended = yard.run("worker", "yard:app", "--agents", "nobody")
+    assert ended.returncode == 1
+    assert "code: UNKNOWN_AGENT" in ended.stderr
+
+
+# Stopping
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_drains_and_what_runs_is_recorded(yard: Yard, number: int) -> None:
+    session = yard.start("gate")
+    with yard.worker() as worker:
+        yard.events(session, until="tool.started")
+        worker.signal(number)
+        worker.until("draining 1 lane")
+        (yard.path / OPENED).touch()
+
+        assert worker.end() == 0
+        assert worker.until("stopped")
+
+    events = yard.events(session, until="tool.completed")
+    handed = [e.data.get("graceful") for e in events if e.type == "lane.taken_over"]
+    assert events[-1].data["value"] == "through"
+    assert handed in ([], [True])
+    [lane] = yard.json("lanes", "--session", session)
+    assert lane["worker"] == ""
+    assert yard.json("workers") == []
+    with yard.worker():
+        yard.events(session, until="turn.completed")
+    assert (yard.path / ATTEMPTS).read_text() == "1\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=["TERM", "INT"]
+)
+def test_a_second_signal_stops_at_once(yard: Yard, number: int, code: int) -> None:
+    session = yard.start("gate")
+    with yard.worker() as worker:
+        yard.events(session, until="tool.started")
+        worker.signal(signal.SIGTERM)
+        worker.until("draining")
+        worker.signal(number)
+
+        assert worker.end() == code
+
+    events = yard.events(session, until="tool.started")
+    assert "tool.completed" not in [event.type for event in events]
+    with yard.worker():
+        events = yard.events(session, until="turn.completed")
+    assert [e.data["reason"] for e in events if e.type == "tool.interrupted"] == ["crash"]
+
+
+def test_a_worker_is_drained_from_another_process(yard: Yard) -> None:
+    session = yard.start("gate")
+    with yard.worker() as worker:
+        yard.events(session, until="tool.started")
+        asked = yard.run("drain", worker.name)
+        worker.until("asked to from outside")
+        [seen] = yard.json("workers")
+        (yard.path / OPENED).touch()
+
+        assert worker.end() == 0
+
+    assert asked.stdout == f"asked {worker.name} to drain\n"
+    assert seen["draining"]
+    assert yard.events(session, until="tool.completed")
+    assert yard.json("workers") == []
+
+
+def test_draining_can_be_waited_for(yard: Yard) -> None:
+    yard.start("hello")
+    with yard.worker("--name", "w1") as worker:
+        assert yard.json("drain", "w1", "--wait") == {
+            "worker": "w1",
+            "requested": "drain",
+            "left": True,
+        }
+        assert worker.end() == 0
+
+
+def test_a_worker_that_nobody_knows_cannot_be_drained(yard: Yard) -> None:
+    yard.start("hello")
+    ended = yard.run("drain", "w9")
+    assert ended.returncode == 1
+    assert "error: no living worker is called w9" in ended.stderr
+    assert "help: `holdfast workers` lists those that are alive." in ended.stderr
+
+
+# Looking
+
+
+def test_workers_are_listed_with_their_load(yard: Yard) -> None:
+    session = yard.start("gate")
+    assert yard.run("workers").stdout == "no workers\n"
+    with yard.worker("--concurrency", "7", "--lanes", "main,bulk-*", "--name", "w1") as worker:
+        yard.events(session, until="tool.started")
+        lines = yard.run("workers").stdout.splitlines()
+        [info] = yard.json("workers")
+
+    assert lines[0].split() == "WORKER HOST PID VERSION LANES SERVES SEEN STATE".split()
+    assert "guard, poet on main, bulk-*" in lines[1]
+    assert lines[1].split()[0] == "w1"
+    assert lines[1].endswith("working")
+    assert " 1/7 " in lines[1]
+    assert (info["pid"], info["held"], info["concurrency"]) == (worker.process.pid, 1, 7)
+    assert info["seen_at"] < info["lease_until"]
+
+
+def test_lanes_are_listed_with_their_owner(yard: Yard) -> None:
+    session = yard.start("gate", "bulk-1:hello", "hello")
+    assert yard.run("lanes", "--status", "idle").stdout == "no lanes\n"
+    with yard.worker("--name", "w1"):
+        yard.events(session, until="tool.started")
+        lines = yard.run("lanes", "--worker", "w1").stdout.splitlines()
+        [main] = yard.json("lanes", "--worker", "w1")
+
+    assert lines[0].split()[:5] == ["SESSION", "LANE", "AGENT", "STATUS", "TURN"]
+    assert lines[1].split()[:6] == [session, "main", "guard", "running", "t1", "1"]
+    assert (main["worker"], main["fence"], main["queued"]) == ("w1", 1, 1)
+    assert {lane["lane"] for lane in yard.json("lanes", "--session", session)} == {"main", "bulk-1"}
+    assert yard.run("lanes", "--status", "bored").returncode == 2
+
+
+def test_a_terminal_is_shown_the_fleet_in_colour(yard: Yard) -> None:
+    session = yard.start("refund")
+    with yard.worker("--name", "w1"):
+        yard.events(session, until="session.waiting")
+        for command, shown in (
+            (("workers",), "w1"),
+            (("lanes",), "waiting"),
+            (("explain", session), "it waits for the approval"),
+        ):
+            with yard.terminal(*command) as terminal:
+                assert terminal.wait() == 0
+            assert shown in terminal.shown
+
+
+# Explaining
+
+TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
+
+
+def test_a_session_that_nobody_works_on_is_explained(yard: Yard) -> None:
+    session = yard.start("hello", "and", "then")
+    lines = yard.explained(session).splitlines()
+
+    assert lines[:2] == [f"{session} of guard is queued", "lane main is queued"]
+    assert re.fullmatch(
+        f"  it waits for a worker: none is running on this store, since {TIME}", lines[2]
+    )
+    assert [re.sub(r"dlv_\w+", "(dlv)", line) for line in lines[3:]] == [
+        "  the message (dlv) is next",
+        "  the message (dlv) is queued behind 1",
+        "  the message (dlv) is queued behind 2",
+    ]
+
+
+def test_what_runs_and_what_is_queued_behind_it_is_explained(yard: Yard) -> None:
+    session = yard.start("gate", "one", "two", "three")
+    with yard.worker("--name", "w1") as worker:
+        yard.events(session, until="tool.started")
+        told = yard.explained(session)
+
+    assert re.search(f"  turn t1 is open, in step 1, since {TIME}\n", told)
+    assert re.search(
+        rf"  worker w1 on \S+ \(pid {worker.process.pid}\) carries it, fence 1,"
+        f" lease until {TIME}\n",
+        told,
+    )
+    assert re.search(f"  the tool gate runs in attempt 1, since {TIME}\n", told)
+    assert re.search(r"  the message dlv_\w+ is queued behind 3\n", told)
+
+
+@pytest.mark.parametrize(
+    ("text", "ends_with", "line"),
+    [
+        (
+            "refund",
+            "session.waiting",
+            r"it waits for the approval req_\w+: May refund run\? "
+            rf'refund\({{"order":17}}\), since {TIME}',
+        ),
+        ("nap", "session.waiting", f"the tool nap sleeps, since {TIME}, until {TIME}"),
+        (
+            "busy",
+            "session.waiting",
+            "the model failed in attempt 1, and is asked again: SCRIPTED: too many requests,"
+            f" since {TIME}, until {TIME}",
+        ),
+        ("fail", "session.waiting", "turn t1 failed: SCRIPTED: the yard is closed"),
+        (
+            "break",
+            "session.failed",
+            f"the session has failed: SCRIPTED: there is no such yard, since {TIME}",
+        ),
+        ("hello", "session.waiting", "nothing is queued: it waits for a message"),
+    ],
+)
+def test_what_a_session_waits_for_is_explained(
+    yard: Yard, text: str, ends_with: str, line: str
+) -> None:
+    session = yard.start(text)
+    with yard.worker():
+        yard.events(session, until=ends_with)
+        told = yard.explained(session)
+    assert re.search(f"^  {line}$", told, re.MULTILINE), told
+
+
+def test_several_lanes_are_explained_one_by_one_and_as_json(yard: Yard) -> None:
+    session = yard.start("refund", "notes:gate")
+    with yard.worker("--name", "w1"):
+        yard.events(session, until="session.waiting")
+        yard.events(session, until="tool.started")
+        told = yard.json("explain", session)
+
+    main, notes = told["lanes"]
+    assert (main["lane"], main["status"]) == ("main", "waiting")
+    assert (notes["lane"], notes["status"]) == ("notes", "running")
+    assert [link["kind"] for link in main["links"]] == ["turn", "request"]
+    [owner] = [link for link in notes["links"] if link["kind"] == "owner"]
+    assert (owner["worker"], owner["fence"]) == ("w1", 1)
+    [runs] = [link for link in notes["links"] if link["kind"] == "tool"]
+    assert (runs["turn"], runs["step"], runs["call"], runs["attempt"]) == (
+        "notes/t1",
+        1,
+        "notes/t1.s1.c1",
+        1,
+    )
+
+
+# Log lines
+
+
+def test_log_lines_are_json_with_the_ids_of_where_they_were_written(yard: Yard) -> None:
+    session = yard.start("gate")
+    with yard.worker("--log-format", "json", "--name", "w1") as worker:
+        yard.events(session, until="tool.started")
+        (yard.path / OPENED).touch()
+        yard.events(session, until="turn.completed")
+        worker.signal(signal.SIGTERM)
+        worker.end()
+        lines = [json.loads(line) for line in worker.errors().splitlines()]
+
+    [gate] = [line for line in lines if line["message"] == "at the gate"]
+    assert {name: gate.get(name) for name in ("logger", "level", "session", "lane")} == {
+        "logger": "yard",
+        "level": "info",
+        "session": session,
+        "lane": "main",
+    }
+    assert {name: gate[name] for name in ("turn", "step", "call", "attempt")} == {
+        "turn": "t1",
+        "step": 1,
+        "call": "t1.s1.c1",
+        "attempt": 1,
+    }
+    assert (gate["worker"], gate["fence"]) == ("w1", 1)
+    [drains] = [line for line in lines if line["message"] == "the worker drains"]
+    assert drains["worker"] == "w1"
+
+
+def test_log_lines_are_text_unless_asked_for_otherwise(yard: Yard) -> None:
+    session = yard.start("gate")
+    with yard.worker("--name", "w1") as worker:
+        yard.events(session, until="tool.started")
+        worker.process.kill()
+        [line] = [line for line in worker.errors().splitlines() if "at the gate" in line]
+    assert re.match(r"\d{4}-\d\d-\d\dT[\d:.]+Z INFO at the gate session=ses_", line)
+    assert line.endswith("call=t1.s1.c1 attempt=1 worker=w1 fence=1")

@@ -1,0 +1,142 @@
+"""Log lines: a fixed phrase, and the ids of where it was written."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from scene import FAST, agent, running, until
+
+from holdfast import tool
+from holdfast.errors import StoreUnavailable
+from holdfast.ids import KnownIds, enter, known
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.scripted import Reply, ScriptedError, call, say
+
+LANE = ("session", "lane", "worker", "fence")
+CALL = (*LANE, "turn", "step", "call", "attempt")
+
+
+def lines(caplog: pytest.LogCaptureFixture, phrase: str) -> list[Any]:
+    return [record for record in caplog.records if record.getMessage() == phrase]
+
+
+def ids(record: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
+    return tuple(getattr(record, name, None) for name in names)
+
+
+@pytest.fixture(autouse=True)
+def everything(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "holdfast")
+
+
+async def test_the_lines_of_a_turn_that_was_taken_over_name_who_and_where(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    entered, opens, store = asyncio.Event(), asyncio.Event(), MemoryStore()
+    user = logging.getLogger("user")
+    user.addFilter(KnownIds())
+
+    @tool(readonly=True)
+    async def gate() -> str:
+        user.warning("at the gate")
+        if not entered.is_set():
+            entered.set()
+            await opens.wait()
+        raise RuntimeError("no way through")
+
+    mover = agent([call("gate"), say("done")], tools=[gate])
+    first = running(mover, store=store, settings=replace(FAST, name="w1"))
+    second = running(mover, store=store, settings=replace(FAST, name="w2"))
+    async with first as app, second:
+        session = await app.start("a", "go")
+        await entered.wait()
+        owner = (await session.info()).lanes[0].worker
+        other = {"w1": "w2", "w2": "w1"}[owner]
+        store.declare_dead(owner)
+        assert (await session.wait()).output == "done"
+        opens.set()
+        [taken] = [e async for e in session.events(internals=True) if e.type == "lane.taken_over"]
+        await app.close()
+
+    fence = taken.data["fence"]
+    [died] = lines(caplog, "a worker died; its lanes are free")
+    assert ids(died, ("worker",)) == (owner,)
+    gates = lines(caplog, "at the gate")
+    assert [ids(line, CALL) for line in gates] == [
+        (session.id, "main", owner, 1, "t1", 1, "t1.s1.c1", 1),
+        (session.id, "main", other, fence, "t1", 1, "t1.s1.c1", 2),
+    ]
+    assert fence > 1
+    failed = [ids(line, (*CALL, "code")) for line in lines(caplog, "a tool failed")]
+    assert (session.id, "main", other, fence, "t1", 1, "t1.s1.c1", 2, "TOOL_ERROR") in failed
+    for line in lines(caplog, "a lane was taken over by another worker"):
+        assert ids(line, LANE) == (session.id, "main", owner, 1)
+    about_lanes = [r for r in caplog.records if getattr(r, "session", None)]
+    assert {r.worker for r in about_lanes} == {owner, other}
+    assert all(hasattr(r, "fence") for r in about_lanes)
+
+
+async def test_a_model_call_that_failed_is_told_with_its_ids(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    failing = Reply(fails=(ScriptedError("recoverable", "the words of a secret"),))
+    async with running(agent([failing]), settings=replace(FAST, name="w1")) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+
+    [line] = lines(caplog, "a model call failed")
+    assert ids(line, CALL) == (session.id, "main", "w1", 1, "t1", 1, "t1.s1", 1)
+    assert line.code == "SCRIPTED"
+    assert "secret" not in caplog.text
+
+
+async def test_a_store_that_is_away_is_told_with_the_lane_and_its_owner(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Away(MemoryStore):
+        is_away = True
+
+        async def commit(self, commits: Any) -> Any:
+            if self.is_away:
+                self.is_away = False
+                raise StoreUnavailable("away")
+            return await super().commit(commits)
+
+    async with running(agent([say("hi")]), store=Away(), settings=replace(FAST, name="w1")) as app:
+        session = await app.start("a", "go")
+        await until(session, "turn.completed")
+
+    [line] = lines(caplog, "the store is away")
+    assert ids(line, LANE) == (session.id, "main", "w1", 1)
+
+
+async def test_ids_are_those_of_the_task_and_of_what_it_began() -> None:
+    async def inner() -> dict[str, object]:
+        enter(call="c1")
+        return dict(known())
+
+    async def outer() -> tuple[dict[str, object], dict[str, object]]:
+        enter(session="s1", fence=1)
+        began = await asyncio.create_task(inner())
+        return began, dict(known())
+
+    began, own = await asyncio.create_task(outer())
+
+    assert began == {"session": "s1", "fence": 1, "call": "c1"}
+    assert own == {"session": "s1", "fence": 1}
+    assert known() == {}
+
+
+def test_what_a_line_says_itself_is_not_overruled() -> None:
+    record = logging.makeLogRecord({"worker": "w9"})
+    asyncio.run(filtered(record))
+    assert (record.worker, record.session) == ("w9", "s1")  # type: ignore[attr-defined]
+
+
+async def filtered(record: logging.LogRecord) -> None:
+    enter(worker="w1", session="s1")
+    assert KnownIds().filter(record)

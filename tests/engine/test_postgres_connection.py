@@ -1,0 +1,351 @@
+"""Connections that are lost: nothing is written twice, nothing is lost, nothing is given away."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import psycopg
+import pytest
+from postgres_proxy import Pooler, Wire, through
+from postgres_server import PASSWORD
+
+from holdfast.clock import Clock
+from holdfast.errors import HoldfastError, InvalidInput, StoreUnavailable, UnsupportedStore
+from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres.place import read_url
+from holdfast.testing.store_contract.builder import (
+    admit,
+    claim_one,
+    commit,
+    delta,
+    end_of,
+    enlist,
+    message,
+    new_session,
+    park,
+    start_and_claim,
+    write,
+)
+
+clock = Clock()
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[PostgresStore]:
+    store = PostgresStore(url)
+    await store.migrate()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def end_backends(url: str) -> None:
+    """End all other sessions of the database, as an administrator does."""
+    direct = read_url(url).direct
+    async with await psycopg.AsyncConnection.connect(direct, autocommit=True) as connection:
+        await connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE pid <> pg_backend_pid() AND application_name = %s",
+            [read_url(url).schema],
+        )
+
+
+def named(url: str) -> str:
+    """A URL whose connections bear the schema's name, so that a test ends only its own."""
+    return f"{url}&application_name={read_url(url).schema}"
+
+
+async def test_a_commit_whose_acknowledgement_is_lost_is_written_once(postgres_url: str) -> None:
+    wire = Wire(postgres_url)
+    async with wire.opened() as port, opened(through(postgres_url, port)) as store:
+        claim = await start_and_claim(store, clock)
+        wire.loses_the_answer_to = b"a rare word"
+        written = await write(store, commit(claim, delta("a rare word")))
+        assert wire.lost.is_set()
+        assert written.first_offset == 3
+        assert await end_of(store, claim.session_id) == 3
+        await write(store, commit(claim, delta(), number=1))
+
+
+async def test_an_admission_whose_acknowledgement_is_lost_is_no_duplicate(
+    postgres_url: str,
+) -> None:
+    wire = Wire(postgres_url)
+    async with wire.opened() as port, opened(through(postgres_url, port)) as store:
+        session = (await admit(store, new_session(clock))).session_id
+        wire.loses_the_answer_to = b"a rare word"
+        said = message(clock, session, "a rare word")
+        receipt = await admit(store, said)
+        assert wire.lost.is_set()
+        assert (receipt.offset, receipt.duplicate) == (3, False)
+        assert await end_of(store, session) == 3
+        assert (await admit(store, said)).duplicate
+
+
+async def test_a_claim_whose_acknowledgement_is_lost_is_made_again(postgres_url: str) -> None:
+    wire = Wire(postgres_url)
+    async with wire.opened() as port, opened(through(postgres_url, port)) as store:
+        await enlist(store, clock)
+        session = (await admit(store, new_session(clock))).session_id
+        wire.loses_the_answer_to = b"claim"
+        claim = await claim_one(store)
+        assert wire.lost.is_set()
+        assert (claim.session_id, claim.fence) == (session, 2)
+        await write(store, commit(claim, delta()))
+
+
+async def test_a_transaction_whose_acknowledgement_is_lost_is_found_to_have_landed(
+    postgres_url: str,
+) -> None:
+    wire = Wire(postgres_url)
+    async with wire.opened() as port, opened(through(postgres_url, port)) as store:
+        claim = await start_and_claim(store, clock)
+        async with store.transaction() as tx:
+            await tx.execute("CREATE TABLE contract_notes (note integer)")
+            wire.loses_the_answer_to = b"COMMIT"
+            written = await tx.commit(commit(claim, delta()))
+        assert wire.lost.is_set()
+        assert written == (await write(store, commit(claim, delta())))
+        async with store.transaction() as tx:
+            assert await tx.fetch("SELECT count(*) FROM contract_notes") == [(0,)]
+
+
+async def test_a_transaction_that_is_cut_off_has_left_nothing(postgres_url: str) -> None:
+    wire = Wire(postgres_url)
+    async with wire.opened() as port, opened(through(postgres_url, port)) as store:
+        claim = await start_and_claim(store, clock)
+        async with store.transaction() as tx:
+            await tx.execute("CREATE TABLE contract_notes (note integer)")
+            wire.cut()
+            with pytest.raises(StoreUnavailable):
+                await tx.commit(commit(claim, delta()))
+        async with store.transaction() as tx:
+            assert await tx.fetch("SELECT to_regclass('contract_notes')::text") == [(None,)]
+        await write(store, commit(claim, delta()))
+
+
+async def test_sessions_that_the_server_ends_are_opened_again(postgres_url: str) -> None:
+    url = named(postgres_url)
+    async with opened(url) as store:
+        claim = await start_and_claim(store, clock)
+        for number in range(5):
+            await end_backends(url)
+            results = await asyncio.gather(
+                store.commit([commit(claim, delta(), number=number)]),
+                store.session(claim.session_id),
+                store.read(claim.session_id, 0),
+            )
+            assert results[0][0].first_offset == 3 + number
+        assert await end_of(store, claim.session_id) == 7
+
+
+async def test_commits_under_way_while_the_wire_is_cut_are_each_written_once(
+    postgres_url: str,
+) -> None:
+    wire = Wire(postgres_url)
+    async with wire.opened() as port, opened(through(postgres_url, port)) as store:
+        first = await start_and_claim(store, clock)
+        claims = [first]
+        for _ in range(9):
+            claims.append(await start_and_claim(store, clock, held=claims))
+
+        async def carry(place: int) -> None:
+            for number in range(20):
+                await write(store, commit(claims[place], delta(str(number)), number=number))
+                if place == number % 10 == 3:
+                    wire.cut()
+
+        await asyncio.gather(*(carry(place) for place in range(10)))
+        for claim in claims:
+            page = await store.read(claim.session_id, 2)
+            words = [getattr(entry.record, "text", "") for entry in page.entries]
+            assert words == [str(number) for number in range(20)]
+
+
+async def test_a_work_that_the_database_refuses_fails_alone(postgres_url: str) -> None:
+    async with opened(postgres_url) as store:
+        claim = await start_and_claim(store, clock)
+        bad = message(clock, claim.session_id, lane="no \0 here")
+        answers = await asyncio.gather(
+            store.admit([message(clock, claim.session_id)]),
+            store.admit([bad]),
+            store.commit([commit(claim, delta())]),
+            return_exceptions=True,
+        )
+        assert isinstance(answers[1], HoldfastError)
+        assert await end_of(store, claim.session_id) == 4
+
+
+# Behind a pooler
+
+
+async def test_all_but_hints_and_signs_works_behind_a_transaction_pooler(
+    postgres_url: str,
+) -> None:
+    pooler = Pooler(read_url(postgres_url).direct)
+    async with (
+        pooler.opened() as port,
+        opened(through(postgres_url, port) + "&direct=none") as store,
+    ):
+        claim = await start_and_claim(store, clock)
+        for number in range(6):
+            await write(store, commit(claim, delta(), number=number))
+        async with store.transaction() as tx:
+            await tx.execute("CREATE TABLE contract_notes (note integer)")
+            await tx.execute("INSERT INTO contract_notes VALUES (%s)", [7])
+            await tx.commit(commit(claim, delta(), number=6))
+        async with store.transaction() as tx:
+            assert await tx.fetch("SELECT note FROM contract_notes") == [(7,)]
+        lease = await enlist(store, clock, "w2")
+        assert await asyncio.to_thread(lease.renew)
+        await write(store, park(claim, delta(), number=7))
+        await admit(store, message(clock, claim.session_id))
+        assert (await store.claim("w2", 1))[0].number == 8
+        assert not await store.find_dead()
+        assert await end_of(store, claim.session_id) == 11
+        assert pooler.transactions > 20
+
+
+async def test_behind_a_pooler_signs_are_shown_on_the_direct_connection(
+    postgres_url: str,
+) -> None:
+    pooler = Pooler(read_url(postgres_url).direct)
+    host = postgres_url.partition("@")[2].partition("/")[0]
+    async with (
+        pooler.opened() as port,
+        opened(f"{through(postgres_url, port)}&direct={host}") as store,
+        opened(postgres_url) as other,
+    ):
+        lease = await enlist(store, clock)
+        [(sign,)] = await other._desk.readers.ask(  # what no method tells
+            other._queries["namesake"].bind({"worker": "w1", "class": other._place.number})
+        )
+        assert sign == 1
+        heard = asyncio.Event()
+        store.listen(lambda *_: heard.set())
+        await admit(other, new_session(clock))
+        async with asyncio.timeout(5):
+            await heard.wait()
+        await asyncio.to_thread(lease.release)
+
+
+# What a URL says
+
+
+def test_a_url_names_a_schema_of_its_own() -> None:
+    assert read_url("postgresql://u@h/d").schema == "holdfast"
+    assert read_url("postgresql://u@h/d?schema=app_2").schema == "app_2"
+
+
+@pytest.mark.parametrize("name", ["", "A", 'x"y', "pg_x", "public", "1a", "a b", "a" * 51, "ä"])
+def test_a_schema_that_would_need_care_is_refused(name: str) -> None:
+    with pytest.raises(UnsupportedStore):
+        read_url(f"postgresql://u@h/d?schema={name}")
+
+
+def test_other_parameters_are_the_drivers() -> None:
+    place = read_url("postgresql://u@h/d?schema=x&sslmode=require&connect_timeout=3")
+    assert "sslmode=require" in place.pooled
+    assert "connect_timeout=3" in place.pooled
+    assert "schema" not in place.pooled
+
+
+@pytest.mark.parametrize(
+    ("direct", "found"),
+    [
+        ("", "host=h port=6432"),
+        ("&direct=db", "host=db port=5432"),
+        ("&direct=db:5433", "host=db port=5433"),
+        ("&direct=postgresql://v:w@db/other", "dbname=other host=db"),
+    ],
+)
+def test_the_direct_connection_is_the_urls_own_or_another(direct: str, found: str) -> None:
+    place = read_url(f"postgresql://u:p@h:6432/d?schema=x{direct}")
+    settings = psycopg.conninfo.conninfo_to_dict(place.direct)
+    wanted = psycopg.conninfo.conninfo_to_dict(found)
+    assert wanted.items() <= settings.items()
+
+
+def test_there_may_be_no_direct_connection() -> None:
+    assert read_url("postgresql://u@h/d?direct=none").direct == ""
+
+
+async def test_the_password_is_never_shown(
+    postgres_url: str, caplog: pytest.LogCaptureFixture, unused_tcp_port: int
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    wrong = postgres_url.replace(PASSWORD, "wrong-secret")
+    shown = []
+    for url in (
+        wrong,
+        through(wrong, unused_tcp_port),
+        wrong.replace("/postgres?", "/nowhere?"),
+        wrong + "&direct=!wrong-secret",
+        wrong.replace("@", "%zz@"),
+        wrong + "&sslmode=wrong-secret",
+    ):
+        with pytest.raises(HoldfastError) as caught:
+            await PostgresStore(url).migrate()
+        error: BaseException | None = caught.value
+        while error:
+            shown += [str(error), repr(error), str(getattr(error, "details", ""))]
+            error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    async with opened(postgres_url) as store:
+        shown += [repr(store), repr(store._place), str(store._place)]
+    assert not [text for text in [*shown, caplog.text] if "wrong-secret" in text]
+    assert PASSWORD not in "".join(shown)
+
+
+# Tools' transactions
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "COMMIT",
+        "  rollback",
+        "-- note\nEND",
+        "/* note */ ABORT",
+        "/* /* deep */ */ COMMIT",
+        "SAVEPOINT a",
+        "BEGIN",
+        "PREPARE TRANSACTION 'x'",
+        "SET search_path = x",
+    ],
+)
+async def test_a_tool_cannot_end_its_transaction(postgres_url: str, sql: str) -> None:
+    async with opened(postgres_url) as store, store.transaction() as tx:
+        with pytest.raises(InvalidInput):
+            await tx.execute(sql)
+        assert await tx.fetch("SELECT 1") == [(1,)]
+
+
+async def test_a_tool_cannot_hide_an_end_behind_another_statement(postgres_url: str) -> None:
+    async with opened(postgres_url) as store:
+        async with store.transaction() as tx:
+            with pytest.raises(psycopg.Error):
+                await tx.execute("CREATE TABLE contract_notes (note integer); COMMIT")
+        async with store.transaction() as tx:
+            assert await tx.fetch("SELECT to_regclass('contract_notes')::text") == [(None,)]
+
+
+async def test_a_statement_that_runs_too_long_is_stopped(postgres_url: str) -> None:
+    async with opened(postgres_url) as store, store.transaction(limit=0.2) as tx:
+        with pytest.raises(HoldfastError, match="was undone"):
+            async with asyncio.timeout(5):
+                await tx.execute("SELECT pg_sleep(60)")
+
+
+async def test_a_tool_that_hid_an_error_cannot_commit(postgres_url: str) -> None:
+    async with opened(postgres_url) as store:
+        claim = await start_and_claim(store, clock)
+        async with store.transaction() as tx:
+            with pytest.raises(psycopg.Error):
+                await tx.execute("SELECT 1 / 0")
+            with pytest.raises(HoldfastError, match="undid all"):
+                await tx.commit(commit(claim, delta()))
+        await write(store, commit(claim, delta()))
