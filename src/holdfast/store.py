@@ -139,7 +139,7 @@ class Commit(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Wish(Struct, frozen=True, gc=False, kw_only=True):
-    """A call's wish to begin, made by the lane's owner; `bounds` in the order of their names."""
+    """A call's wish to begin, made by the lane's owner; `bounds` in the order to take them in."""
 
     session_id: str
     lane: str
@@ -436,9 +436,9 @@ class Store(Protocol):
 
         A call that may begin holds its permits until a commit frees them, whoever owns its
         lane by then; asked again, it is granted again. One that may not is in the queue of
-        the first limit that has no place, once, and keeps the permits of those before it in
-        the order of names. A permit that is given back makes the lanes ready whose calls have
-        a place then. A wish by anybody but the lane's owner is refused as `lease_lost`.
+        the first limit that has no place, once, and keeps the permits of those before it. A
+        permit that is given back makes the lanes ready whose calls have a place then. A wish
+        by anybody but the lane's owner is refused as `lease_lost`.
         """
         ...
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec import Struct
 
 from holdfast.core.limit import Bound
@@ -27,6 +29,15 @@ class Limit(Struct, frozen=True):
         if not (self.concurrency or self.rate):
             raise InvalidDefinition("a limit that limits nothing: give concurrency, rate or both")
 
-    def named(self, name: str) -> Bound:
-        """Return the limit under the name by which all workers know it."""
-        return Bound(name, self.concurrency, self.rate, int(self.per * 1000))
+    def named(self, name: str) -> list[Bound]:
+        """Return what it bounds, under the names by which all workers know it."""
+        found = [Bound(name, concurrency=self.concurrency)] if self.concurrency else []
+        if self.rate:
+            found.append(Bound(f"{name}:rate", rate=self.rate, per=int(self.per * 1000)))
+        return found
+
+
+def in_order(bounds: Iterable[Bound]) -> tuple[Bound, ...]:
+    """Return bounds as they are taken: places by name, so that no two calls wait for each other;
+    then rates, which are paid for last."""
+    return tuple(sorted(bounds, key=lambda bound: (bound.rate > 0, bound.name)))

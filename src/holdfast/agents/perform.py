@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from holdfast.agents.agent import OUTPUT_TOOL, Agent
 from holdfast.agents.context import Context, Parked, SessionContext
-from holdfast.agents.limit import Limit
+from holdfast.agents.limit import Limit, in_order
 from holdfast.agents.model import (
     AnswerCutOff,
     BeganToolCall,
@@ -211,10 +211,10 @@ class AgentPerformer:
         agent, found = self._agent, list[Bound]()
         if starts_turn and agent.limit and agent.limit.rate:
             turns = Limit(rate=agent.limit.rate, per=agent.limit.per)
-            found.append(turns.named(f"agent:{agent.name}"))
+            found += turns.named(f"agent:{agent.name}")
         if agent.model_limit:
-            found.append(agent.model_limit.named(f"model:{self._client.name}"))
-        return tuple(found)
+            found += agent.model_limit.named(f"model:{self._client.name}")
+        return in_order(found)
 
     # The tools
 

@@ -10,7 +10,7 @@ from typing import Any, Generic, Literal, TypeVar, overload
 from msgspec import Struct
 
 from holdfast.agents.context import Context
-from holdfast.agents.limit import Limit
+from holdfast.agents.limit import Limit, in_order
 from holdfast.agents.model import ToolSpec
 from holdfast.agents.signature import Arguments, summary
 from holdfast.core.limit import Bound
@@ -114,8 +114,8 @@ class Tool:
         if self.lane is not None:
             found.append(Bound(f"lane:{tenant}:{self.lane.format(**args)}", concurrency=1))
         if self.limit is not None:
-            found.append(self.limit.named(f"tool:{self.name}"))
-        return tuple(found)
+            found += self.limit.named(f"tool:{self.name}")
+        return in_order(found)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)

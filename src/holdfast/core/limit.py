@@ -18,8 +18,8 @@ from holdfast.core.record import AnyRecord
 class Bound(Struct, frozen=True, gc=False):
     """A limit by its name: so many calls at once, so many starts in `per` milliseconds.
 
-    0 is any number. All who name a limit should say the same of it; if not, each call is
-    held to what was said for it.
+    0 is any number. All bounds of one name are of the same kind, places or starts; where they
+    differ in number, each call is held to what was said for it.
     """
 
     name: str

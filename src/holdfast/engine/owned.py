@@ -230,9 +230,14 @@ class OwnedLane:
             if self.head != decided_at:
                 return False  # taken in with a commit that was under way: decide anew
             parting = opening(self.state, park, self.now())
-            return await self._release(
-                parting, park.until or None, awaits_permit="limit" in park.wait
-            )
+            awaits_permit = "limit" in park.wait
+            frees = list(self._frees)
+            if not awaits_permit:
+                self._frees += self._permits  # whatever asked for them is not there any more
+            if await self._release(parting, park.until or None, awaits_permit=awaits_permit):
+                return True
+            self._frees = frees
+            return False
 
     async def hand_back(self) -> None:
         """Give the lane back as it is, for another worker to go on with at once."""

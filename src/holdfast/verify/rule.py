@@ -106,18 +106,18 @@ def delivery_joins(lane: Lane, e: r.DeliveryJoined) -> Iterator[Wrong]:
 
 def lane_rests(lane: Lane, e: r.SessionWaiting) -> Iterator[Wrong]:
     """Nothing that a lane could go on with may be left when it rests."""
-    if left := left_to_do(lane):
+    if left := left_to_do(lane, e.wait):
         yield "LEFT_UNSETTLED", f"the lane rests, and {', '.join(left)} is not settled"
     for request_id in set(e.requests) - set(lane.turn.requests if lane.turn else ()):
         yield "UNKNOWN_REQUEST", f"the lane waits for {request_id}, which is not open"
 
 
-def left_to_do(lane: Lane) -> list[str]:
-    """Name the deliveries that a lane could go on with at once."""
+def left_to_do(lane: Lane, wait: tuple[str, ...]) -> list[str]:
+    """Name the deliveries that a lane could go on with at once, resting for what it says."""
     unsettled = [delivery.delivery_id for delivery in lane.unsettled]
     cancels = [cancel.delivery_id for cancel in lane.cancels]
     replies = [reply.delivery_id for reply in lane.replies]
-    queue = [] if lane.turn else [queued.delivery_id for queued in lane.queue]
+    queue = [] if lane.turn or "limit" in wait else [queued.delivery_id for queued in lane.queue]
     return [*unsettled, *cancels, *replies, *queue]
 
 

@@ -6,13 +6,13 @@ meanwhile; one that never holds still is judged by its log alone.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from holdfast.core.record import Entry
 from holdfast.errors import StoreCorrupt, StoreFromTheFuture, UnknownSession
-from holdfast.store import LaneInfo, Loaded, SessionInfo, Store
+from holdfast.store import LaneInfo, Loaded, PermitInfo, SessionInfo, Store
 from holdfast.verify.finding import Finding, Wrong
 from holdfast.verify.index import (
     Indexes,
@@ -55,6 +55,7 @@ class Verification:
         self.of_log: list[Finding] = []
         self.of_indexes: list[Finding] = []
         self._store = store
+        self._permits: Sequence[PermitInfo] = ()
 
     async def run(self) -> None:
         loaded = await self._load()
@@ -111,6 +112,7 @@ class Verification:
         found = await store.requests(session_id, open_only=False, limit=ALL)
         self._note(wrong_requests(indexes, found))
         self._note(wrong_tokens(indexes, await store.tokens(session_id)))
+        self._permits = await store.permits(session_id)
         known = {lane.lane: lane for lane in self.info.lanes}
         for name in log.lanes.keys() | known.keys():
             self._compare_lane(name, known.get(name), log, indexes, loaded.get(name))
@@ -133,7 +135,7 @@ class Verification:
             has_yet_to_look = ended_elsewhere and info.ready_at is not None
             state = replace(lane.state, over="") if has_yet_to_look else lane.state
             self._note(wrong_lane(info, state, indexes.queued(name)), name)
-            self._note(stuck(info, lane.state), name)
+            self._note(stuck(info, lane.state, self._permits), name)
             if loaded:
                 self._note(wrong_load(loaded, lane.state, log), name)
                 self._note(wrong_slices(loaded, log))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -12,7 +12,7 @@ from holdfast.core.fold import fold_all
 from holdfast.core.index import status_of
 from holdfast.core.lane import Lane
 from holdfast.core.slices import EMPTY, change_all
-from holdfast.store import LaneInfo, Loaded, SessionInfo, Snapshot
+from holdfast.store import LaneInfo, Loaded, PermitInfo, SessionInfo, Snapshot
 from holdfast.verify.finding import Wrong
 from holdfast.verify.index import Indexes, differences
 from holdfast.verify.log import SessionLog
@@ -47,13 +47,16 @@ def wrong_lane(info: LaneInfo, lane: Lane, queued: int) -> Iterator[Wrong]:
     yield from differences("LANE_INDEX", f"lane {info.lane}", due, msgspec.structs.asdict(info))
 
 
-def stuck(info: LaneInfo, lane: Lane) -> Iterator[Wrong]:
+def stuck(info: LaneInfo, lane: Lane, permits: Sequence[PermitInfo]) -> Iterator[Wrong]:
     """Look for work in a lane that nobody owns and nobody will come for."""
     if info.worker or info.ready_at is not None:
         return
+    awaited = [permit for permit in permits if permit.lane == info.lane and not permit.held]
+    if "limit" in lane.waiting and awaited:
+        return
     if lane.over and (lane.turn or lane.queue):
         yield "STUCK", "the session is over, and nothing makes the lane settle what it has left"
-    elif left := left_to_do(lane):
+    elif left := left_to_do(lane, ()):
         yield "STUCK", f"{', '.join(left)} waits, and nothing makes the lane ready"
     elif lane.turn and status_of(lane) in ("running", "sleeping"):
         yield "STUCK", f"turn {lane.turn.id} could go on by itself, and nothing makes it ready"

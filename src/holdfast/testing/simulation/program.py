@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from holdfast.agents.agent import Agent
 from holdfast.agents.context import Context
+from holdfast.agents.limit import Limit
 from holdfast.agents.tool import NotDone, Tool, tool
 from holdfast.errors import Retry, ToolError
 from holdfast.testing.scripted import ScriptedModel
@@ -24,7 +25,25 @@ from holdfast.testing.simulation.watch import note_step
 OTHER_LANE = "notes"
 TOOLS = (
     "find note charge pay hurry look sign launch transfer reserve register survey nap march move"
+    " edit query"
 ).split()
+
+
+class AtOnce(Struct, frozen=True):
+    """How many calls of a tool may run at once, in all or for each tenant."""
+
+    name: str
+    most: int
+    per_tenant: bool
+
+    def key(self, tenant: str) -> str:
+        return f"{self.name} of {tenant}" if self.per_tenant else self.name
+
+
+AT_ONCE = {
+    "edit": AtOnce("desk", 1, per_tenant=True),
+    "query": AtOnce("query", 2, per_tenant=False),
+}
 
 
 class Line(Struct, frozen=True):
@@ -78,13 +97,16 @@ def random_agents(seed: int, history: History) -> list[Agent[Any, Any]]:
             max_attempts=10,
             max_steps=chance.choice([3, 50]),
             max_corrections=chance.choice([1, 3]),
+            limit=chance.choice([None, Limit(concurrency=3), Limit(rate=5, per=10)]),
+            model_limit=chance.choice([None, None, Limit(concurrency=2), Limit(rate=10, per=5)]),
         )
         for name, kind in (("free", None), ("typed", int), ("plain", None))
     ]
 
 
 def tools(outside: Outside) -> list[Tool]:
-    return [*plain_tools(outside), *careful_tools(outside), *waiting_tools(outside)]
+    found = (plain_tools, careful_tools, waiting_tools, limited_tools)
+    return [made for make in found for made in make(outside)]
 
 
 def plain_tools(outside: Outside) -> list[Tool]:
@@ -174,3 +196,17 @@ def waiting_tools(outside: Outside) -> list[Tool]:
         return await outside.work(ctx)
 
     return [survey, nap, march, move]
+
+
+def limited_tools(outside: Outside) -> list[Tool]:
+    @tool(lane="desk")
+    async def edit(ctx: Context[Any], n: int) -> str:
+        if n % 5 == 0:
+            await ctx.sleep(timedelta(seconds=n))
+        return await outside.work(ctx)
+
+    @tool(idempotent=True, limit=Limit(concurrency=AT_ONCE["query"].most))
+    async def query(ctx: Context[Any], n: int) -> str:
+        return await outside.work(ctx)
+
+    return [edit, query]

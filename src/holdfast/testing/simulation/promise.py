@@ -1,4 +1,4 @@
-"""The ten promises, each held against what happened."""
+"""The ten promises and the limits, each held against what happened."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from holdfast.testing.simulation.judge_call import (
     interrupted_effects_are_not_repeated,
     recorded_work_never_reruns,
 )
+from holdfast.testing.simulation.judge_limit import limits_hold
 from holdfast.testing.simulation.judge_log import (
     all_work_ends,
     cost_is_linear,
@@ -37,6 +38,7 @@ PROMISES: dict[str, Judge] = {
     "8 a reader never sees what a crash can take back": readers_see_what_is_kept,
     "9 waiting is free": waiting_is_free,
     "10 cost is linear": cost_is_linear,
+    "limits hold": limits_hold,
 }
 
 

@@ -142,12 +142,17 @@ class World:
         return found
 
     async def _held_in_store(self) -> list[str]:
-        return [
+        owned = [
             f"{info.session_id} {lane.lane} rests, and is held by {lane.worker}"
             for info in await self._sessions()
             for lane in info.lanes
             if lane.worker
         ]
+        permits = [
+            f"{row.session_id} {row.call_id} has ended, and has or awaits a permit of {row.name}"
+            for row in await self.memory.permits()
+        ]
+        return [*owned, *permits]
 
     async def _evidence(self, held: tuple[str, ...], unfinished: tuple[str, ...]) -> Evidence:
         outside = Holdfast(self._agents, store=self.memory, worker=None, clock=self._clock)
