@@ -315,3 +315,25 @@ def test_a_tool_lane_must_name_arguments_of_the_tool():
 def test_a_limit_that_makes_no_sense_is_refused(wrong):
     with pytest.raises(InvalidDefinition):
         Limit(**wrong)
+
+
+async def test_a_call_that_waits_and_goes_on_at_once_keeps_its_place(store):
+    inside = Together()
+
+    @tool(lane="only")
+    async def pause(ctx: Context) -> str:
+        """Pause."""
+        await ctx.sleep(timedelta(milliseconds=1))
+        await inside.visit("only")
+        return "paused"
+
+    def script(request):
+        done = len(request.view.messages) // 2
+        return calls(("pause", {}), ("pause", {})) if done < 3 else say("Done.")
+
+    agent = Agent("a", ScriptedModel(script), tools=[pause])
+    async with running(agent, store=store) as app:
+        sessions = [await app.start(agent, "Go") for _ in range(4)]
+        assert {(await session.wait()).output for session in sessions} == {"Done."}
+        assert inside.most["only"] == 1
+        assert await app.store.permits() == []

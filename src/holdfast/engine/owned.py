@@ -326,9 +326,12 @@ class OwnedLane:
             )
             for call_id, limits in bounds.items()
         ]
-        self._permits |= bounds.keys()
         permits: dict[str, Permit] = {}
-        results = await self.insist(lambda: self._store.acquire(wishes))
+        async with self.lock:
+            # A call that gave its permit back and begins again in the same commit keeps it.
+            self._frees = [call_id for call_id in self._frees if call_id not in bounds]
+            self._permits |= bounds.keys()
+            results = await self.insist(lambda: self._store.acquire(wishes))
         for call_id, permit in zip(bounds, results, strict=True):
             if isinstance(permit, Refused):
                 raise LaneLost
