@@ -54,7 +54,7 @@ from holdfast.core.slices import Slices
 from holdfast.core.view import View
 from holdfast.engine.performer import Desk, Hear
 from holdfast.engine.work import Patience
-from holdfast.errors import NotEncodable, Retry, StoreCorrupt, ToolError
+from holdfast.errors import NotEncodable, Retry, StoreCorrupt, StoreUnavailable, ToolError
 
 Delta = MessageDelta | ReasoningDelta
 
@@ -251,6 +251,10 @@ class AgentPerformer:
             return parked.wait
         except NotEncodable:
             return Interrupted(call.call_id, "unstorable")
+        except StoreUnavailable as error:
+            if tool.transactional:
+                return Interrupted(call.call_id, "undone")  # with the transaction: run it again
+            return Raised(call.call_id, failure_of(error), backoff=self._backoff(call.failed))
         except asyncio.CancelledError:
             if is_being_cancelled():
                 raise
