@@ -63,8 +63,8 @@ def size_of(part: Text | Image | File) -> int:
 
 def check_id(kind: str, value: Any) -> str:
     """Return an id that a caller gave, if it can be one."""
-    if not isinstance(value, str) or not value or len(value) > MAX_ID:
-        raise InvalidName(f"a {kind} is a text of 1 to {MAX_ID} characters")
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_ID or "\0" in value:
+        raise InvalidName(f"a {kind} is a text of 1 to {MAX_ID} characters, none of them NUL")
     return value
 
 

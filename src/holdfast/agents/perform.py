@@ -251,10 +251,6 @@ class AgentPerformer:
             return parked.wait
         except NotEncodable:
             return Interrupted(call.call_id, "unstorable")
-        except StoreUnavailable as error:
-            if tool.transactional:
-                return Interrupted(call.call_id, "undone")  # with the transaction: run it again
-            return Raised(call.call_id, failure_of(error), backoff=self._backoff(call.failed))
         except asyncio.CancelledError:
             if is_being_cancelled():
                 raise
@@ -268,13 +264,16 @@ class AgentPerformer:
         self, tool: Tool, ctx: Context[Any], args: dict[str, Any], desk: Desk
     ) -> ToolEnd | None:
         """Run a tool whose transaction, once opened, its outcome is recorded in."""
-        async with AsyncExitStack() as stack:
-            ctx._transaction = transaction = LazyTransaction(desk, stack)
-            end = ended(ctx, await self._call(tool, ctx, args, desk))
-            if transaction.opened and isinstance(end, Returned):
-                await desk.conclude(transaction.opened, end)
-                return None
-            return end
+        try:
+            async with AsyncExitStack() as stack:
+                ctx._transaction = transaction = LazyTransaction(desk, stack)
+                end = ended(ctx, await self._call(tool, ctx, args, desk))
+                if transaction.opened and isinstance(end, Returned):
+                    await desk.conclude(transaction.opened, end)
+                    return None
+                return end
+        except StoreUnavailable:
+            return Interrupted(ctx.call_id, "undone")  # with the transaction: nothing was done
 
     async def _call(self, tool: Tool, ctx: Context[Any], args: dict[str, Any], desk: Desk) -> Any:
         given = (ctx,) if tool.arguments.takes_context else ()

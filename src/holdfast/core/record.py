@@ -341,7 +341,7 @@ class ToolFailed(Record, frozen=True, kw_only=True, tag="tool.failed"):
 
 
 class ToolInterrupted(Record, frozen=True, kw_only=True, tag="tool.interrupted"):
-    """Nobody knows whether the call happened. `reason`: crash, timeout, cancelled, unstorable, undone."""
+    """Nobody knows whether it happened. `reason`: crash, timeout, cancelled, unstorable, undone."""
 
     call_id: str
     attempt: int

@@ -98,7 +98,7 @@ class Raised(Struct, frozen=True, gc=False):
 
 
 class Interrupted(Struct, frozen=True, gc=False):
-    """Nobody can say whether the tool did its work. `reason`: timeout, cancelled, unstorable, undone."""
+    """Nobody can say whether it did its work. `reason`: timeout, cancelled, unstorable, undone."""
 
     call_id: str
     reason: str

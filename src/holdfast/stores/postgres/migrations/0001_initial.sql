@@ -366,7 +366,10 @@ BEGIN
         RETURN jsonb_build_array('over', s.over);
     END IF;
     IF w.kind IN ('message', 'retry') THEN
-        -- Tenants are not locked: those who come at the same instant may all find room.
+        -- Who counts all of a tenant's sessions, which others add to, does so alone.
+        IF w.most_queued_of_tenant IS NOT NULL THEN
+            PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.' || w.tenant, 0));
+        END IF;
         IF w.most_queued <= (SELECT coalesce(sum(n.queued), 0)
                                FROM holdfast.lanes AS n
                               WHERE n.tenant = s.tenant AND n.sid = s.sid) THEN
