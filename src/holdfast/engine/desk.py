@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 from holdfast.clock import Clock
 from holdfast.core.lane import Lane
@@ -69,14 +69,7 @@ class CallDesk:
         await self._flush()
 
     async def _flush(self) -> None:
-        """Commit, and stay until it is known what became of that, even if the call is stopped."""
-        flush = asyncio.ensure_future(self._owned.flush())
-        flush.add_done_callback(look_at)
-        try:
-            await asyncio.shield(flush)
-        except asyncio.CancelledError:
-            await asyncio.wait([flush])
-            raise
+        await to_its_end(self._owned.flush())
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
@@ -90,14 +83,25 @@ class CallDesk:
         call = self._owned.state.turn.calls[end.call_id]
         whole = with_updates(end, self.slices)
         records = list(tool_ended(self.lane, call, whole, self._policy, self.now()))
-        await self._owned.conclude(transaction, records)
+        await to_its_end(self._owned.conclude(transaction, records))
 
     async def find_token(self, token: str) -> str | None:
         """Return the session that a continuation token leads to."""
         return await self._store.find_token(self.lane.tenant, token)
 
 
-def look_at(flush: asyncio.Future[int]) -> None:
-    """See how a flush ended that nobody may wait for: a lost lane is told its owner as well."""
-    if not flush.cancelled():
-        flush.exception()
+async def to_its_end(commit: Coroutine[Any, Any, Any]) -> None:
+    """Stay until it is known what became of a commit, even if the call is stopped meanwhile."""
+    committing = asyncio.ensure_future(commit)
+    committing.add_done_callback(look_at)
+    try:
+        await asyncio.shield(committing)
+    except asyncio.CancelledError:
+        await asyncio.wait([committing])
+        raise
+
+
+def look_at(commit: asyncio.Future[Any]) -> None:
+    """See how one ended that nobody may wait for: a lost lane is told its owner as well."""
+    if not commit.cancelled():
+        commit.exception()

@@ -108,13 +108,20 @@ class PostgresTransaction:
 
     async def begin(self) -> None:
         self._connection = await self._rooms.enter()
+        try:
+            await self._begin()
+        except psycopg.Error as error:
+            await self._connection.close()
+            raise explain(error, self._rooms.place.label) from error
+        self._timer = asyncio.get_running_loop().call_later(self._limit, self._expire)
+
+    async def _begin(self) -> None:
         milliseconds = int(self._limit * 1000) + 1000
         await self._connection.execute("BEGIN")
         # Should this process or its machine be gone, the server ends it.
         await self._set("idle_in_transaction_session_timeout", str(milliseconds))
         if type(self._rooms.clock) is not Clock:
             await self._set("holdfast_clock.now", str(self._rooms.clock.now()))
-        self._timer = asyncio.get_running_loop().call_later(self._limit, self._expire)
 
     async def _set(self, name: str, value: str) -> None:
         async with psycopg.AsyncRawCursor(self._connection) as cursor:

@@ -502,6 +502,9 @@ CREATE FUNCTION holdfast.claim(
 AS $$
 DECLARE
     now bigint := holdfast.now_ms();
+    -- While the server was away nobody could renew: no lease has run out on one that has not
+    -- been up for as long.
+    up bigint := holdfast.uptime_ms();
     -- Others may be claiming the same at this moment: look at more than is wanted.
     enough integer := 4 * most + 100;
     patterns text[] := ARRAY(SELECT jsonb_array_elements_text(names));
@@ -528,7 +531,8 @@ BEGIN
                  WHERE o.name <> claimer
                    AND NOT EXISTS (SELECT 1
                                      FROM holdfast.workers AS w
-                                    WHERE w.worker = o.name AND w.lease_until > now)
+                                    WHERE w.worker = o.name
+                                      AND (w.lease_until > now OR up < w.lease))
             ),
             forgotten AS (
                 SELECT l.lid, l.tenant, l.agent, l.sid, l.lane, l.worker, l.fence,

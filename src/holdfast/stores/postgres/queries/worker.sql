@@ -43,12 +43,13 @@ SELECT 1
  WHERE w.worker = :worker;
 
 -- name: renew
--- Changes nothing for a worker that was declared dead: its row is gone.
+-- Changes nothing for a worker that was declared dead: its row is gone. A lease that ran out
+-- while the server was away was nobody's to take.
 UPDATE holdfast.workers AS w
    SET lease_until = holdfast.now_ms() + w.lease
   FROM (SELECT b.lease_until FROM holdfast.workers AS b WHERE b.worker = :worker FOR UPDATE) AS was
  WHERE w.worker = :worker
-RETURNING was.lease_until > holdfast.now_ms(), w.draining;
+RETURNING was.lease_until > holdfast.now_ms() OR holdfast.uptime_ms() < w.lease, w.draining;
 
 -- name: drain
 UPDATE holdfast.workers
