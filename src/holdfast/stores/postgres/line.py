@@ -34,6 +34,7 @@ class Line:
         self._set_clock = set_clock
         self._is_real = type(clock) is Clock
         self._link: Link | None = None
+        self._is_closed = False
         self._opening = asyncio.Lock()
 
     @property
@@ -76,6 +77,8 @@ class Line:
         async with self._opening:
             if self._link is None or not self._link.is_open:
                 self._link = await Link.open(self._place.pooled, self._place.label)
+                if self._is_closed:
+                    self._link.close()
             return self._link
 
     async def ask(self, statement: Statement) -> Rows:
@@ -87,6 +90,7 @@ class Line:
         return rows
 
     def close(self) -> None:
+        self._is_closed = True
         if self._link:
             self._link.close()
 

@@ -108,9 +108,11 @@ class Direct:
             try:
                 signs = [self._lock("show_sign", sign) for sign in self._signs]
                 await link.send([*signs, self._queries["listen"].bind({})])
-            except psycopg.Error as error:
+            except BaseException as error:
                 link.close()
-                raise explain(error, self._place.label) from error
+                if isinstance(error, psycopg.Error):
+                    raise explain(error, self._place.label) from error
+                raise
             link.on_lost = self._lost
             self._link = link
             self._shown.set()

@@ -27,14 +27,19 @@ class Rooms:
         self.clock = clock
         self.queries = queries
         self._idle: list[Connection] = []
+        self._is_closed = False
         self._guarded: list[Guarded] = []
 
     async def enter(self) -> Connection:
         """Return a connection on which nothing is open."""
         while self._idle:
             connection = self._idle.pop()
-            if await is_alive(connection):
-                return connection
+            try:
+                if await is_alive(connection):
+                    return connection
+            except BaseException:
+                await connection.close()
+                raise
             await connection.close()
         connection = await connect(self.place.pooled, self.place.label)
         self._guarded = [g for g in self._guarded if g.connection.status == ConnStatus.OK]
@@ -43,12 +48,14 @@ class Rooms:
 
     async def leave(self, connection: Connection) -> None:
         is_clean = connection.pgconn.transaction_status == TransactionStatus.IDLE
-        if is_clean and len(self._idle) < KEPT:
+        if is_clean and len(self._idle) < KEPT and not self._is_closed:
             self._idle.append(connection)
         else:
             await connection.close()
 
     async def close(self) -> None:
+        """Let go of those that are kept; one that is in use is closed when it is left."""
+        self._is_closed = True
         idle, self._idle = self._idle, []
         for connection in idle:
             await connection.close()

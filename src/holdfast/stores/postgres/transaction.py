@@ -110,9 +110,11 @@ class PostgresTransaction:
         self._connection = await self._rooms.enter()
         try:
             await self._begin()
-        except psycopg.Error as error:
+        except BaseException as error:
             await self._connection.close()
-            raise explain(error, self._rooms.place.label) from error
+            if isinstance(error, psycopg.Error):
+                raise explain(error, self._rooms.place.label) from error
+            raise
         self._timer = asyncio.get_running_loop().call_later(self._limit, self._expire)
 
     async def _begin(self) -> None:
