@@ -40,7 +40,7 @@ types: $(VENV)/.dev ## check types, strictly
 architecture: $(VENV)/.dev ## check that imports go one way
 	@$(BIN)/pytest -q tests/unit/test_architecture.py
 
-bench: $(VENV)/.dev ## measure against the floor (options: ARGS="…")
+bench: $(VENV)/.dev ## measure against the floor on SQLite and PostgreSQL (options: ARGS="--help")
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 sim: $(VENV)/.dev ## simulate many workers in bad weather (SEEDS=1000, or SEED=7 with its trace)

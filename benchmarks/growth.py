@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from statistics import median
 
 from benchmarks.model import Model, Saying, texts
-from benchmarks.workload import Bench, Measure, Workload, files_of
+from benchmarks.place import Database
+from benchmarks.workload import Bench, Measure, Workload
 from holdfast import Agent, Holdfast, WorkerSettings
 
 SIZE = 2048
@@ -31,13 +31,12 @@ def in_pieces(messages: int) -> Saying:
     return Saying(text, pieces=tuple(text[n : n + PIECE] for n in range(0, SIZE, PIECE)))
 
 
-async def converse(path: Path, model: Model, turns: int) -> list[float]:
+async def converse(database: Database, model: Model, turns: int) -> list[float]:
     """Return how long each turn took, from sending to the result."""
     agent: Agent[None, str] = Agent("talker", model)
     took: list[float] = []
-    async with Holdfast(
-        [agent], store=f"sqlite:///{path}", worker=WorkerSettings(flush=0.0)
-    ) as app:
+    settings = WorkerSettings(flush=0.0)
+    async with Holdfast([agent], store=database.url, worker=settings) as app:
         session = await app.start(agent, "Hello.")
         await session.wait()
         for turn in range(turns):
@@ -49,20 +48,19 @@ async def converse(path: Path, model: Model, turns: int) -> list[float]:
     return took
 
 
-def measure(path: Path, model: Model, turns: int) -> tuple[float, float, float]:
+def measure(database: Database, model: Model, turns: int) -> tuple[float, float, float]:
     """Return the growth of a turn's time, the bytes for each byte of text, and a turn's ms."""
-    took = asyncio.run(converse(path, model, turns))
+    took = asyncio.run(converse(database, model, turns))
     end = min(100, turns // 3)
-    stored = sum(file.stat().st_size for file in files_of(path))
     text = turns * 2 * SIZE
-    return median(took[-end:]) / median(took[:end]), stored / text, median(took[-end:]) * 1e3
+    return median(took[-end:]) / median(took[:end]), database.size / text, median(took[-end:]) * 1e3
 
 
 def once(bench: Bench) -> Mapping[str, float]:
     turns = bench.size(1000, 60)
-    plain = measure(bench.database("plain.db"), Model(whole), turns)
+    plain = measure(bench.database("plain"), Model(whole), turns)
     paced = Model(in_pieces, pace=0.001)
-    streamed = measure(bench.database("streamed.db"), paced, turns)
+    streamed = measure(bench.database("streamed"), paced, turns)
     return {
         "last turns ÷ first": plain[0],
         "bytes ÷ text": plain[1],

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from benchmarks import byhand, model
+from benchmarks.anatomy import DISK, POSTGRES, SQLITE
 from benchmarks.stopwatch import watch
 from benchmarks.work import TEXTS, stepper
 from benchmarks.workload import Bench, Measure, Workload
@@ -21,12 +22,10 @@ from holdfast import Holdfast
 from holdfast.agents import perform
 from holdfast.core import codec
 from holdfast.engine import carry, owned
-from holdfast.stores.sqlite.connection import Database
-from holdfast.stores.sqlite.writer import Writer
 
 SLICE = 20
 
-# What runs on the event loop's thread, then what runs on the writer's.
+# What runs on the event loop's thread besides the store.
 LOOP = {
     "decide": ((carry, "decide"),),
     "records": ((carry, "opening"), (carry, "outcome")),
@@ -38,16 +37,8 @@ LOOP = {
     "result encoded": ((perform, "returned"),),
     "the model itself": ((model, "whole"),),
 }
-WRITER = {
-    "SQL": ((Database, "one"), (Database, "run"), (Database, "all"), (Database, "begin")),
-    "compression": ((codec.Packer, "pack"),),
-    "COMMIT": ((Database, "commit"),),
-    "writer's rest": ((Writer, "_write_group"),),
-}
 LOOP_REST = "loop's rest: tasks, timeouts, agent"
-DISK = "waiting for the disk"
-HAND_OVER = "hand-over between threads"
-PARTS = (*LOOP, LOOP_REST, *WRITER, DISK, HAND_OVER)
+PARTS = tuple(dict.fromkeys((*LOOP, LOOP_REST, *SQLITE.names, *POSTGRES.names)))
 
 
 @dataclass
@@ -62,7 +53,7 @@ class Spent:
 async def alternate(bench: Bench, steps: int) -> Spent:
     """Make the steps of one session, and as many by hand in between."""
     spent = Spent()
-    with byhand.database(bench.database("floor.db")) as db:
+    with bench.database("floor").floor() as floor:
 
         def make_floor(step: int) -> None:
             if step % SLICE:
@@ -71,13 +62,13 @@ async def alternate(bench: Bench, steps: int) -> Spent:
             if step:
                 spent.holdfast.append(now - began[0])
                 spent.loop += cpu - began[1]
-            byhand.make_steps(db, TEXTS[:SLICE])
+            byhand.make_steps(floor, TEXTS[:SLICE])
             spent.floor.append(time.perf_counter() - now)
             began[:] = time.perf_counter(), time.thread_time()
 
         began = [0.0, 0.0]
         agent = stepper(steps, on_step=make_floor)
-        async with Holdfast([agent], store=f"sqlite:///{bench.database('holdfast.db')}") as app:
+        async with Holdfast([agent], store=bench.database("holdfast").url) as app:
             session = await app.start(agent, "Go.")
             result = await session.wait()
     assert result.status == "completed", result
@@ -87,20 +78,23 @@ async def alternate(bench: Bench, steps: int) -> Spent:
 def parts(bench: Bench, steps: int) -> dict[str, float]:
     """Return microseconds per step of each part; together they are the time that a step took.
 
-    CPU time, but for the disk and the hand-over; threads that work at once make the latter less.
+    CPU time, but for the disk and the rest; threads that work at once make the latter less.
     """
-    with watch(LOOP | WRITER) as watched:
+    anatomy = bench.place.anatomy
+    with watch({**LOOP, **anatomy.on_loop, **anatomy.on_writer}) as watched:
         spent = asyncio.run(alternate(bench, steps))
-    seconds = {part: watched.cpu[part] for part in (*LOOP, *WRITER)}
-    seconds[LOOP_REST] = spent.loop - sum(seconds[part] for part in LOOP)
-    seconds[DISK] = watched.wall["COMMIT"] - watched.cpu["COMMIT"]
-    writer = sum(seconds[part] for part in (*WRITER, DISK))
-    seconds[HAND_OVER] = sum(spent.holdfast) - spent.loop - writer
-    return {part: seconds[part] / steps * 1e6 for part in PARTS}
+    loop = {part: watched.cpu[part] for part in (*LOOP, *anatomy.on_loop)}
+    loop[LOOP_REST] = spent.loop - sum(loop.values())
+    writer = {part: watched.cpu[part] for part in anatomy.on_writer}
+    if durable := anatomy.durable:
+        writer[DISK] = watched.wall[durable] - watched.cpu[durable]
+    rest = sum(spent.holdfast) - spent.loop - sum(writer.values())
+    seconds = {**loop, **writer, anatomy.rest: rest}
+    return {part: spent / steps * 1e6 for part, spent in seconds.items()}
 
 
 def once(bench: Bench) -> Mapping[str, float]:
-    steps = bench.size(1000, 5 * SLICE)
+    steps = bench.size(1000, 3 * SLICE)
     spent = asyncio.run(alternate(bench, steps))
     floor, step = (median(slices) / SLICE * 1e6 for slices in (spent.floor, spent.holdfast))
     return {"ratio": floor / step, "floor": floor, "step": step, **parts(bench, steps)}

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from statistics import median
 
+from benchmarks.place import Database
 from benchmarks.process import WorkerProcess
 from benchmarks.work import asker
 from benchmarks.workload import Bench, Measure, Workload
@@ -22,24 +22,24 @@ WOKEN = 20
 STARTED = 5
 
 
-async def park(database: Path, sessions: int) -> None:
+async def park(database: Database, sessions: int) -> None:
     """Fill a database with sessions that wait for an approval."""
     agent = asker()
 
     async def ask(app: Holdfast) -> str:
         return (await (await app.start(agent, "Pay.")).wait()).status
 
-    async with Holdfast([agent], store=f"sqlite:///{database}") as app:
+    async with Holdfast([agent], store=database.url) as app:
         for start in range(0, sessions, TOGETHER):
             count = min(TOGETHER, sessions - start)
             statuses = await asyncio.gather(*(ask(app) for _ in range(count)))
             assert set(statuses) == {"waiting"}, set(statuses)
 
 
-async def wake(database: Path) -> float:
+async def wake(database: Database) -> float:
     """Return the milliseconds from an answer to the end of its turn, worked on elsewhere."""
     took: list[float] = []
-    async with Holdfast([asker()], store=f"sqlite:///{database}", worker=None) as app:
+    async with Holdfast([asker()], store=database.url, worker=None) as app:
         for info in await app.sessions(status="waiting", limit=WOKEN):
             session = await app.session(info.session_id)
             [request] = await session.requests()
@@ -51,21 +51,23 @@ async def wake(database: Path) -> float:
     return median(took)
 
 
-async def start(database: Path) -> float:
+async def start(database: Database) -> float:
     """Return the milliseconds that it takes to open the app with a worker."""
     began = time.perf_counter()
-    async with Holdfast([asker()], store=f"sqlite:///{database}"):
+    async with Holdfast([asker()], store=database.url):
         return (time.perf_counter() - began) * 1e3
 
 
 def measure(bench: Bench, sessions: int) -> tuple[float, float, float]:
     """Return an idle worker's memory in MiB, the time to wake one in ms, and that to start."""
-    database = bench.directory / f"parked-{sessions}.db"
-    if not database.exists():
+
+    def fill(database: Database) -> None:
         bench.say(f"parked: parking {sessions:,} sessions")
         asyncio.run(park(database, sessions))
+
+    database = bench.filled(f"parked-{sessions}", fill)
     started = median(asyncio.run(start(database)) for _ in range(STARTED))
-    with WorkerProcess(database) as worker:
+    with WorkerProcess(database.url) as worker:
         worker.open()
         time.sleep(1.0)
         return worker.memory, asyncio.run(wake(database)), started

@@ -10,7 +10,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from benchmarks import byhand
@@ -19,9 +18,9 @@ from benchmarks.workload import Bench, Measure, Workload
 from holdfast import Holdfast
 
 
-async def holdfast(path: Path, steps: int) -> float:
+async def holdfast(url: str, steps: int) -> float:
     agent = stepper(steps)
-    async with Holdfast([agent], store=f"sqlite:///{path}") as app:
+    async with Holdfast([agent], store=url) as app:
         began = time.perf_counter()
         session = await app.start(agent, "Go.")
         result = await session.wait()
@@ -29,10 +28,10 @@ async def holdfast(path: Path, steps: int) -> float:
         return time.perf_counter() - began
 
 
-async def dbos(path: Path, steps: int) -> float:
+async def dbos(url: str, steps: int) -> float:
     """A workflow whose model and tool calls are steps."""
     DBOS = import_module("dbos").DBOS
-    config = {"name": "benchmark", "system_database_url": f"sqlite:///{path}"}
+    config = {"name": "benchmark", "system_database_url": url}
     DBOS(config={**config, "log_level": "ERROR"})
 
     @DBOS.step()  # type: ignore[untyped-decorator]
@@ -54,7 +53,7 @@ async def dbos(path: Path, steps: int) -> float:
         DBOS.destroy()
 
 
-async def langgraph(path: Path, steps: int) -> float:
+async def langgraph(url: str, steps: int) -> float:
     """A graph of a model and a tool that go back and forth over a list of messages."""
     graph = import_module("langgraph.graph")
     saver = import_module("langgraph.checkpoint.sqlite.aio").AsyncSqliteSaver
@@ -74,7 +73,7 @@ async def langgraph(path: Path, steps: int) -> float:
     builder.add_edge(graph.START, "model")
     builder.add_edge("model", "tool")
     builder.add_conditional_edges("tool", more, ["model", graph.END])
-    async with saver.from_conn_string(str(path)) as checkpointer:
+    async with saver.from_conn_string(url.removeprefix("sqlite:///")) as checkpointer:
         compiled = builder.compile(checkpointer=checkpointer)
         config = {"configurable": {"thread_id": "1"}, "recursion_limit": 4 * steps}
         began = time.perf_counter()
@@ -82,26 +81,26 @@ async def langgraph(path: Path, steps: int) -> float:
         return time.perf_counter() - began
 
 
-RUNS: dict[str, Callable[[Path, int], Awaitable[float]]] = {
+RUNS: dict[str, Callable[[str, int], Awaitable[float]]] = {
     "holdfast": holdfast,
     "dbos": dbos,
     "langgraph": langgraph,
 }
 
 
-async def measure(name: str, path: Path, steps: int) -> float:
-    return await RUNS[name](path, steps)
+async def measure(name: str, url: str, steps: int) -> float:
+    return await RUNS[name](url, steps)
 
 
 def once(bench: Bench) -> Mapping[str, float]:
     steps = bench.size(200, 20)
-    with byhand.database(bench.database("floor.db")) as db:
+    with bench.database("floor").floor() as floor:
         began = time.perf_counter()
-        byhand.make_steps(db, (TEXTS * steps)[:steps])
+        byhand.make_steps(floor, (TEXTS * steps)[:steps])
         found = {"floor": (time.perf_counter() - began) / steps * 1e6}
     for name in RUNS:
         try:
-            took = asyncio.run(measure(name, bench.database(f"{name}.db"), steps))
+            took = asyncio.run(measure(name, bench.database(name).url, steps))
         except ModuleNotFoundError as error:
             bench.say(f"peers: {name} is left out ({error})")
         else:
@@ -119,4 +118,5 @@ WORKLOAD = Workload(
         *(Measure(f"{name}, ratio", "of the floor's steps per second") for name in RUNS),
     ),
     once,
+    stores=("sqlite",),
 )

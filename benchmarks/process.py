@@ -9,21 +9,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from benchmarks.work import STEPS
+
 ROOT = Path(__file__).parents[1]
 
 
 class WorkerProcess:
-    """A process of `benchmarks.worker` that has imported all it needs. Leaving kills it."""
+    """A process of `benchmarks.worker`. Entered, it has imported all; left, it is killed."""
 
-    def __init__(self, database: Path) -> None:
+    def __init__(self, url: str, *, steps: int = STEPS, concurrency: int = 200) -> None:
         self._process = subprocess.Popen(  # noqa: S603 - ourselves
-            [sys.executable, "-m", "benchmarks.worker", str(database)],
+            [sys.executable, "-m", "benchmarks.worker", url, str(steps), str(concurrency)],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
-        self._hear("imported")
 
     def open(self) -> None:
         """Have it open the app, and wait until it is open."""
@@ -55,6 +56,7 @@ class WorkerProcess:
         return line
 
     def __enter__(self) -> Self:
+        self._hear("imported")
         return self
 
     def __exit__(

@@ -9,20 +9,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import ExitStack
-from pathlib import Path
 
+from benchmarks.place import Database
 from benchmarks.process import WorkerProcess
 from benchmarks.work import STEPS, stepper
 from benchmarks.workload import Bench, Measure, Workload
 from holdfast import Event, Holdfast
 
 
-async def recover(database: Path, kill_at: int, *, waiting: bool) -> float:
+async def recover(database: Database, kill_at: int, *, waiting: bool) -> float:
     """Return the milliseconds from the kill to the next step."""
     agent = stepper()
     with ExitStack() as stack:
-        first, second = (stack.enter_context(WorkerProcess(database)) for _ in range(2))
-        async with Holdfast([agent], store=f"sqlite:///{database}", worker=None) as app:
+        first, second = (stack.enter_context(WorkerProcess(database.url)) for _ in range(2))
+        async with Holdfast([agent], store=database.url, worker=None) as app:
             first.open()
             session = await app.start(agent, "Go.")
             events = session.events(internals=True)
@@ -48,8 +48,9 @@ async def until(events: AsyncIterator[Event], kind: str, step: int = 0) -> Event
 
 def once(bench: Bench) -> Mapping[str, float]:
     kill_at = bench.size(STEPS // 2, 20)
-    by_second = asyncio.run(recover(bench.database("second.db"), kill_at, waiting=True))
-    by_restart = asyncio.run(recover(bench.database("restart.db"), kill_at, waiting=False))
+    bench.place.wait_until_deaths_count()
+    by_second = asyncio.run(recover(bench.database("second"), kill_at, waiting=True))
+    by_restart = asyncio.run(recover(bench.database("restart"), kill_at, waiting=False))
     return {"by a waiting worker": by_second, "by a restarted process": by_restart}
 
 

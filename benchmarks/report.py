@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import sqlite3
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +17,7 @@ HEADINGS = ("workload", "measure", "median", "unit", "goal", "met", "repeats")
 VERDICTS = {True: "yes", False: "NO", None: ""}
 
 
-def machine() -> dict[str, Any]:
+def machine(found: Sequence[Found]) -> dict[str, Any]:
     """Describe the machine in general terms: nothing that names it."""
     return {
         "system": platform.system(),
@@ -26,13 +25,13 @@ def machine() -> dict[str, Any]:
         if hasattr(os, "sched_getaffinity")
         else os.cpu_count(),
         "python": platform.python_version(),
-        "sqlite": sqlite3.sqlite_version,
+        **{each.place.store: each.place.version for each in found},
     }
 
 
 def as_json(found: Sequence[Found], *, quick: bool, repeats: int) -> dict[str, Any]:
     return {
-        "machine": machine(),
+        "machine": machine(found),
         "quick": quick,
         "repeats": repeats,
         "workloads": [each.as_json() for each in found],
@@ -49,7 +48,7 @@ def number(value: float) -> str:
 def lines(found: Sequence[Found]) -> list[tuple[str, ...]]:
     return [
         (
-            each.workload.name if place == 0 else "",
+            each.name if place == 0 else "",
             row["name"],
             number(row["median"]),
             row["unit"],
@@ -65,7 +64,7 @@ def lines(found: Sequence[Found]) -> list[tuple[str, ...]]:
 def show(found: Sequence[Found]) -> None:
     """Print a table: with rich on a terminal, in plain columns elsewhere."""
     for each in found:
-        print(f"{each.workload.name}: {each.workload.about}")
+        print(f"{each.name}: {each.workload.about}")
     print()
     if sys.stdout.isatty():
         show_rich(lines(found))

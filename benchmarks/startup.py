@@ -31,4 +31,5 @@ WORKLOAD = Workload(
     "`import holdfast` in a fresh process",
     (Measure("time", "ms"), Measure("memory", "MiB"), Measure("modules", "loaded")),
     once,
+    stores=("sqlite",),
 )

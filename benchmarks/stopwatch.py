@@ -15,6 +15,7 @@ from typing import Any
 from unittest.mock import patch
 
 Target = tuple[Any, str]
+Parts = Mapping[str, tuple[Target, ...]]
 
 
 class Stopwatch:
@@ -46,7 +47,7 @@ class Stopwatch:
 
 
 @contextmanager
-def watch(parts: Mapping[str, tuple[Target, ...]]) -> Iterator[Stopwatch]:
+def watch(parts: Parts) -> Iterator[Stopwatch]:
     """Time the functions of each part while the block runs."""
     stopwatch = Stopwatch()
     with ExitStack() as stack:

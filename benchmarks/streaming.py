@@ -9,19 +9,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
-from pathlib import Path
 from statistics import quantiles
 
 from benchmarks.model import Model, Saying, whole
+from benchmarks.place import Database
 from benchmarks.stopwatch import watch
 from benchmarks.workload import Bench, Measure, Workload
 from holdfast import Agent, Holdfast, Session
 from holdfast.agents.model import ModelRequest, Said, SaidText
 from holdfast.engine.owned import OwnedLane
-from holdfast.stores.sqlite.connection import Database
 
 PACE = 0.05
-WATCHED = {"commit": ((OwnedLane, "_accept"),), "fsync": ((Database, "commit"),)}
 
 
 class StampedModel(Model):
@@ -50,10 +48,12 @@ async def read(session: Session[str]) -> list[float]:
     return ways
 
 
-async def stream(path: Path, sessions: int, tokens: int) -> tuple[list[float], float, float]:
+async def stream(
+    database: Database, sessions: int, tokens: int
+) -> tuple[list[float], float, float]:
     """Return all ways, how long it took, and the CPU seconds."""
     agent: Agent[None, str] = Agent("talker", StampedModel(tokens))
-    async with Holdfast([agent], store=f"sqlite:///{path}") as app:
+    async with Holdfast([agent], store=database.url) as app:
         began, busy = time.perf_counter(), time.process_time()
         started = await asyncio.gather(*(app.start(agent, "Go.") for _ in range(sessions)))
         ways = await asyncio.gather(*(read(session) for session in started))
@@ -64,14 +64,15 @@ async def stream(path: Path, sessions: int, tokens: int) -> tuple[list[float], f
 
 def once(bench: Bench) -> Mapping[str, float]:
     sessions, tokens = bench.size(50, 5), bench.size(200, 20)
-    with watch(WATCHED) as watched:
-        ways, took, busy = asyncio.run(stream(bench.database("holdfast.db"), sessions, tokens))
+    watching = {"commit": ((OwnedLane, "_accept"),), "transaction": (bench.place.transaction,)}
+    with watch(watching) as watched:
+        ways, took, busy = asyncio.run(stream(bench.database("holdfast"), sessions, tokens))
     shares = quantiles(ways, n=20)
     return {
         "CPU": busy / took,
         "CPU per token": busy / len(ways) * 1e6,
         "commits": watched.calls["commit"] / took,
-        "transactions": watched.calls["fsync"] / took,
+        "transactions": watched.calls["transaction"] / took,
         "token to reader, p50": shares[9] * 1e3,
         "token to reader, p95": shares[18] * 1e3,
     }

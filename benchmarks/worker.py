@@ -6,16 +6,17 @@ import asyncio
 import sys
 
 from benchmarks.work import asker, stepper
-from holdfast import Holdfast
+from holdfast import Holdfast, WorkerSettings
 
 
-async def serve(database: str) -> None:
+async def serve(url: str, steps: int, concurrency: int) -> None:
     print("imported", flush=True)
     await asyncio.to_thread(sys.stdin.readline)
-    async with Holdfast([stepper(), asker()], store=f"sqlite:///{database}"):
+    settings = WorkerSettings(concurrency=concurrency)
+    async with Holdfast([stepper(steps), asker()], store=url, worker=settings):
         print("open", flush=True)
         await asyncio.Event().wait()
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(sys.argv[1]))
+    asyncio.run(serve(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))

@@ -4,45 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import median
 from typing import Any
+
+from benchmarks.place import Database, Place
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Bench:
-    """What a workload is given: where to put its files, how much to do, whom to tell."""
+    """What a workload is given: where its databases are, how much to do, whom to tell."""
 
-    directory: Path
+    place: Place
     quick: bool
     say: Say
+    kept: dict[str, Database] = field(default_factory=dict)
 
     def size(self, full: int, quick: int) -> int:
         return quick if self.quick else full
 
-    def database(self, name: str) -> Path:
-        """Return where a new database goes; one that was there is removed."""
-        path = self.directory / name
-        for old in files_of(path):
-            old.unlink()
-        return path
+    def database(self, name: str) -> Database:
+        """Return a new database; one that had this name is removed."""
+        return self.place.database(name)
 
-
-def files_of(path: Path) -> list[Path]:
-    """Return a database and what lies beside it."""
-    return [file for file in path.parent.glob(f"{path.name}*") if file.is_file()]
+    def filled(self, name: str, fill: Callable[[Database], None]) -> Database:
+        """Return a database that was filled once and is there for all repeats."""
+        if name not in self.kept:
+            database = self.database(name)
+            fill(database)
+            self.kept[name] = database
+        return self.kept[name]
 
 
 @dataclass(frozen=True)
 class Measure:
-    """One number that a workload finds; `goal` is a bound that its median must keep."""
+    """One number that a workload finds; `goal` is a bound that its median must keep.
+
+    Where the goals differ there is one measure for each `store`.
+    """
 
     name: str
     unit: str
     at_least: float | None = None
     at_most: float | None = None
+    store: str = ""
 
     @property
     def goal(self) -> str:
@@ -59,24 +65,34 @@ class Measure:
 
 @dataclass(frozen=True)
 class Workload:
-    """`once` makes one repeat and returns its numbers by the names of the measures."""
+    """`once` makes one repeat and returns its numbers by the names of the measures.
+
+    `stores` are those that it makes sense on.
+    """
 
     name: str
     about: str
     measures: tuple[Measure, ...]
     once: Callable[[Bench], Mapping[str, float]]
+    stores: tuple[str, ...] = ("sqlite", "postgres")
 
 
 @dataclass
 class Found:
-    """All repeats of a workload."""
+    """All repeats of a workload at a place."""
 
     workload: Workload
+    place: Place
     values: dict[str, list[float]] = field(default_factory=dict)
 
     def add(self, numbers: Mapping[str, float]) -> None:
         for name, value in numbers.items():
             self.values.setdefault(name, []).append(value)
+
+    @property
+    def name(self) -> str:
+        title = self.place.title
+        return f"{self.workload.name} ({title})" if title else self.workload.name
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -91,6 +107,7 @@ class Found:
                 "met": measure.is_met(median(values)),
             }
             for measure in self.workload.measures
+            if measure.store in ("", self.place.store)
             if (values := self.values.get(measure.name))
         ]
 
@@ -102,7 +119,7 @@ class Found:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "name": self.workload.name,
+            "name": self.name,
             "about": self.workload.about,
             "met": self.is_met,
             "measures": self.rows,
@@ -111,8 +128,8 @@ class Found:
 
 def run(workload: Workload, bench: Bench, repeats: int) -> Found:
     """Repeat a workload and collect what it found."""
-    found = Found(workload)
+    found = Found(workload, bench.place)
     for number in range(1, repeats + 1):
-        bench.say(f"{workload.name}: repeat {number} of {repeats}")
+        bench.say(f"{found.name}: repeat {number} of {repeats}")
         found.add(workload.once(bench))
     return found

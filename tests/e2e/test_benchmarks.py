@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ def test_a_quick_run_prints_a_table_and_writes_json(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks", "overhead", "--quick", "--repeats", "2"]
 
     done = subprocess.run(
-        [*command, "--json", str(report), "--directory", str(tmp_path)],
+        [*command, "--store", "sqlite", "--json", str(report), "--directory", str(tmp_path)],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -30,6 +31,41 @@ def test_a_quick_run_prints_a_table_and_writes_json(tmp_path: Path) -> None:
     assert measures["ratio"]["goal"] == "≥ 0.5"
     assert measures["ratio"]["met"] is overhead["met"] is not None
     assert all(len(measure["values"]) == 2 for measure in measures.values())
+
+
+def test_on_postgresql_there_is_a_floor_of_its_own_and_what_a_fleet_costs(
+    tmp_path: Path, postgres_server: str
+) -> None:
+    report = tmp_path / "found.json"
+    command = [sys.executable, "-m", "benchmarks", "overhead", "scale", "--quick"]
+
+    subprocess.run(
+        [*command, "--store", "postgres", "--repeats", "1", "--json", str(report)],
+        cwd=ROOT,
+        env=os.environ | {"HOLDFAST_TEST_POSTGRES": postgres_server},
+        check=True,
+    )
+
+    found = json.loads(report.read_text())
+    assert "postgres" in found["machine"]
+    overhead, scale = found["workloads"]
+    assert overhead["name"] == "overhead (PostgreSQL)"
+    measures = {measure["name"] for measure in overhead["measures"]}
+    assert {"ratio", "floor", "step", "sent", "waiting for the server"} <= measures
+    counted = {measure["name"]: measure for measure in scale["measures"]}
+    assert {"steps, 4 processes ÷ 1", "claim, 100,000 ÷ 1,000"} <= set(counted)
+    assert counted["round trips"]["median"] >= 2  # a step's two commits, and what goes with them
+    assert counted["round trips"]["goal"] == "≤ 4"
+    assert counted["idle queries"]["goal"] == "≤ 2"
+
+
+def test_a_workload_is_refused_on_a_store_that_it_makes_no_sense_on() -> None:
+    command = [sys.executable, "-m", "benchmarks", "scale", "--store", "sqlite"]
+
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 2
+    assert "scale is not measured on sqlite" in done.stderr
 
 
 def test_an_unknown_workload_is_refused_with_those_that_there_are() -> None:

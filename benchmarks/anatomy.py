@@ -1,0 +1,55 @@
+"""Which functions of a store are timed, to say where the time of a step goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from benchmarks.stopwatch import Parts
+from holdfast.core import codec
+from holdfast.stores.postgres.link import Link
+from holdfast.stores.postgres.writer import Group
+from holdfast.stores.sqlite.connection import Database
+from holdfast.stores.sqlite.writer import Writer
+
+DISK = "waiting for the disk"
+
+
+@dataclass(frozen=True)
+class Anatomy:
+    """The parts of a store, by the thread that they run on.
+
+    `durable` is the part of the writer's that waits for the disk, if it can be told from the
+    others, and `rest` what the time is called that is in no part.
+    """
+
+    rest: str
+    on_loop: Parts = field(default_factory=dict)
+    on_writer: Parts = field(default_factory=dict)
+    durable: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*self.on_loop, *self.on_writer, *([DISK] if self.durable else []), self.rest)
+
+
+SQLITE = Anatomy(
+    on_writer={
+        "SQL": ((Database, "one"), (Database, "run"), (Database, "all"), (Database, "begin")),
+        "compression": ((codec.Packer, "pack_all"),),
+        "COMMIT": ((Database, "commit"),),
+        "writer's rest": ((Writer, "_write_group"),),
+    },
+    durable="COMMIT",
+    rest="hand-over between threads",
+)
+
+POSTGRES = Anatomy(
+    on_loop={
+        "compression": ((codec.Packer, "pack_all"),),
+        "group composed": ((Group, "compose"),),
+        "sent": ((Link, "send"),),
+        "answer received": ((Link, "_read"),),
+        "answer taken in": ((Group, "accept"),),
+    },
+    rest="waiting for the server",
+)

@@ -1,0 +1,133 @@
+"""A hundred thousand sessions that wait: one is made by the engine, the others after it.
+
+What the engine wrote of the one is written again under other ids, through the store's own
+`admit`, `claim` and `commit`, many sessions at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from benchmarks.place import Database
+from benchmarks.work import asker
+from holdfast import Holdfast
+from holdfast.clock import Clock
+from holdfast.core import codec
+from holdfast.core.index import index
+from holdfast.core.record import AnyRecord, DeliveryQueued, InputRequested, SessionStarted
+from holdfast.store import Admission, Claim, Commit, Committed, Receipt, Store
+
+TOGETHER = 500
+WORKER = "the crowd's"
+
+_decode = msgspec.msgpack.Decoder(tuple[AnyRecord, ...]).decode
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What one waiting session's log holds, and the ids in it that nobody else may have."""
+
+    arrivals: bytes
+    records: bytes
+    ids: tuple[str, ...]
+    turn: str
+
+    def named(self, records: bytes, ids: Sequence[str]) -> tuple[AnyRecord, ...]:
+        """Return the records under other ids, which are as long."""
+        for old, new in zip(self.ids, ids, strict=True):
+            records = records.replace(old.encode(), new.encode())
+        return _decode(records)
+
+
+async def gather(database: Database, sessions: int) -> None:
+    """Fill a database with sessions that wait for an approval."""
+    sample = await make_sample(database)
+    app = Holdfast([asker()], store=database.url, worker=None)
+    async with app:
+        for start in range(1, sessions, TOGETHER):
+            await add(app.store, app.clock, sample, min(TOGETHER, sessions - start))
+
+
+async def make_sample(database: Database) -> Sample:
+    async with Holdfast([agent := asker()], store=database.url) as app:
+        session = await app.start(agent, "Pay.")
+        await session.wait()
+        entries = (await app.store.read(session.id, 0)).entries
+        [lane] = await app.lanes(session_id=session.id)
+    records = [entry.record for entry in entries]
+    started, queued, *rest = records
+    assert isinstance(started, SessionStarted)
+    assert isinstance(queued, DeliveryQueued)
+    [request] = [record for record in rest if isinstance(record, InputRequested)]
+    return Sample(
+        codec.encode([started, queued]),
+        codec.encode(rest),
+        (queued.delivery_id, started.token, request.request_id),
+        lane.turn,
+    )
+
+
+async def add(store: Store, clock: Clock, sample: Sample, sessions: int) -> None:
+    """Start sessions and have them wait: a group of arrivals, a claim, a group of commits."""
+    ids = [make_ids(clock, sample) for _ in range(sessions)]
+    admissions = [admission(clock, sample, each) for each in ids]
+    receipts = await store.admit(admissions)
+    claims = {claim.session_id: claim for claim in await store.claim(WORKER, sessions)}
+    commits = []
+    for each, receipt in zip(ids, receipts, strict=True):
+        assert isinstance(receipt, Receipt), receipt
+        commits.append(parting(clock, sample, each, claims[receipt.session_id]))
+    written = await store.commit(commits)
+    assert all(isinstance(one, Committed) for one in written), written
+
+
+def make_ids(clock: Clock, sample: Sample) -> tuple[str, str, str]:
+    _, token, request = sample.ids
+    prefix, _, _ = request.partition("_")
+    return clock.new_id("dlv"), clock.token()[: len(token)], clock.new_id(prefix)
+
+
+def admission(clock: Clock, sample: Sample, ids: tuple[str, str, str]) -> Admission:
+    delivery_id, token, _ = ids
+    records = sample.named(sample.arrivals, ids)
+    started = records[0]
+    assert isinstance(started, SessionStarted)
+    return Admission(
+        tenant=started.tenant,
+        session_id=clock.new_id("ses"),
+        lane="main",
+        delivery_id=delivery_id,
+        kind="message",
+        records=records,
+        at=clock.now(),
+        dispatch_id=delivery_id,
+        scope="tenant",
+        fingerprint="",
+        new=True,
+        agent=started.agent,
+        mode=started.mode,
+        token=token,
+    )
+
+
+def parting(clock: Clock, sample: Sample, ids: Sequence[str], claim: Claim) -> Commit:
+    records = sample.named(sample.records, ids)
+    return Commit(
+        session_id=claim.session_id,
+        lane=claim.lane,
+        worker=WORKER,
+        fence=claim.fence,
+        number=claim.number,
+        seen=claim.last_arrival,
+        at=clock.now(),
+        records=records,
+        body=codec.encode(records),
+        index=index(records),
+        status="waiting",
+        turn=sample.turn,
+        ready_at=None,
+        release=True,
+    )
