@@ -48,6 +48,7 @@ class PostgresLease:
         self._mutex = threading.Lock()
         self._connection: psycopg.Connection[Any] | None = None
         self._released = False
+        self._hiding: asyncio.Task[None] | None = None
 
     def renew(self) -> Renewal:
         """Extend the lease; say whether it had neither run out nor been taken away."""
@@ -82,6 +83,8 @@ class PostgresLease:
         """Take the sign away and leave the row: as if the process had died."""
         self._released = True
         await asyncio.to_thread(self._close_for_good)
+        if self._hiding:
+            await self._hiding
         await self._hide_quietly()
 
     def _close_for_good(self) -> None:
