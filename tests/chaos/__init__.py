@@ -1,0 +1,5 @@
+"""Chaos on real processes: workers are killed and stopped, the database is shaken, users go on.
+
+`python -m chaos` (with `tests` on the path) runs it; `evidence` is what is left of a run, and
+`checker` holds it against the promises. Nothing in production code knows of it.
+"""

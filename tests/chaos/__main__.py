@@ -1,0 +1,130 @@
+"""`python -m chaos`: chaos on real processes, then takeovers by the clock.
+
+Returns 1 if a promise was broken or takeovers take too long. What is known of a session that
+was found wrong is kept beside the workers' own logs, and their place is named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import asdict
+from rich.console import Console
+
+from chaos.display import show, show_takeovers, watching
+from chaos.place import opened
+from chaos.report import Report, report_on, traces
+from chaos.run import Settings, run_chaos
+from chaos.takeover import Takeovers, measure
+
+KILLS, STOPS = 7, 3
+STORES = ("sqlite", "postgres")
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="make chaos ARGS=…",
+        description="Workers are killed and stopped and the database is shaken while users talk;"
+        " then logs and ledger are held against the promises.",
+    )
+    add = parser.add_argument
+    add("--store", choices=[*STORES, "both"], default="both", help="where (default: both)")
+    add("--sessions", type=int, default=200, help="how many there are (default: 200)")
+    add("--seconds", type=float, default=60.0, help="how long things go wrong (default: 60)")
+    add("--workers", type=int, default=4, help="worker processes (default: 4)")
+    add("--lease", type=float, default=6.0, help="of the workers, in seconds (default: 6)")
+    add(
+        "--seed", type=int, default=None, help="which faults and plans (default: another each time)"
+    )
+    add("--no-takeovers", action="store_true", help="leave out the takeovers by the clock")
+    add("--json", action="store_true", help="write the report as JSON")
+    return parser.parse_args(arguments)
+
+
+async def run_one(settings: Settings, console: Console) -> Report:
+    """Run chaos on one store, and keep what is known if something was found wrong."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-chaos-") as name:
+        began = time.monotonic()
+        with watching(console, settings) as look:
+            evidence = await run_chaos(settings, Path(name), look)
+        report = report_on(evidence, settings.seed, time.monotonic() - began)
+        if not report.is_clean:
+            (Path(name) / "trace.txt").write_text("\n".join(traces(evidence, report.findings)))
+            kept = shutil.copytree(name, f"{name}-kept")
+            console.print(f"what is known is in {kept}")
+    return report
+
+
+async def measure_one(store: str, lease: float, console: Console) -> list[Takeovers]:
+    """Measure takeovers on one store: after kills by default, and by a short lease."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-chaos-") as name:
+        async with opened(store, Path(name)) as place:
+            with console.status(f"{store}: takeovers after kills, with default settings"):
+                kills = await measure(place, Path(name), "kill", times=KILLS)
+            with console.status(f"{store}: takeovers when the lease has run out"):
+                stops = await measure(place, Path(name), "stop", times=STOPS, lease=lease)
+            return [kills, stops]
+
+
+async def run_all(options: argparse.Namespace, console: Console) -> int:
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end_all, asyncio.current_task())
+    seed = options.seed if options.seed is not None else int(time.time())
+    stores = STORES if options.store == "both" else (options.store,)
+    reports: list[Report] = []
+    measured: list[Takeovers] = []
+    for store in stores:
+        settings = Settings(
+            store=store,
+            sessions=options.sessions,
+            seconds=options.seconds,
+            seed=seed,
+            workers=options.workers,
+            lease=options.lease,
+        )
+        reports.append(await run_one(settings, console))
+        if not options.json:
+            show(console, reports[-1])
+        if not options.no_takeovers:
+            measured += await measure_one(store, options.lease, console)
+    tell(console, reports, measured, as_json=options.json)
+    is_good = all(r.is_clean for r in reports) and all(m.is_in_time for m in measured)
+    return 0 if is_good else 1
+
+
+def end_all(task: asyncio.Task[int] | None) -> None:
+    assert task is not None
+    task.cancel()
+
+
+def tell(
+    console: Console, reports: list[Report], measured: list[Takeovers], *, as_json: bool
+) -> None:
+    if as_json:
+        timed = [{**asdict(m), "median": m.median, "in_time": m.is_in_time} for m in measured]
+        text = msgspec.json.encode({"runs": reports, "takeovers": timed})
+        sys.stdout.write(msgspec.json.format(text).decode() + "\n")
+    elif measured:
+        show_takeovers(console, measured)
+
+
+def main() -> int:
+    options = parse(sys.argv[1:])
+    logging.disable(logging.WARNING)  # what users are told while the store is away is expected
+    console = Console(highlight=False, soft_wrap=True, stderr=options.json)
+    try:
+        return asyncio.run(run_all(options, console))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

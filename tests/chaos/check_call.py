@@ -1,0 +1,120 @@
+"""Promises about what was done outside: recorded work never re-runs, effects are not repeated."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from chaos.evidence import CallKey, Evidence
+from chaos.ledger import Mark
+from holdfast.core import record as r
+
+ONCE = ("pay", "refund")
+"""The tools that say nothing of an interruption: they are never begun again."""
+
+
+def recorded_work_never_reruns(evidence: Evidence) -> Iterator[str]:
+    """Each attempt begins once, after the log said so, and none after the one with the outcome."""
+    started = attempts_in_log(evidence)
+    for (key, attempt), times in Counter(begun(evidence)).items():
+        what = f"{key[0]} {key[1]}#{attempt}"
+        ended = evidence.outcomes.get(key, [])
+        if times > 1:
+            yield f"{what} began {times} times"
+        if (key, attempt) not in started:
+            yield f"{what} began, and the log did not say so"
+        if ended and attempt > min(ended):
+            yield f"{what} began, although attempt {min(ended)} had its outcome"
+    for key, attempts in evidence.outcomes.items():
+        if len(attempts) > 1:
+            yield f"{key[0]} {key[1]} has {len(attempts)} outcomes"
+
+
+def begun(evidence: Evidence) -> list[tuple[CallKey, int]]:
+    return [((m.session, m.call), m.attempt) for m in evidence.marked("begun")]
+
+
+def attempts_in_log(evidence: Evidence) -> set[tuple[CallKey, int]]:
+    models = (((s, e.call_id), e.attempt) for s, e in evidence.records(r.ModelStarted))
+    tools = (((s, e.call_id), e.attempt) for s, e in evidence.records(r.ToolStarted))
+    return {*models, *tools}
+
+
+def recorded_steps_never_rerun(evidence: Evidence) -> Iterator[str]:
+    """A step that was recorded is not run by an attempt that starts later."""
+    ran = {((m.session, m.call), m.attempt) for m in evidence.marked("stepped")}
+    for session, log in evidence.logs.items():
+        recorded: set[str] = set()
+        for e in (entry.record for entry in log):
+            if isinstance(e, r.ToolStepRecorded):
+                recorded.add(e.call_id)
+            elif (
+                isinstance(e, r.ToolStarted)
+                and e.call_id in recorded
+                and ((session, e.call_id), e.attempt) in ran
+            ):
+                yield f"{session} {e.call_id}#{e.attempt} ran a step that was recorded"
+
+
+def no_tool_fails(evidence: Evidence) -> Iterator[str]:
+    """These tools never raise: what a shaken database does to one is no failure of its own."""
+    for session, e in evidence.records(r.ToolFailed):
+        if e.error.code != "NOT_RUN":
+            yield f"{session} {e.call_id} {evidence.tools[session, e.call_id]}: {e.error.message}"
+
+
+def unknown_effects_are_not_repeated(evidence: Evidence) -> Iterator[str]:
+    """A tool whose interruption is only reported was begun once, whatever happened."""
+    times = Counter(key for key, _ in begun(evidence) if evidence.tools.get(key) in ONCE)
+    for (session, call), count in times.items():
+        if count > 1:
+            yield f"{session} {call} {evidence.tools[session, call]} began {count} times"
+
+
+def reconciled_effects_happen_once(evidence: Evidence) -> Iterator[str]:
+    """A parcel that can be looked for is sent once, but for workers that were taken for dead."""
+    sent: dict[str, list[Mark]] = {}
+    for mark in evidence.marked("shipped"):
+        sent.setdefault(mark.key, []).append(mark)
+    for key, marks in sent.items():
+        if len([m for m in marks if not is_zombie(evidence, m)]) > 1:
+            yield f"{marks[0].session} {marks[0].call}: {key} was sent {len(marks)} times"
+
+
+def is_zombie(evidence: Evidence, mark: Mark) -> bool:
+    """Whether who did this may have lost its lane before: it stood still, or was held up."""
+    taken = (new for old, new in evidence.takeovers() if old.pid == mark.pid)
+    return any(new.session == mark.session and new.at < mark.at for new in taken)
+
+
+def transactions_happen_once(evidence: Evidence) -> Iterator[str]:
+    """The row of a transactional call is there if, and only if, its result is in the log."""
+    rows = Counter(evidence.effects)
+    done = Counter(
+        (session, e.call_id)
+        for session, e in evidence.records(r.ToolCompleted)
+        if evidence.tools.get((session, e.call_id)) == "book"
+    )
+    for key in rows | done:
+        if not rows[key] == done[key] == 1:
+            yield f"{key[0]} {key[1]} left {rows[key]} rows and {done[key]} results"
+
+
+def tool_lanes_are_serial(evidence: Evidence) -> Iterator[str]:
+    """Under one key one call runs at a time, unless its worker was taken for dead meanwhile."""
+    last: dict[str, tuple[Mark, float]] = {}
+    ends = {(m.session, m.call, m.attempt): m.at for m in evidence.marked("ended")}
+    died = {fault.pid: fault.at for fault in evidence.of_kind("kill")}
+    for mark in sorted((m for m in evidence.marked("begun") if m.key), key=lambda m: m.at):
+        end = ends.get((mark.session, mark.call, mark.attempt), died.get(mark.pid, mark.at))
+        before, until = last.get(mark.key, (mark, 0.0))
+        if mark.at < until and not was_taken_for_dead(evidence, before):
+            yield f"{mark.key}: {mark.session} {mark.call} began while {before.session} ran"
+        if end > until:
+            last[mark.key] = (mark, end)
+
+
+def was_taken_for_dead(evidence: Evidence, mark: Mark) -> bool:
+    """Whether the log says that the lane of a call changed hands after the call began."""
+    taken = (e for s, e in evidence.records(r.LaneTakenOver) if s == mark.session)
+    return any(not e.graceful and e.fence > mark.fence for e in taken)

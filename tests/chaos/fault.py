@@ -1,0 +1,133 @@
+"""What goes wrong, when and to whom: drawn from a seed, and written down."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from random import Random
+from typing import Any
+
+from msgspec import Struct
+
+from chaos.fleet import Fleet, Member
+from chaos.place import Place, PostgresPlace, SqlitePlace
+
+WEIGHTS = {"kill": 5, "stop": 3, "restart": 2, "cut": 3, "lock": 2}
+PAUSE = (0.3, 1.5)
+AWAY = (0.2, 1.0)
+"""Between two faults, and before a dead worker is replaced: from and to, in seconds."""
+
+LEAST = 2
+"""So many workers are left at work."""
+
+LOOK_EVERY = 0.05
+
+
+class Fault(Struct, frozen=True, kw_only=True):
+    """One thing that went wrong, from when until when; `pid` is the worker it happened to."""
+
+    kind: str
+    at: float
+    until: float
+    pid: int = 0
+    detail: str = ""
+
+
+class Weather:
+    """Lets things go wrong, one after the other; what they leave behind may overlap."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        place: Place,
+        chance: Random,
+        lease: float,
+        told: Callable[[Fault], None] = lambda _: None,
+    ) -> None:
+        self.faults: list[Fault] = []
+        self._fleet = fleet
+        self._place = place
+        self._chance = chance
+        self._lease = lease
+        self._told = told
+        self._aftermath: set[asyncio.Task[None]] = set()
+
+    async def blow(self, seconds: float) -> None:
+        """Let things go wrong for a while, and for as long as it takes each kind to happen once."""
+        kinds = self._kinds()
+        deck = self._chance.sample(list(kinds), len(kinds))
+        until = time.monotonic() + seconds
+        while deck or time.monotonic() < until:
+            kind = deck.pop() if deck else self._draw(list(kinds))
+            await kinds[kind]()
+            await asyncio.sleep(self._chance.uniform(*PAUSE))
+
+    async def calm(self) -> None:
+        """Wait until all that was stopped goes on and all that was killed is replaced."""
+        await asyncio.gather(*self._aftermath)
+
+    def _draw(self, kinds: list[str]) -> str:
+        return self._chance.choices(kinds, [WEIGHTS[kind] for kind in kinds])[0]
+
+    def _kinds(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        of_workers = {"kill": self._kill, "stop": self._stop}
+        if isinstance(self._place, SqlitePlace):
+            return {**of_workers, "lock": self._lock}
+        return {**of_workers, "restart": self._restart, "cut": self._cut}
+
+    # Workers
+
+    async def _kill(self) -> None:
+        victim = await self._victim()
+        at = await self._fleet.kill(victim)
+        self._note("kill", at, pid=victim.pid)
+        self._later(self._replace())
+
+    async def _replace(self) -> None:
+        await asyncio.sleep(self._chance.uniform(*AWAY))
+        await self._fleet.start()
+
+    async def _stop(self) -> None:
+        self._later(self._stand_still(await self._victim()))
+
+    async def _stand_still(self, victim: Member) -> None:
+        at = victim.stop()
+        await asyncio.sleep(self._lease + self._chance.uniform(0.5, 2.0))
+        victim.go_on()
+        self._note("stop", at, pid=victim.pid)
+
+    async def _victim(self) -> Member:
+        """Choose a worker as soon as enough others are at work."""
+        while len(self._fleet.running) <= LEAST:  # noqa: ASYNC110 - processes have no event
+            await asyncio.sleep(LOOK_EVERY)
+        return self._chance.choice(self._fleet.running)
+
+    # Databases
+
+    async def _restart(self) -> None:
+        assert isinstance(self._place, PostgresPlace)
+        at = time.monotonic()
+        await self._place.restart()
+        self._note("restart", at)
+
+    async def _cut(self) -> None:
+        assert isinstance(self._place, PostgresPlace)
+        at = time.monotonic()
+        cut = await self._place.cut(self._chance.choice([1.0, 0.4]))
+        self._note("cut", at, detail=f"{cut} connections")
+
+    async def _lock(self) -> None:
+        assert isinstance(self._place, SqlitePlace)
+        at = time.monotonic()
+        await self._place.hold_the_lock(1.0)
+        self._note("lock", at)
+
+    def _note(self, kind: str, at: float, *, pid: int = 0, detail: str = "") -> None:
+        fault = Fault(kind=kind, at=at, until=time.monotonic(), pid=pid, detail=detail)
+        self.faults.append(fault)
+        self._told(fault)
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._aftermath.add(task)

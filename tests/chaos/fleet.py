@@ -1,0 +1,122 @@
+"""Worker processes: started, killed, stopped, and, whatever happens, cleared away."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from asyncio.subprocess import PIPE, Process
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from chaos.worker import READY
+
+GRACE = 20.0
+TESTS = Path(__file__).parents[1]
+
+
+class Member:
+    """One worker process."""
+
+    def __init__(self, process: Process) -> None:
+        self.pid = process.pid
+        self.is_ready = False
+        self.is_stopped = False
+        self._process = process
+
+    @property
+    def is_gone(self) -> bool:
+        return self._process.returncode is not None
+
+    async def until_ready(self) -> None:
+        assert self._process.stdout is not None
+        self.is_ready = (await self._process.stdout.readline()).decode().strip() == READY
+
+    async def kill(self) -> float:
+        """End it by SIGKILL; return the instant."""
+        at = time.monotonic()
+        if not self.is_gone:
+            self._process.kill()
+        self.is_ready = False
+        await self._process.wait()
+        return at
+
+    def stop(self) -> float:
+        """Have it stand still, its signs of life in place; return the instant."""
+        self.is_stopped = True
+        at = time.monotonic()
+        os.kill(self.pid, signal.SIGSTOP)
+        return at
+
+    def go_on(self) -> float:
+        if not self.is_gone:
+            os.kill(self.pid, signal.SIGCONT)
+        self.is_stopped = False
+        return time.monotonic()
+
+    async def dismiss(self) -> int:
+        """Let it go home in good order; return its exit code."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        async with asyncio.timeout(GRACE):
+            return await self._process.wait()
+
+
+class Fleet:
+    """All workers of a run. Leaving it leaves no process behind."""
+
+    def __init__(self, url: str, ledger: Path, lease: float = 0.0) -> None:
+        self.members: list[Member] = []
+        self.trouble: list[str] = []
+        self._url = url
+        self._ledger = ledger
+        self._lease = lease
+        self._killed: set[int] = set()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        await asyncio.gather(*(member.kill() for member in self.members))
+
+    @property
+    def running(self) -> list[Member]:
+        """Those that are at work: neither dead nor standing still."""
+        return [m for m in self.members if m.is_ready and not m.is_stopped and not m.is_gone]
+
+    async def start(self) -> Member:
+        """Start one more worker, and wait until it works."""
+        with self._ledger.with_name("workers.log").open("ab") as log:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "chaos.worker"),
+                *(self._url, str(self._ledger), str(self._lease)),
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=log,
+                env={**os.environ, "PYTHONPATH": str(TESTS)},
+                start_new_session=True,  # Ctrl-C is for the director, who then ends them all
+            )
+        member = Member(process)
+        self.members.append(member)
+        await member.until_ready()
+        return member
+
+    async def kill(self, member: Member) -> float:
+        self._killed.add(member.pid)
+        return await member.kill()
+
+    async def dismiss(self) -> None:
+        """Let all go home; note who had left already, or could not leave in good order."""
+        for member in self.members:
+            if member.is_gone and member.pid not in self._killed:
+                self.trouble.append(f"worker {member.pid} ended by itself")
+        leaving = [m for m in self.members if not m.is_gone]
+        codes = await asyncio.gather(*(m.dismiss() for m in leaving), return_exceptions=True)
+        for member, code in zip(leaving, codes, strict=True):
+            if code != 0:
+                self.trouble.append(f"worker {member.pid} did not leave in good order: {code!r}")

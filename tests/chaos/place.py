@@ -1,0 +1,133 @@
+"""Where sessions are kept during a run: a database of its own, and how it can be shaken."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
+from pathlib import Path
+
+import psycopg
+from postgres_server import Server
+
+from chaos.agent import EFFECTS
+from chaos.keeper import kept
+
+Rows = list[tuple[str, str]]
+
+CREATE = f"CREATE TABLE IF NOT EXISTS {EFFECTS} (session TEXT, call TEXT)"
+SELECT = f"SELECT session, call FROM {EFFECTS}"  # noqa: S608 - a name of ours
+AS_BY_DEFAULT = {"fsync": "on", "full_page_writes": "on", "autovacuum": "on"}
+HOLD = """
+import sqlite3, sys, time
+connection = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=30)
+connection.execute("BEGIN IMMEDIATE")
+time.sleep(float(sys.argv[2]))
+connection.execute("ROLLBACK")
+"""
+
+
+class SqlitePlace:
+    """A file. `url` is where a store finds it."""
+
+    name = "sqlite"
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "chaos.db"
+        self.url = f"sqlite:///{self._path}"
+
+    def create_effects(self) -> None:
+        with closing(sqlite3.connect(self._path, timeout=30)) as connection:
+            connection.execute(CREATE)
+
+    def effects(self) -> Rows:
+        with closing(sqlite3.connect(self._path)) as connection:
+            return connection.execute(SELECT).fetchall()
+
+    async def until_up_for(self, seconds: float) -> None:
+        """A file is always there."""
+
+    @contextmanager
+    def between_writes(self) -> Iterator[None]:
+        """Keep others from writing: one that is stopped in the middle of that would stop all."""
+        with closing(sqlite3.connect(self._path, isolation_level=None, timeout=30)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            yield
+            connection.execute("ROLLBACK")
+
+    async def hold_the_lock(self, seconds: float) -> None:
+        """Have another process keep everybody from writing."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", HOLD, str(self._path), str(seconds)
+        )
+        try:
+            await process.wait()
+        finally:
+            if process.returncode is None:
+                process.kill()
+
+
+class PostgresPlace:
+    """A server of the run's own."""
+
+    name = "postgres"
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self.url = server.url
+
+    def create_effects(self) -> None:
+        with psycopg.connect(self.url) as connection:
+            connection.execute(CREATE)
+
+    def effects(self) -> Rows:
+        with psycopg.connect(self.url) as connection:
+            return connection.execute(SELECT).fetchall()
+
+    async def until_up_for(self, seconds: float) -> None:
+        async with await psycopg.AsyncConnection.connect(self.url) as connection:
+            await connection.execute(
+                "SELECT pg_sleep(greatest(0, %s - extract(epoch FROM"
+                " clock_timestamp() - pg_postmaster_start_time())))",
+                [seconds],
+            )
+
+    @contextmanager
+    def between_writes(self) -> Iterator[None]:
+        """Nobody's writes stop anybody else's here."""
+        yield
+
+    async def restart(self) -> None:
+        """Stop the server as a crash would, and start it."""
+        await asyncio.to_thread(self._server.stop, "immediate")
+        await asyncio.to_thread(lambda: self._server.start(**AS_BY_DEFAULT))
+
+    async def cut(self, share: float) -> int:
+        """End a share of all connections but this one; return how many."""
+        async with await psycopg.AsyncConnection.connect(self.url) as connection:
+            cursor = await connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+                " AND random() < %s",
+                [share],
+            )
+            return cursor.rowcount
+
+
+Place = SqlitePlace | PostgresPlace
+
+
+@asynccontextmanager
+async def opened(store: str, directory: Path) -> AsyncIterator[Place]:
+    """Give a place that is there until this is left."""
+    if store == "sqlite":
+        yield SqlitePlace(directory)
+        return
+    server = Server(Path(tempfile.mkdtemp(prefix="holdfast-chaos-")))
+    async with kept(server):
+        await asyncio.to_thread(server.create)
+        await asyncio.to_thread(lambda: server.start(**AS_BY_DEFAULT))
+        yield PostgresPlace(server)

@@ -1,0 +1,256 @@
+"""Every check passes on good evidence and fails on evidence that was doctored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from chaos import check_call, check_delivery, check_owner, checker
+from chaos.checker import CHECKS, Check, check
+from chaos.evidence import Evidence
+from chaos.fault import Fault
+from chaos.ledger import Mark
+from chaos.reader import Reading
+from chaos.report import report_on, traces
+from chaos.user import Accepted
+from holdfast import Event
+from holdfast.core import record as r
+from holdfast.core.record import AnyRecord, Entry, Failure
+
+S, LANE = "ses_1", "main"
+OLD, NEW = 11, 22
+"""Two workers' processes: the first is killed at 5.0, the second takes the lane at 5.5."""
+
+CALLS = {"t1.s1.c1": "book", "t1.s1.c2": "pay", "t1.s1.c3": "ship", "t1.s1.c4": "nap"}
+AGAIN = ("t1.s1.c1", "t1.s1.c3", "t1.s1.c4")
+
+
+def records() -> list[AnyRecord]:
+    """A turn whose worker dies in the middle of four tools, and a message that waits."""
+    done = [r.ToolCompleted(call_id=call, attempt=2, value='"done"') for call in AGAIN]
+    return [
+        r.SessionStarted(agent="porter"),
+        r.DeliveryQueued(delivery_id="dlv_1"),
+        r.TurnStarted(turn="t1", delivery_id="dlv_1", since=0),
+        r.ModelStarted(call_id="t1.s1", attempt=1),
+        r.MessageCompleted(call_id="t1.s1", attempt=1, parts=()),
+        *(r.ToolRequested(call_id=call, tool=tool, digest="") for call, tool in CALLS.items()),
+        *(r.ToolStarted(call_id=call, attempt=1) for call in CALLS),
+        r.ToolStepRecorded(call_id="t1.s1.c4", name="step:lie down", value="null"),
+        r.DeliveryQueued(delivery_id="dlv_2"),
+        r.LaneTakenOver(worker="new", fence=2, since=0),
+        r.ToolInterrupted(call_id="t1.s1.c2", attempt=1, reason="crash"),
+        *(r.ToolStarted(call_id=call, attempt=2) for call in AGAIN),
+        *done,
+        r.TurnCompleted(turn="t1", call_id="t1.s1"),
+        r.DeliverySettled(delivery_id="dlv_1", outcome="completed", turn="t1"),
+        r.TurnStarted(turn="t2", delivery_id="dlv_2", since=0),
+        r.LaneTakenOver(worker="new", fence=2, since=0, graceful=True),
+        r.DeliverySettled(delivery_id="dlv_2", outcome="completed", turn="t2"),
+    ]
+
+
+def marks() -> list[Mark]:
+    old: dict[str, Any] = {"pid": OLD, "session": S, "lane": LANE, "worker": "old", "fence": 1}
+    new: dict[str, Any] = {"pid": NEW, "session": S, "lane": LANE, "worker": "new", "fence": 2}
+    first = [Mark(what="begun", at=2.0, call=c, attempt=1, tool=t, **old) for c, t in CALLS.items()]
+    again = [Mark(what="begun", at=6.0, call=c, attempt=2, tool=CALLS[c], **new) for c in AGAIN]
+    return [
+        Mark(what="claimed", at=1.0, **old),
+        Mark(what="begun", at=1.1, call="t1.s1", attempt=1, **old),
+        *first,
+        Mark(what="stepped", at=2.1, call="t1.s1.c4", attempt=1, **old),
+        Mark(what="wrote", at=2.2, offset=14, **old),
+        Mark(what="claimed", at=5.5, **new),
+        Mark(what="wrote", at=5.6, offset=16, **new),
+        *again,
+        Mark(what="shipped", at=6.1, call="t1.s1.c3", attempt=2, key="parcel", **new),
+        *haul(old, "t0", 1.0, 1.5),
+        *haul(new, "t9", 7.0, 7.5),
+    ]
+
+
+def haul(worker: dict[str, Any], call: str, begun: float, ended: float) -> list[Mark]:
+    """A call in a tool lane, of another session."""
+    facts = {**worker, "session": "ses_2", "call": call, "attempt": 1, "tool": "haul", "key": "d1"}
+    return [Mark(what="begun", at=begun, **facts), Mark(what="ended", at=ended, **facts)]
+
+
+def event(entry: Entry) -> Event:
+    at = datetime.fromtimestamp(entry.at, UTC)
+    return Event(offset=entry.offset, type="x", at=at, lane=LANE, data={}, version=1)
+
+
+def clean() -> Evidence:
+    log = tuple(Entry(n, n, LANE, record) for n, record in enumerate(records(), 1))
+    events = tuple(event(entry) for entry in log if not type(entry.record).internal)
+    starts = [r.ToolStarted(call_id=call, attempt=1) for call in ("t0", "t9")]
+    other = tuple(Entry(n, n, LANE, record) for n, record in enumerate(starts, 1))
+    return Evidence(
+        store="postgres",
+        lease=4.0,
+        logs={S: log, "ses_2": other},
+        events={S: events},
+        marks=tuple(marks()),
+        accepted=(Accepted(S, "dlv_1", 2, "start"), Accepted(S, "dlv_2", 15, "follow-up")),
+        readings=(Reading(S, events),),
+        faults=(Fault(kind="kill", at=5.0, until=5.0, pid=OLD),),
+        effects=[(S, "t1.s1.c1")],
+    )
+
+
+def with_log(change: Callable[[list[Entry]], object]) -> Callable[[Evidence], None]:
+    def doctor(evidence: Evidence) -> None:
+        log = list(evidence.logs[S])
+        change(log)
+        evidence.logs[S] = tuple(log)
+
+    return doctor
+
+
+def with_marks(**facts: Any) -> Callable[[Evidence], None]:
+    """Repeat the last mark of a kind for a call, changed."""
+
+    def doctor(evidence: Evidence) -> None:
+        known = [m for m in evidence.marks if m.what == facts["what"]]
+        last = [m for m in known if m.call == facts.get("call", m.call)][-1]
+        evidence.marks += (replace(last, **facts),)
+
+    return doctor
+
+
+def with_facts(**facts: Any) -> Callable[[Evidence], None]:
+    def doctor(evidence: Evidence) -> None:
+        for name, value in facts.items():
+            setattr(evidence, name, value)
+
+    return doctor
+
+
+def add(*more: AnyRecord) -> Callable[[Evidence], None]:
+    return with_log(lambda log: log.extend(Entry(len(log) + 1, 99, LANE, e) for e in more))
+
+
+def place_of(log: list[Entry], kind: type, number: int = 0) -> int:
+    return [n for n, entry in enumerate(log) if isinstance(entry.record, kind)][number]
+
+
+def swap_turns(log: list[Entry]) -> None:
+    first, second = (place_of(log, r.TurnStarted, n) for n in (0, 1))
+    early = place_of(log, r.DeliveryQueued, 1)
+    one, two = log[first], log[second]
+    log[first] = Entry(one.offset, one.at, LANE, r.DeliveryQueued(delivery_id="dlv_2"))
+    log[early] = Entry(log[early].offset, log[early].at, LANE, two.record)
+
+
+FAILED = r.ToolFailed(call_id="t1.s1.c1", attempt=2, error=Failure("X", "x"))
+LOST = Mark(what="lost", at=1.0, pid=OLD, key="an error that nobody foresaw")
+WROTE_LATE = {"what": "wrote", "pid": OLD, "fence": 1, "offset": 20}
+
+DOCTORED: list[tuple[Check, Callable[[Evidence], None]]] = [
+    (
+        check_delivery.every_receipt_is_in_the_log,
+        with_facts(accepted=(Accepted(S, "dlv_3", 3, "lost"),)),
+    ),
+    (check_delivery.every_receipt_is_in_the_log, add(r.DeliveryQueued(delivery_id="dlv_1"))),
+    (check_delivery.every_delivery_is_settled_once, with_log(lambda log: log.pop())),
+    (
+        check_delivery.every_delivery_is_settled_once,
+        add(r.DeliverySettled(delivery_id="dlv_1", outcome="completed")),
+    ),
+    (check_delivery.turns_keep_the_order_of_arrival, with_log(swap_turns)),
+    (check_delivery.readers_saw_the_log, lambda e: e.events.update({S: ()})),
+    (check_delivery.readers_saw_the_log, with_log(lambda log: log.pop())),
+    (check_delivery.logs_grow, with_log(lambda log: log.pop(3))),
+    (check_delivery.logs_grow, with_log(lambda log: log.append(replace(log[-1], at=0)))),
+    (check_call.recorded_work_never_reruns, with_marks(what="begun", call="t1.s1.c1")),
+    (check_call.recorded_work_never_reruns, with_marks(what="begun", call="t1.s1.c1", attempt=3)),
+    (check_call.recorded_work_never_reruns, with_marks(what="begun", call="t1.s1", attempt=2)),
+    (check_call.recorded_work_never_reruns, add(FAILED)),
+    (check_call.no_tool_fails, add(FAILED)),
+    (check_call.recorded_steps_never_rerun, with_marks(what="stepped", attempt=2)),
+    (
+        check_call.unknown_effects_are_not_repeated,
+        with_marks(what="begun", call="t1.s1.c2", attempt=2),
+    ),
+    (check_call.reconciled_effects_happen_once, with_marks(what="shipped", attempt=3)),
+    (check_call.transactions_happen_once, with_facts(effects=[])),
+    (check_call.transactions_happen_once, with_facts(effects=[(S, "t1.s1.c1")] * 2)),
+    (check_call.tool_lanes_are_serial, with_marks(what="begun", call="t9", at=7.2)),
+    (check_owner.fences_grow, add(r.LaneTakenOver(worker="x", fence=2, since=0))),
+    (check_owner.fences_grow, add(r.LaneTakenOver(worker="x", fence=1, since=0, graceful=True))),
+    (check_owner.fences_grow, with_marks(what="claimed", worker="x")),
+    (check_owner.fences_grow, with_marks(**WROTE_LATE)),
+    (check_owner.the_living_keep_their_lanes, with_facts(faults=())),
+    (
+        check_owner.the_living_keep_their_lanes,
+        with_facts(faults=(Fault(kind="restart", at=2.0, until=5.0),)),
+    ),
+    (
+        check_owner.the_living_keep_their_lanes,
+        with_facts(faults=(Fault(kind="kill", at=5.0, until=5.0, pid=NEW),)),
+    ),
+    (checker.verify_finds_nothing, with_facts(findings=("CALL_LEFT_OPEN",))),
+    (checker.nobody_complains, with_facts(complaints=("it did not come to rest",))),
+    (checker.nobody_complains, with_facts(marks=(LOST,))),
+]
+
+
+def test_good_evidence_passes_every_check() -> None:
+    assert {name: found for name, found in check(clean()).items() if found} == {}
+
+
+def test_every_check_has_evidence_on_which_it_fails() -> None:
+    assert {each for each, _ in DOCTORED} == set(CHECKS)
+
+
+@pytest.mark.parametrize(
+    ("each", "doctor"),
+    DOCTORED,
+    ids=[f"{n}-{each.__name__}" for n, (each, _) in enumerate(DOCTORED)],
+)
+def test_a_check_fails_on_doctored_evidence(
+    each: Check, doctor: Callable[[Evidence], None]
+) -> None:
+    evidence = clean()
+    doctor(evidence)
+    assert list(each(evidence))
+
+
+def test_a_worker_that_stood_still_may_lose_its_lane_and_finish_what_it_had_begun() -> None:
+    evidence = clean()
+    evidence.faults = (Fault(kind="stop", at=2.0, until=7.0, pid=OLD),)
+    with_marks(what="shipped", attempt=1, pid=OLD, at=7.1)(evidence)
+
+    assert {name: found for name, found in check(evidence).items() if found} == {}
+
+
+def test_a_lock_that_outlasts_the_leases_may_cost_the_living_their_lanes() -> None:
+    evidence = clean()
+    evidence.store = "sqlite"
+    evidence.faults = (Fault(kind="lock", at=2.0, until=5.0),)
+
+    assert list(check_owner.the_living_keep_their_lanes(evidence)) == []
+    assert report_on(evidence, seed=1, lasted=9.0).outlasted == 1
+
+
+def test_the_report_counts_and_times() -> None:
+    report = report_on(clean(), seed=1, lasted=9.0)
+
+    assert report.is_clean
+    assert (report.takeovers, report.faults) == (1, {"kill": 1})
+    assert report.takeover_median == pytest.approx(0.6)
+    assert (report.repeats, report.lost) == (0, 0)
+
+
+def test_the_trace_tells_all_of_a_session_that_was_found_wrong() -> None:
+    evidence = clean()
+    lines = list(traces(evidence, {"a check": [f"{S}: something is wrong"]}))
+
+    assert lines[0] == f"== {S}"
+    assert sum(line.startswith("log") for line in lines) == len(evidence.logs[S])
+    assert lines[-1].startswith("fault")

@@ -1,0 +1,112 @@
+"""What chaos has found, made small."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chaos.agent import EFFECTS
+from chaos.place import SqlitePlace
+from chaos.run import read_log
+from holdfast import Agent, Context, Holdfast, HoldfastError, Session, tool
+from holdfast.core import record as r
+from holdfast.errors import NotInTransaction, StoreUnavailable
+from holdfast.store import Commit, Committed, Refused
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.testing import CrashingStore, ScriptedModel, calls, say
+from holdfast.verify import verify
+
+
+class LosesTransaction(CrashingStore):
+    """Fails the first commit of a tool's transaction, before or after it was written."""
+
+    def __init__(self, store: SqliteStore, error: HoldfastError, *, lands: bool) -> None:
+        super().__init__(store)
+        self._error: HoldfastError | None = error
+        self._lands = lands
+
+    async def count(
+        self, commit: Commit, write: Callable[[Commit], Awaitable[Committed | Refused]]
+    ) -> Committed | Refused:
+        booked = any(getattr(e, "value", "") == '"booked"' for e in commit.records)
+        error, self._error = (self._error, None) if booked else (None, self._error)
+        if error is None:
+            return await write(commit)
+        if self._lands:
+            await write(commit)
+        raise error
+
+
+def shop() -> Agent[Any, Any]:
+    ended = asyncio.Event()
+
+    @tool
+    async def pay(ctx: Context[Any]) -> str:
+        ended.set()
+        return "paid"
+
+    @tool(transactional=True)
+    async def book(ctx: Context[Any]) -> str:
+        await ended.wait()
+        await ctx.tx.execute(f"INSERT INTO {EFFECTS} VALUES (?, ?)", (ctx.session.id, ctx.call_id))  # noqa: S608 - ours
+        await asyncio.sleep(0.05)  # the other's outcome is about to be written
+        return "booked"
+
+    model = ScriptedModel([calls(("pay", {}), ("book", {})), say("All is done.")])
+    return Agent("shop", model, tools=[pay, book])
+
+
+@pytest.mark.parametrize(
+    ("error", "lands", "rows", "outcome"),
+    [
+        (StoreUnavailable("cut before"), False, 1, r.ToolCompleted),
+        (StoreUnavailable("cut after"), True, 1, r.ToolCompleted),
+        (NotInTransaction("undone"), False, 0, r.ToolFailed),
+    ],
+    ids=["cut before it landed", "cut after it landed", "undone"],
+)
+async def test_a_transaction_that_cannot_be_committed_leaves_log_and_memory_as_one(
+    tmp_path: Path, error: HoldfastError, lands: bool, rows: int, outcome: type
+) -> None:
+    place = SqlitePlace(tmp_path)
+    store = LosesTransaction(SqliteStore(tmp_path / "chaos.db"), error, lands=lands)
+    async with Holdfast([shop()], store=store) as app:
+        place.create_effects()
+        session: Session[Any] = await app.start("shop", "Go!")
+
+        async with asyncio.timeout(30):
+            result = await session.wait()
+
+        log = await read_log(store, session.id)
+        ends = [e.record for e in log if getattr(e.record, "call_id", "") == "t1.s1.c2"]
+        assert result.output == "All is done."
+        assert await verify(store, session.id) == []
+        assert len(place.effects()) == rows
+        assert isinstance(ends[-1], outcome)
+
+
+async def test_a_connection_that_is_lost_inside_a_transaction_is_no_failure_of_the_tool(
+    tmp_path: Path,
+) -> None:
+    @tool(transactional=True)
+    async def book(ctx: Context[Any]) -> str:
+        if ctx.attempt == 1:
+            raise StoreUnavailable("cut")  # as `ctx.tx` does
+        return "booked"
+
+    agent: Agent[Any, Any] = Agent(
+        "shop", ScriptedModel([calls(("book", {})), say("All is done.")]), tools=[book]
+    )
+    async with Holdfast([agent], store=SqliteStore(tmp_path / "chaos.db")) as app:
+        session: Session[Any] = await app.start("shop", "Go!")
+
+        result = await session.wait()
+
+        ends = [e.type async for e in session.events() if e.call_id == "t1.s1.c1"][-4:]
+        assert result.output == "All is done."
+        assert ends == ["tool.started", "tool.interrupted", "tool.started", "tool.completed"]
+        assert await verify(app.store, session.id) == []

@@ -1,0 +1,77 @@
+"""A worker process: `python -m chaos.worker URL LEDGER LEASE` works until its input ends."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import logging
+import signal
+import sys
+from pathlib import Path
+
+from chaos.agent import porter
+from chaos.ledger import Ledger
+from chaos.watched import WatchedStore
+from holdfast import Holdfast, WorkerSettings
+from holdfast.app import open_store
+from holdfast.clock import Clock
+from holdfast.errors import StoreUnavailable
+
+READY = "at work"
+PAUSE = 0.2
+DEATH_SIGNAL = 1
+"""What Linux calls PR_SET_PDEATHSIG."""
+
+
+class Losses(logging.Handler):
+    """Puts into the ledger what no worker should ever have to say."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__(logging.ERROR)
+        self._ledger = ledger
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        self._ledger.mark("lost", key=f"{record.getMessage()}: {error!r}")
+
+
+async def open_app(url: str, ledger: Ledger, settings: WorkerSettings) -> Holdfast:
+    """Begin to work; a database that is away comes back."""
+    while True:
+        store = WatchedStore(open_store(url, Clock()), ledger)
+        app = Holdfast([porter(ledger, url)], store=store, worker=settings)
+        try:
+            await app.open()
+        except StoreUnavailable:
+            await asyncio.sleep(PAUSE)
+        else:
+            return app
+
+
+async def work(url: str, ledger: Ledger, settings: WorkerSettings) -> None:
+    app = await open_app(url, ledger, settings)
+    try:
+        print(READY, flush=True)  # noqa: T201 - the director waits for it
+        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    finally:
+        await app.close()
+
+
+def die_with_director() -> None:
+    """Be killed when the director is gone: one that stands still would not see its input end."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGKILL)
+
+
+def main() -> None:
+    die_with_director()
+    url, path, lease = sys.argv[1:]
+    ledger = Ledger(Path(path))
+    logging.basicConfig(format="%(asctime)s %(process)d %(name)s %(message)s")
+    logging.getLogger("holdfast").addHandler(Losses(ledger))
+    settings = WorkerSettings(lease=float(lease)) if float(lease) else WorkerSettings()
+    asyncio.run(work(url, ledger, settings))
+
+
+if __name__ == "__main__":
+    main()
