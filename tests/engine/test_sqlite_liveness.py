@@ -52,9 +52,12 @@ async def main():
 asyncio.run(main())
 """
 FORK = """
+    heard, said = os.pipe()
     if os.fork() == 0:
+        os.write(said, b"born")
         os.read(0, 1)
         os._exit(0)
+    os.read(heard, 4)
 """
 START = """
     subprocess.Popen(["sleep", "60"])

@@ -127,4 +127,4 @@ def test_every_key_begins_or_ends_with_the_tenant(
         [schema],
     ).fetchall()
     without = {table for table, index, _ in rows if "tenant" not in index.partition(" USING ")[2]}
-    assert without == {"limits", "workers", "migrations"}  # they are of no tenant
+    assert without == {"limits", "workers", "server", "migrations"}  # they are of no tenant

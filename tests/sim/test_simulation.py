@@ -32,7 +32,8 @@ def test_every_promise_is_kept_in_any_weather(first: int) -> None:
 
 
 def test_all_ten_promises_are_checked() -> None:
-    assert [name.partition(" ")[0] for name in PROMISES] == [str(n) for n in range(1, 11)]
+    numbered = [name.partition(" ")[0] for name in PROMISES if name != "limits hold"]
+    assert numbered == [str(n) for n in range(1, 11)]
 
 
 def test_a_seed_is_the_same_in_every_process() -> None:

@@ -254,6 +254,14 @@ CREATE TABLE holdfast.permits (
 
 CREATE INDEX permits_in_order ON holdfast.permits (name, held, pid);
 
+-- When this run of the server first let somebody in. Recovery after a crash comes before that,
+-- and does not count: nobody could show a sign of life meanwhile.
+CREATE TABLE holdfast.server (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    started_at timestamptz NOT NULL,
+    open_since bigint NOT NULL
+);
+
 -- The workers not known to be dead, of all tenants. `sign` is the number of the advisory
 -- lock that a living one holds; NULL: it has no connection that could hold one.
 CREATE TABLE holdfast.workers (

@@ -38,6 +38,7 @@ DECLARE
     patterns text[] := ARRAY(SELECT jsonb_array_elements_text(names));
     claims jsonb;
 BEGIN
+    PERFORM holdfast.note_server();
     IF most > 0 THEN
         IF most_of_agent <> '{}' THEN
             -- What is counted may not change before it is claimed.

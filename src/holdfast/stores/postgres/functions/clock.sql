@@ -7,10 +7,33 @@ CREATE FUNCTION holdfast.now_ms() RETURNS bigint
         (extract(epoch FROM clock_timestamp()) * 1000)::bigint
     );
 
--- How long the server has been up. Where a test sets the time, it has been up for ever.
+-- For how long somebody could ask this server. Where a test sets the time, for ever.
 CREATE FUNCTION holdfast.uptime_ms() RETURNS bigint
-    LANGUAGE sql STABLE PARALLEL SAFE
+    LANGUAGE sql STABLE
     RETURN CASE
-        WHEN coalesce(current_setting('holdfast_clock.now', true), '') <> '' THEN 1e15
-        ELSE extract(epoch FROM clock_timestamp() - pg_postmaster_start_time()) * 1000
-    END::bigint;
+        WHEN coalesce(current_setting('holdfast_clock.now', true), '') <> '' THEN 1e15::bigint
+        ELSE coalesce(
+            (SELECT holdfast.now_ms() - s.open_since
+               FROM holdfast.server AS s
+              WHERE s.one AND s.started_at = pg_postmaster_start_time()),
+            0
+        )
+    END;
+
+-- Note when somebody first asks, once for each run of the server. Where nobody has asked
+-- before, nobody can have been kept from it: then it counts from the server's start.
+CREATE FUNCTION holdfast.note_server() RETURNS void
+    LANGUAGE plpgsql
+AS $$
+BEGIN
+    IF NOT EXISTS (SELECT 1
+                     FROM holdfast.server AS s
+                    WHERE s.one AND s.started_at = pg_postmaster_start_time()) THEN
+        INSERT INTO holdfast.server AS s (started_at, open_since)
+        VALUES (pg_postmaster_start_time(), extract(epoch FROM pg_postmaster_start_time()) * 1000)
+            ON CONFLICT (one) DO UPDATE
+           SET started_at = excluded.started_at, open_since = holdfast.now_ms()
+         WHERE s.started_at <> excluded.started_at;
+    END IF;
+END
+$$;

@@ -254,6 +254,14 @@ CREATE TABLE holdfast.permits (
 
 CREATE INDEX permits_in_order ON holdfast.permits (name, held, pid);
 
+-- When this run of the server first let somebody in. Recovery after a crash comes before that,
+-- and does not count: nobody could show a sign of life meanwhile.
+CREATE TABLE holdfast.server (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    started_at timestamptz NOT NULL,
+    open_since bigint NOT NULL
+);
+
 -- The workers not known to be dead, of all tenants. `sign` is the number of the advisory
 -- lock that a living one holds; NULL: it has no connection that could hold one.
 CREATE TABLE holdfast.workers (
@@ -510,6 +518,7 @@ DECLARE
     patterns text[] := ARRAY(SELECT jsonb_array_elements_text(names));
     claims jsonb;
 BEGIN
+    PERFORM holdfast.note_server();
     IF most > 0 THEN
         IF most_of_agent <> '{}' THEN
             -- What is counted may not change before it is claimed.
@@ -714,13 +723,36 @@ CREATE FUNCTION holdfast.now_ms() RETURNS bigint
         (extract(epoch FROM clock_timestamp()) * 1000)::bigint
     );
 
--- How long the server has been up. Where a test sets the time, it has been up for ever.
+-- For how long somebody could ask this server. Where a test sets the time, for ever.
 CREATE FUNCTION holdfast.uptime_ms() RETURNS bigint
-    LANGUAGE sql STABLE PARALLEL SAFE
+    LANGUAGE sql STABLE
     RETURN CASE
-        WHEN coalesce(current_setting('holdfast_clock.now', true), '') <> '' THEN 1e15
-        ELSE extract(epoch FROM clock_timestamp() - pg_postmaster_start_time()) * 1000
-    END::bigint;
+        WHEN coalesce(current_setting('holdfast_clock.now', true), '') <> '' THEN 1e15::bigint
+        ELSE coalesce(
+            (SELECT holdfast.now_ms() - s.open_since
+               FROM holdfast.server AS s
+              WHERE s.one AND s.started_at = pg_postmaster_start_time()),
+            0
+        )
+    END;
+
+-- Note when somebody first asks, once for each run of the server. Where nobody has asked
+-- before, nobody can have been kept from it: then it counts from the server's start.
+CREATE FUNCTION holdfast.note_server() RETURNS void
+    LANGUAGE plpgsql
+AS $$
+BEGIN
+    IF NOT EXISTS (SELECT 1
+                     FROM holdfast.server AS s
+                    WHERE s.one AND s.started_at = pg_postmaster_start_time()) THEN
+        INSERT INTO holdfast.server AS s (started_at, open_since)
+        VALUES (pg_postmaster_start_time(), extract(epoch FROM pg_postmaster_start_time()) * 1000)
+            ON CONFLICT (one) DO UPDATE
+           SET started_at = excluded.started_at, open_since = holdfast.now_ms()
+         WHERE s.started_at <> excluded.started_at;
+    END IF;
+END
+$$;
 -- One commit of a lane's owner, whole or not at all. Whatever may refuse it is looked at
 -- before the first write, so that the others of its group stand. The answer is one of
 -- ["written", first offset, at, tenant, arrivals], ["arrivals", tenant, arrivals],
