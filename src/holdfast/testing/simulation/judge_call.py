@@ -149,7 +149,12 @@ def interrupted_effects_are_not_repeated(evidence: Evidence) -> Iterator[str]:
 
 
 def is_given(session: SessionEvidence, e: r.AnyRecord, wanted: r.ToolRequested) -> bool:
-    """Whether an outcome came from elsewhere: a duplicate's, a human's, or the answer itself."""
+    """Whether an outcome came from elsewhere: a duplicate's, a human's, or the answer itself.
+
+    Also where another session got the continuation token that the call wanted to set.
+    """
+    if isinstance(e, r.ToolFailed) and e.error.code == "TOKEN_TAKEN":
+        return True
     if isinstance(e, r.ToolCompleted) and (e.same_as or wanted.output):
         return True
     if isinstance(e, r.ToolInterrupted) and e.reason.startswith("the same call"):
