@@ -14,11 +14,10 @@ from holdfast.core import codec
 from holdfast.core import record as r
 from holdfast.core.message import Content, File, Image, Text
 from holdfast.core.record import AnyRecord
-from holdfast.errors import HoldfastError, InvalidMessage, InvalidName, MessageTooLarge
+from holdfast.errors import HoldfastError, InvalidMessage, MessageTooLarge
 from holdfast.store import Admission, Receipt, Store
 
 MAX_MESSAGE = 32 * 1024 * 1024
-MAX_ID = 256
 
 Part = str | Text | Image | File
 Said = Part | Sequence[Part]
@@ -59,13 +58,6 @@ def size_of(part: Text | Image | File) -> int:
     if isinstance(part, Text):
         return len(part.text.encode(errors="surrogatepass"))
     return len(part.data) + len(part.url)
-
-
-def check_id(kind: str, value: Any) -> str:
-    """Return an id that a caller gave, if it can be one."""
-    if not isinstance(value, str) or not 0 < len(value) <= MAX_ID or "\0" in value:
-        raise InvalidName(f"a {kind} is a text of 1 to {MAX_ID} characters, none of them NUL")
-    return value
 
 
 def fingerprint(*parts: object) -> str:

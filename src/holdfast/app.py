@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
-from holdfast.admission import Inbox, Room, Said, check_id, content_of, fingerprint
+from holdfast.admission import Inbox, Room, Said, content_of, fingerprint
 from holdfast.agents.agent import Agent
 from holdfast.agents.model import ModelClient
 from holdfast.agents.perform import AgentPerformer
@@ -19,7 +19,7 @@ from holdfast.agents.provider import ProviderModel
 from holdfast.agents.thread import ToolThreads
 from holdfast.clock import Clock
 from holdfast.core.message import Content
-from holdfast.core.name import MAIN
+from holdfast.core.name import MAIN, check_id
 from holdfast.core.record import SessionStarted
 from holdfast.engine.settings import WorkerSettings
 from holdfast.engine.worker import Worker
@@ -206,6 +206,7 @@ class Holdfast:
         """
         content, given = content_of(message), check_id("continuation_token", continuation_token)
         mark = fingerprint("deliver", given, content)
+        check_id("tenant", tenant)
         found = await self.store.find_token(tenant, given)
         if found is None and agent is None:
             raise NoActiveSession("no living session has this continuation token")

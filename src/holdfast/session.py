@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import Struct
 
-from holdfast.admission import Inbox, Said, check_id, content_of
+from holdfast.admission import Inbox, Said, content_of
 from holdfast.agents.agent import Agent
 from holdfast.agents.context import Slice
 from holdfast.agents.perform import output_value
@@ -20,7 +20,7 @@ from holdfast.clock import Clock
 from holdfast.core import record as r
 from holdfast.core.event import Event
 from holdfast.core.message import Message
-from holdfast.core.name import MAIN
+from holdfast.core.name import MAIN, check_id
 from holdfast.core.record import Failure, Option, Tokens
 from holdfast.core.slices import EMPTY, Slices, change_all
 from holdfast.core.view import View

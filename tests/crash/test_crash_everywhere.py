@@ -210,3 +210,32 @@ def test_the_example_catches_the_bad_tool_and_passes_the_good_one() -> None:
     careless, careful = ran.stdout.split("the careful tool:")
     assert "charged(order=17) by the tool charge_carelessly happened 2 times" in careless
     assert "effects repeated: 0" in careful
+
+
+async def test_a_place_in_a_tool_lane_survives_a_crash_at_every_commit() -> None:
+    ledger, inside, most = Ledger(), 0, 0
+
+    @tool(lane="desk", idempotent=True)
+    async def edit(ctx: Context) -> None:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        try:
+            await asyncio.sleep(0.01)
+        finally:
+            inside -= 1
+        ledger.record("edited", session=ctx.session.id, idempotency_key=ctx.idempotency_key)
+
+    async def two_at_once(app: Holdfast) -> tuple[Any, ...]:
+        sessions = [await app.start("doer", "Do it", dispatch_id=str(n)) for n in range(2)]
+        ended = [(await session.wait()).output for session in sessions]
+        return (*ended, len(await app.store.permits()))
+
+    script = lambda asked: calls(("edit", {})) if len(asked.view.messages) == 1 else say("Done.")  # noqa: E731
+    doer = Agent("doer", ScriptedModel(script), tools=[edit])
+    report = await crash_everywhere(two_at_once, agents=[doer], ledger=ledger)
+
+    assert report.undisturbed.output == ("Done.", "Done.", 0)
+    assert len(report.runs) > 10
+    assert {run.output for run in report.runs} == {("Done.", "Done.", 0)}
+    assert most == 1

@@ -12,7 +12,7 @@ import pytest
 from scene import FAST, running, the, types_of, until
 
 from holdfast import Agent, Context, Holdfast, Limit, tool
-from holdfast.errors import InvalidDefinition, QueueFull
+from holdfast.errors import InvalidDefinition, InvalidName, QueueFull
 from holdfast.testing import ScriptedModel, calls, say
 from holdfast.verify import verify
 
@@ -337,3 +337,54 @@ async def test_a_call_that_waits_and_goes_on_at_once_keeps_its_place(store):
         assert {(await session.wait()).output for session in sessions} == {"Done."}
         assert inside.most["only"] == 1
         assert await app.store.permits() == []
+
+
+RUBBISH = ["", "a\0b", "x" * 3_000_000, "{path}", "é\n", "'; DROP TABLE lanes; --"]
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database(request, tmp_path):
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/rubbish.db"
+    return request.getfixturevalue("postgres_url")
+
+
+async def test_whatever_a_model_says_makes_a_key_that_can_be_stored(database):
+    @tool(lane="{path}", idempotency_key=lambda args: args["path"] + "\ud800", dedupe="session")
+    async def edit(path: str) -> int:
+        """Edit."""
+        return len(path)
+
+    def script(request):
+        wanted = [("edit", {"path": path}) for path in RUBBISH]
+        return say("Done.") if len(request.view.messages) > 1 else calls(*wanted)
+
+    agent = Agent("a", ScriptedModel(script), tools=[edit])
+    async with running(agent, store=database) as app:
+        session = await app.start(agent, "Go")
+        async with asyncio.timeout(20):
+            assert (await session.wait()).output == "Done."
+        ended = await the(session, "tool.completed")
+        assert [event.data["value"] for event in ended] == [len(path) for path in RUBBISH]
+        assert await app.store.permits() == []
+
+
+async def test_a_token_that_no_database_can_keep_is_refused(database):
+    @tool
+    async def move(ctx: Context, token: str) -> str:
+        """Move."""
+        await ctx.session.set_continuation_token(token)
+        return "moved"
+
+    def script(request):
+        wanted = [("move", {"token": token}) for token in ("", "a\0b", "x" * 300)]
+        return say("Done.") if len(request.view.messages) > 1 else calls(*wanted)
+
+    agent = Agent("a", ScriptedModel(script), tools=[move])
+    async with running(agent, store=database) as app:
+        session = await app.start(agent, "Go")
+        assert (await session.wait()).output == "Done."
+        failed = await the(session, "tool.failed")
+        assert [event.data["error"]["code"] for event in failed] == ["INVALID_NAME"] * 3
+        with pytest.raises(InvalidName):
+            await app.deliver("token", "Hi", agent=agent, tenant="a\0b")

@@ -8,7 +8,18 @@ from msgspec.structs import replace
 
 from holdfast.core import record as r
 from holdfast.errors import HoldfastError
-from holdfast.store import Admission, Commit, Committed, Loaded, Page, Receipt, Refused, Store
+from holdfast.store import (
+    Admission,
+    Commit,
+    Committed,
+    Loaded,
+    Page,
+    Permit,
+    Receipt,
+    Refused,
+    Store,
+    Wish,
+)
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.memory.table import LaneRow
 from holdfast.testing.wrapped import WrappedStore
@@ -121,3 +132,10 @@ class TearsCommits(BrokenStore):
                 session.rows.pop()
                 session.end -= len(commit.records)
         return results
+
+
+class GrantsEverything(BrokenStore):
+    """Lets every call begin, whatever the limits say."""
+
+    async def acquire(self, wishes: Sequence[Wish]) -> Sequence[Permit | Refused]:
+        return [Permit(granted=True) for _ in await self.inner.acquire(wishes)]

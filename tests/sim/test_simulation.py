@@ -76,6 +76,7 @@ BROKEN: list[tuple[Callable[[Store], Store], str]] = [
     (broken.LosesAdmissions, "7 "),
     (broken.SkipsEvents, "8 "),
     (broken.KeepsLanes, "9 "),
+    (broken.GrantsEverything, "limits "),
 ]
 
 

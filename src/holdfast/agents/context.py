@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from holdfast.agents.value import from_json, slice_name, to_json
 from holdfast.core.lane import Call, Lane
-from holdfast.core.name import effect_key
+from holdfast.core.name import check_id, effect_key
 from holdfast.core.record import Option, SessionRekeyed, StateChanged, ToolEmitted
 from holdfast.core.result import Question, Update, Waits
 from holdfast.core.slices import Slices, change
@@ -111,8 +111,7 @@ class SessionContext:
         """Give the session another address; the old ones forward to it unless revoked."""
         if self._desk is None:
             raise InvalidInput("a continuation token can be set by tools only")
-        if not token:
-            raise InvalidInput("a continuation token cannot be empty")
+        check_id("continuation_token", token)
         owner = await self._desk.find_token(token)
         if owner not in (None, self.id):
             raise TokenTaken("another session has this continuation token: choose another")

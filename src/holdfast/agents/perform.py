@@ -37,7 +37,7 @@ from holdfast.core.action import CallModel, Start
 from holdfast.core.lane import Call, Lane
 from holdfast.core.limit import Bound
 from holdfast.core.message import Part, Reasoning, Text, ToolCall, text_of
-from holdfast.core.name import args_digest, tool_call_name
+from holdfast.core.name import args_digest, storable_key, tool_call_name
 from holdfast.core.policy import Policy
 from holdfast.core.record import Failure, MessageDelta, ReasoningDelta
 from holdfast.core.result import (
@@ -365,7 +365,7 @@ def dedupe_of(tool: Tool, args: dict[str, Any], lane: Lane) -> str:
     if tool.dedupe == "call" or tool.idempotency_key is None:
         return ""
     scope = f"session:{lane.session}" if tool.dedupe == "session" else f"tenant:{lane.tenant}"
-    return f"{scope}\n{tool.name}:{tool.idempotency_key(args)}"
+    return f"{scope}\n{tool.name}:{storable_key(tool.idempotency_key(args))}"
 
 
 def failure_of(error: BaseException) -> Failure:

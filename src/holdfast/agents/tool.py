@@ -14,6 +14,7 @@ from holdfast.agents.limit import Limit, in_order
 from holdfast.agents.model import ToolSpec
 from holdfast.agents.signature import Arguments, summary
 from holdfast.core.limit import Bound
+from holdfast.core.name import storable_key
 from holdfast.core.policy import ToolPolicy
 from holdfast.errors import InvalidDefinition
 
@@ -112,7 +113,8 @@ class Tool:
         """Return the limits that a call with these arguments is under, by name."""
         found: list[Bound] = []
         if self.lane is not None:
-            found.append(Bound(f"lane:{tenant}:{self.lane.format(**args)}", concurrency=1))
+            key = self.lane.format(**args)
+            found.append(Bound(f"lane:{tenant}:{storable_key(key)}", concurrency=1))
         if self.limit is not None:
             found += self.limit.named(f"tool:{self.name}")
         return in_order(found)

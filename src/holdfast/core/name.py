@@ -8,10 +8,14 @@ step `t3.s2.c1`, and the second attempt at it `t3.s2.c1#2`. Lanes other than
 from __future__ import annotations
 
 from hashlib import blake2b, sha256
+from typing import Any
 
 import msgspec
 
+from holdfast.errors import InvalidName
+
 MAIN = "main"
+MAX_ID = 256
 
 _plain = msgspec.json.Decoder()
 _in_order = msgspec.json.Encoder(order="deterministic")
@@ -48,6 +52,25 @@ def request_name(session: str, call_id: str, name: str) -> str:
 def effect_key(session: str, call_id: str) -> str:
     """Return the idempotency key of a call, the same for all its attempts."""
     return f"{session}:{call_id}"
+
+
+def check_id(kind: str, value: Any) -> str:
+    """Return an id that somebody chose, if it can be one."""
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_ID or not is_storable(value):
+        raise InvalidName(f"a {kind} is a text of 1 to {MAX_ID} characters, none of them NUL")
+    return value
+
+
+def is_storable(text: str) -> bool:
+    """Whether every database can keep a text: no NUL, and no halves of characters."""
+    return "\0" not in text and not any("\ud800" <= char <= "\udfff" for char in text)
+
+
+def storable_key(key: str) -> str:
+    """Return a key that is made of whatever a model said, as any database can keep and index it."""
+    if len(key) <= MAX_ID and is_storable(key):
+        return key
+    return "sha256:" + sha256(key.encode(errors="surrogatepass")).hexdigest()
 
 
 def args_digest(tool: str, args: str) -> str:

@@ -20,11 +20,13 @@ from holdfast.store import (
     Lease,
     Loaded,
     Page,
+    Permit,
     Receipt,
     Refused,
     RequestInfo,
     SessionInfo,
     Store,
+    Wish,
     WorkerInfo,
 )
 from holdfast.testing.simulation.history import Fault, History
@@ -111,6 +113,10 @@ class Connection(WrappedStore):
         kinds = ["crash before commit", "crash after commit", "commit lost"]
         fault = self._weather.first([*kinds, "commit unacknowledged"])
         return await self._send(lambda: self.inner.commit(commits), fault)
+
+    async def acquire(self, wishes: Sequence[Wish]) -> Sequence[Permit | Refused]:
+        kinds = ["crash after permit", "permit lost", "permit unacknowledged"]
+        return await self._send(lambda: self.inner.acquire(wishes), self._weather.first(kinds))
 
     async def load(self, session_id: str, lane: str, after: int | None = None) -> Loaded:
         return await self._send(

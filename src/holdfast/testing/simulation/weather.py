@@ -21,6 +21,9 @@ RATES = {
     "admission unacknowledged": 0.08,
     "claim lost": 0.03,
     "claim unacknowledged": 0.03,
+    "permit lost": 0.03,
+    "permit unacknowledged": 0.03,
+    "crash after permit": 0.02,
     "read failed": 0.01,
     "slow": 0.02,
     "very slow": 0.002,
@@ -53,6 +56,7 @@ COSTLY = frozenset(
     {
         "crash before commit",
         "crash after commit",
+        "crash after permit",
         "claim unacknowledged",
         "enlisting failed",
         "renewal failed",
