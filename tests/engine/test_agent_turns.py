@@ -6,8 +6,11 @@ import pytest
 from pydantic import BaseModel
 from scene import Watched, agent, log_of, results_of, running, the, types_of, until
 
-from holdfast import Agent, Context, File, HoldfastError, Image, Text, tool
+from holdfast import Agent, Context, File, HoldfastError, Image, Text, Tool, tool
+from holdfast.agents.model import ModelRequest
 from holdfast.core.message import Answer, UserMessage
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.crash import CrashingStore
 from holdfast.testing.scripted import Reply, call, calls, say
 
 
@@ -300,3 +303,37 @@ async def test_lanes_of_a_session_have_their_own_queues_and_transcripts() -> Non
             Answer((Text("one"),)),
         ]
         assert {e.turn for e in await the(session, "turn.completed")} == {"t1", "notes/t1"}
+
+
+class Note(BaseModel):
+    text: str
+
+
+async def test_a_tool_that_keeps_something_costs_no_commit_more_than_one_that_does_not() -> None:
+    def steps(one: Tool) -> Agent:
+        def script(request: ModelRequest) -> Reply:
+            return calls((one.name, {})) if len(request.view.messages) < 7 else say("Done.")
+
+        return agent(script, tools=[one])
+
+    @tool
+    async def look() -> str:
+        """Look."""
+        return "seen"
+
+    @tool
+    async def note(ctx: Context) -> str:
+        """Note."""
+        ctx.session.put(Note(text="put"))
+        ctx.session.append(Note(text="appended"))
+        ctx.emit("noted", 1)
+        return "noted"
+
+    commits = []
+    for each in (look, note):
+        store = CrashingStore(MemoryStore())
+        async with running(steps(each), store=store) as app:
+            session = await app.start("a", "Go")
+            assert (await session.wait()).output == "Done."
+        commits.append(store.commits)
+    assert commits[0] == commits[1] == 8

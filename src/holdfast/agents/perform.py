@@ -80,6 +80,9 @@ class AgentPerformer:
         self._deps = deps
         self._threads = threads
         self._clock = clock
+        self._patience = Patience(agent.model_timeout, agent.idle_timeout)
+        self._bounds_of_call = model_bounds(agent, client.name, starts_turn=False)
+        self._bounds_of_turn = model_bounds(agent, client.name, starts_turn=True)
 
     @property
     def policy(self) -> Policy:
@@ -92,7 +95,7 @@ class AgentPerformer:
 
     @property
     def patience(self) -> Patience:
-        return Patience(self._agent.model_timeout, self._agent.idle_timeout)
+        return self._patience
 
     async def call_model(
         self, lane: Lane, slices: Slices, view: View, action: CallModel, hear: Hear
@@ -208,13 +211,7 @@ class AgentPerformer:
             return replace(seen, refusal=failure_of(error))
 
     def bounds_of_model(self, *, starts_turn: bool) -> tuple[Bound, ...]:
-        agent, found = self._agent, list[Bound]()
-        if starts_turn and agent.limit and agent.limit.rate:
-            turns = Limit(rate=agent.limit.rate, per=agent.limit.per)
-            found += turns.named(f"agent:{agent.name}")
-        if agent.model_limit:
-            found += agent.model_limit.named(f"model:{self._client.name}")
-        return in_order(found)
+        return self._bounds_of_turn if starts_turn else self._bounds_of_call
 
     # The tools
 
@@ -292,6 +289,15 @@ class AgentPerformer:
         if inspect.iscoroutinefunction(reconcile):
             return await reconcile(ctx, args)
         return await self._threads.run(lambda: reconcile(ctx, args))
+
+
+def model_bounds(agent: Agent[Any, Any], model: str, *, starts_turn: bool) -> tuple[Bound, ...]:
+    """Return the limits of an agent's model calls; the first of a turn is under one more."""
+    found = agent.model_limit.named(f"model:{model}") if agent.model_limit else []
+    if starts_turn and agent.limit and agent.limit.rate:
+        turns = Limit(rate=agent.limit.rate, per=agent.limit.per)
+        found += turns.named(f"agent:{agent.name}")
+    return in_order(found)
 
 
 def is_being_cancelled() -> bool:

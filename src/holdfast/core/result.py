@@ -122,6 +122,11 @@ class Waits(Struct, frozen=True, gc=False):
     due_at: int = 0
 
 
+def is_contended(end: Returned) -> bool:
+    """Whether a tool's end depends on what others do meanwhile: a slice's newest value, a token."""
+    return any(isinstance(item, Update | SessionRekeyed) for item in end.leftovers.changes)
+
+
 def with_updates(end: Returned, slices: Slices) -> Returned:
     """Return a tool's end with its updates made of the slices as they are now."""
     changes: list[StateChanged | SessionRekeyed] = []

@@ -30,6 +30,7 @@ from holdfast.core.result import (
     Returned,
     Stopped,
     ToolEnd,
+    is_contended,
     with_updates,
 )
 from holdfast.core.slices import Slices
@@ -110,39 +111,37 @@ class Carrier:
 
     async def _carry(self) -> None:
         while not self._stopping:
-            now = self.lane.now()
-            action = decide(self.lane.state, self._policy, now)
+            action = await self._decide()
             if action.is_rest:
                 if await self.lane.rest(action):  # type: ignore[arg-type]
                     return
-                continue
-            if isinstance(action, RunTools):
-                tools = await self._without_duplicates(action)
-                if tools is None:
-                    continue
-                action = tools
-            permitted = await self._as_permitted(action)
-            if permitted.is_rest:
-                if await self.lane.rest(permitted):  # type: ignore[arg-type]
-                    return
-                continue
-            action = permitted
-            begun = opening(self.lane.state, action, now)
-            if self._takes_key(action):
-                if await self.lane.attempt(lambda _, records=begun: records):  # type: ignore[misc]
-                    continue  # another call has the key by now
-            else:
-                self.lane.write(begun)
-            if action.is_effect:
+            elif await self._open(action) and action.is_effect:
                 await self._until_confirmed()
                 await self.lane.flush()
                 await self._record(action, await self._perform(action))
         await self._wind_down()
 
+    async def _decide(self) -> AnyAction:
+        """Decide what comes next, as far as keys and limits let it begin now."""
+        while True:
+            action = decide(self.lane.state, self._policy, self.lane.now())
+            if not isinstance(action, RunTools):
+                return await self._as_permitted(action)
+            if tools := await self._without_duplicates(action):
+                return await self._as_permitted(tools)
+
+    async def _open(self, action: AnyAction) -> bool:
+        """Write down what is about to be done; False if another call has its key by now."""
+        records = opening(self.lane.state, action, self.lane.now())
+        if self._takes_key(action):
+            return not await self.lane.attempt(lambda _: records)
+        self.lane.write(records)
+        return True
+
     async def _record(self, action: AnyAction, results: list[Result]) -> None:
         now = self.lane.now()
         for result in results:
-            if isinstance(result, Returned) and result.leftovers.changes:
+            if isinstance(result, Returned) and is_contended(result):
                 if not await self.lane.attempt(partial(self._concluded, action, result, now)):
                     continue
                 result = Raised(result.call_id, TOKEN_TAKEN)
