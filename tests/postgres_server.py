@@ -130,7 +130,8 @@ def empty_schema(url: str, schema: str) -> bool:
         connection.execute("SET client_min_messages = warning")
         connection.execute("; ".join(cleaning).encode())
         versions = connection.execute(f"TABLE {schema}.migrations".encode())
-        return [version for version, *_ in versions] == [1]
+        numbers = [version for version, *_ in versions]
+        return numbers == list(range(1, len(numbers) + 1))
 
 
 def drop_schema(url: str, schema: str) -> None:

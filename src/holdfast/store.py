@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from holdfast.core.index import NO_CHANGES, Index
 from holdfast.core.limit import Bound
-from holdfast.core.record import FORMAT, AnyRecord, Entry
+from holdfast.core.record import FORMAT, AnyRecord, Entry, NewOutlet
 from holdfast.errors import HoldfastError, QueueFull
 
 NO_LIMITS: Mapping[str, int] = {}
@@ -46,7 +46,8 @@ class Admission(Struct, frozen=True, gc=False, kw_only=True):
     then `delivery.queued` or `cancel.requested`. The same `dispatch_id` in the same `scope` is
     the same admission if its `fingerprint` is the same too, and a conflict otherwise. With
     `most_queued` a message is refused when so many wait in its session, and likewise in all
-    sessions of its tenant; 0 is any number.
+    sessions of its tenant; 0 is any number. A new session gets its `outlets` with it, and knows
+    the `parent` that started it, if one did.
     """
 
     tenant: str
@@ -66,6 +67,8 @@ class Admission(Struct, frozen=True, gc=False, kw_only=True):
     request_id: str = ""
     most_queued: int = 0
     most_queued_of_tenant: int = 0
+    outlets: tuple[NewOutlet, ...] = ()
+    parent: str = ""
 
 
 class Receipt(Struct, frozen=True, gc=False, kw_only=True):
@@ -113,7 +116,9 @@ class Commit(Struct, frozen=True, gc=False, kw_only=True):
     that give back their permits, or wait for none any more. With `awaits_permit` the lane
     rests because a call of it waits for a permit: if there is a place for one now, the
     commit is refused as if that had arrived. `slices_seen`, where given, is the offset of the
-    last change of slices that the owner knows: a newer one refuses the commit.
+    last change of slices that the owner knows: a newer one refuses the commit. `wait` names
+    what a lane that rests waits for. With `tells` the session's outlets have something to tell.
+    `sends` arrive at other sessions with this commit; one that cannot be admitted is dropped.
     """
 
     session_id: str
@@ -136,6 +141,9 @@ class Commit(Struct, frozen=True, gc=False, kw_only=True):
     effects: tuple[Effect, ...] = ()
     frees: tuple[str, ...] = ()
     awaits_permit: bool = False
+    wait: str = ""
+    tells: bool = False
+    sends: tuple[Admission, ...] = ()
 
 
 class Wish(Struct, frozen=True, gc=False, kw_only=True):
@@ -153,8 +161,9 @@ class WorkerInfo(Struct, frozen=True, gc=False, kw_only=True):
     """A worker as the registry knows it.
 
     It says of itself which `agents` it serves, on lanes whose name fits one of the patterns in
-    `lanes` (none: on all), and how many at once. The store adds when it last heard of it, until
-    when it is taken for alive, how many lanes it owns now and whether it was asked to drain.
+    `lanes` (none: on all), and how many at once; `tally` is what it has counted so far, as JSON
+    text. The store adds when it last heard of it, until when it is taken for alive, how many
+    lanes it owns now and whether it was asked to drain.
     """
 
     worker: str
@@ -165,10 +174,59 @@ class WorkerInfo(Struct, frozen=True, gc=False, kw_only=True):
     concurrency: int = 0
     agents: tuple[str, ...] = ()
     lanes: tuple[str, ...] = ()
+    tally: str = ""
     seen_at: int = 0
     lease_until: int = 0
     held: int = 0
     draining: bool = False
+
+
+class KeyInfo(Struct, frozen=True, gc=False, kw_only=True):
+    """A key to the server: whose it is, what it opens, and a digest of its secret."""
+
+    key_id: str
+    tenant: str
+    name: str
+    scopes: tuple[str, ...]
+    digest: str
+    created_at: int
+    revoked_at: int = 0
+
+
+class Secret(Struct, frozen=True, gc=False, kw_only=True):
+    """Something sealed that only its owner can open; `expires_at` 0: it stays."""
+
+    tenant: str
+    name: str
+    data: bytes
+    version: int
+    expires_at: int = 0
+
+
+class ScheduleInfo(Struct, frozen=True, gc=False, kw_only=True):
+    """A schedule as it stands: when it is next due, and what it last started.
+
+    `fingerprint` tells one meaning of the same name from another.
+    """
+
+    name: str
+    fingerprint: str
+    next_at: int | None
+    paused: bool = False
+    fired_at: int = 0
+    session_id: str = ""
+
+
+class DeadLetter(Struct, frozen=True, gc=False, kw_only=True):
+    """An event that an outlet could not tell of in time, and why."""
+
+    session_id: str
+    tenant: str
+    outlet: str
+    offset: int
+    type: str
+    error: str
+    at: int
 
 
 # What comes out
@@ -272,6 +330,7 @@ class SessionInfo(Struct, frozen=True, gc=False, kw_only=True):
     end: int
     over: str = ""
     token: str = ""
+    parent: str = ""
     lanes: tuple[LaneInfo, ...] = ()
 
 
@@ -299,6 +358,47 @@ class RequestInfo(Struct, frozen=True, gc=False, kw_only=True):
     state: str
     expires_at: int
     data: str
+    tenant: str = ""
+    agent: str = ""
+
+
+class Outlet(Struct, frozen=True, gc=False, kw_only=True):
+    """A cursor over a session's log, from which its events are told to somebody outside.
+
+    All up to `cursor` was told or given up. `told` counts how often there was something new;
+    `tries` are the failed ones since the cursor last moved, and `error` is the last of them.
+    `held` counts how often it was given out: who holds an older one settles nothing.
+    """
+
+    session_id: str
+    tenant: str
+    agent: str
+    name: str
+    url: str
+    events: tuple[str, ...]
+    cursor: int = 0
+    told: int = 0
+    held: int = 0
+    due_at: int | None = None
+    tries: int = 0
+    error: str = ""
+
+
+class LaneCount(Struct, frozen=True, gc=False):
+    """How many lanes have a status, and wait for the same, if they rest within a turn."""
+
+    status: str
+    wait: str
+    count: int
+
+
+class Census(Struct, frozen=True, gc=False):
+    """The lanes of living sessions by what they do, how many messages wait in all, and since
+    when the lane has been ready that nobody has claimed for longest."""
+
+    lanes: tuple[LaneCount, ...]
+    queued: int
+    oldest_ready_at: int | None
 
 
 class PermitInfo(Struct, frozen=True, gc=False, kw_only=True):
@@ -322,8 +422,11 @@ class Renewal(Struct, frozen=True, gc=False):
 class Lease(Protocol):
     """A worker's hold on life. Methods may be called from any thread."""
 
-    def renew(self) -> Renewal:
-        """Extend the lease by its full length, and say what became of the worker meanwhile."""
+    def renew(self, tally: str = "") -> Renewal:
+        """Extend the lease by its full length, and say what became of the worker meanwhile.
+
+        A `tally` that is not empty takes the place of what the worker had counted before.
+        """
         ...
 
     def release(self) -> None:
@@ -376,13 +479,13 @@ class Store(Protocol):
         """Add each arrival to its lane's inbox, and say for each what became of it.
 
         A repeated dispatch returns the first receipt, marked as duplicate; with other
-        content it is DispatchConflict. A new session, its first delivery and its token are
-        one admission; a token in use is TokenTaken. A session that is over is SessionOver,
-        one that does not exist UnknownSession. An answer closes its request in the same
-        transaction: to a closed or expired one it is RequestClosed, to one that never was
-        UnknownRequest. A message to a queue that is full is QueueFull. A cancel that names
-        no turn is given the turn that is open at its place in the log. Each admitted arrival
-        makes its lane ready at once.
+        content it is DispatchConflict, and of a session that was erased it is SessionErased.
+        A new session, its first delivery, its token and its outlets are one admission; a token
+        in use is TokenTaken. A session that is over is SessionOver, one that does not exist
+        UnknownSession. An answer closes its request in the same transaction: to a closed or
+        expired one it is RequestClosed, to one that never was UnknownRequest. A message to a
+        queue that is full is QueueFull. A cancel that names no turn is given the turn that is
+        open at its place in the log. Each admitted arrival makes its lane ready at once.
         """
         ...
 
@@ -493,6 +596,7 @@ class Store(Protocol):
         tenant: str | None = None,
         agent: str | None = None,
         status: str | None = None,
+        parent: str | None = None,
         before: str | None = None,
         limit: int = 50,
     ) -> Sequence[SessionInfo]:
@@ -525,11 +629,24 @@ class Store(Protocol):
     async def request(self, request_id: str) -> RequestInfo | None: ...
 
     async def requests(
-        self, session_id: str | None = None, *, open_only: bool = True, limit: int = 500
-    ) -> Sequence[RequestInfo]: ...
+        self,
+        session_id: str | None = None,
+        *,
+        tenant: str | None = None,
+        agent: str | None = None,
+        kinds: Sequence[str] | None = None,
+        after: str | None = None,
+        open_only: bool = True,
+        limit: int = 500,
+    ) -> Sequence[RequestInfo]:
+        """List requests, oldest first, those behind the request `after`."""
+        ...
 
-    async def find_token(self, tenant: str, token: str) -> str | None:
-        """Return the living session that a continuation token leads to."""
+    async def find_token(self, tenant: str, token: str, *, living: bool = True) -> str | None:
+        """Return the living session that a continuation token leads to.
+
+        Without `living`, the last session that had it, over or not.
+        """
         ...
 
     async def tokens(self, session_id: str) -> Sequence[tuple[str, bool]]:
@@ -538,6 +655,141 @@ class Store(Protocol):
 
     async def effect(self, scope: str, key: str) -> Effect | None:
         """Return who holds an idempotency key in a scope, if anybody."""
+        ...
+
+    async def erase(self, session_id: str) -> bool:
+        """Take a session away with all that is known of it, and say whether there was one.
+
+        Its log, deliveries, requests, tokens, slices, permits, idempotency keys and outlets are
+        gone, and values that no other session's log points at. Whoever owns a lane of it is
+        refused from now on. Two things stay, without content: the names of its dispatches (see
+        `admit`), and its holds on idempotency keys that other sessions share, as `unknown`. The
+        sessions that it started are doomed.
+        """
+        ...
+
+    async def doomed(self, limit: int = 100) -> Sequence[str]:
+        """Return sessions that are to be erased, since what started them was; oldest first."""
+        ...
+
+    async def census(self) -> Census:
+        """Count what all lanes of sessions that are not over do at this moment."""
+        ...
+
+    async def add_key(self, key: KeyInfo) -> None:
+        """Keep a key."""
+        ...
+
+    async def key(self, key_id: str) -> KeyInfo | None:
+        """Return a key, revoked or not."""
+        ...
+
+    async def keys(self, tenant: str | None = None) -> Sequence[KeyInfo]:
+        """List keys, oldest first, the revoked ones too."""
+        ...
+
+    async def revoke_key(self, key_id: str, at: int) -> bool:
+        """Revoke a key for good, and say whether there is one; its first revocation stands."""
+        ...
+
+    async def keep_secret(self, secret: Secret, *, expected: int | None) -> bool:
+        """Keep a secret if there is none yet, or in the place of the version `expected`.
+
+        Says whether it was kept. One that has expired is as if it were not there.
+        """
+        ...
+
+    async def secret(self, tenant: str, name: str) -> Secret | None:
+        """Return a secret as it was kept."""
+        ...
+
+    async def drop_secret(self, tenant: str, name: str) -> bool:
+        """Forget a secret, and say whether there was one."""
+        ...
+
+    async def hold(self, name: str, holder: str, length: int) -> bool:
+        """Take hold of a name for `length` milliseconds, unless another has it; say whether.
+
+        Who has it already has it for that much longer.
+        """
+        ...
+
+    async def let_go(self, name: str, holder: str) -> None:
+        """Give up the hold of a name, if it is this holder's."""
+        ...
+
+    async def arm_schedule(self, schedule: ScheduleInfo) -> None:
+        """Add a schedule. One of that name stays as it is, unless its fingerprint differs:
+        then all is as given but whether it is paused."""
+        ...
+
+    async def schedules(self) -> Sequence[ScheduleInfo]:
+        """List schedules by name."""
+        ...
+
+    async def advance_schedule(
+        self, name: str, seen: int | None, *, next_at: int | None, fired_at: int, session_id: str
+    ) -> bool:
+        """Move a schedule on if it is still due at `seen`, and say whether it was."""
+        ...
+
+    async def pause_schedule(self, name: str, paused: bool) -> bool:
+        """Pause a schedule or let it go on, and say whether there is one."""
+        ...
+
+    async def drop_schedule(self, name: str) -> bool:
+        """Forget a schedule, and say whether there was one."""
+        ...
+
+    async def take_outlets(self, limit: int, hold: int) -> Sequence[Outlet]:
+        """Give out outlets that are due and that nobody holds, the longest due first.
+
+        Nobody else is given them for `hold` milliseconds, unless they are settled before.
+        """
+        ...
+
+    async def settle_outlet(
+        self,
+        outlet: Outlet,
+        *,
+        cursor: int,
+        again_at: int | None,
+        tries: int = 0,
+        error: str = "",
+        dead: Sequence[DeadLetter] = (),
+    ) -> bool:
+        """Move an outlet's cursor and give it back, with what could not be told.
+
+        It is due again at `again_at`; None: when there is something new, which may have come
+        since it was taken. Nothing happens if it was given to somebody else meanwhile; returns
+        whether it was still ours.
+        """
+        ...
+
+    async def outlets(
+        self,
+        session_id: str | None = None,
+        *,
+        tenant: str | None = None,
+        failing_only: bool = False,
+        limit: int = 100,
+    ) -> Sequence[Outlet]:
+        """List outlets of the newest session first, by name within a session."""
+        ...
+
+    async def next_due_at(self) -> int | None:
+        """Return when the next outlet is due, held or not; None if there is nothing to tell."""
+        ...
+
+    async def dead_letters(
+        self, *, tenant: str | None = None, session_id: str | None = None, limit: int = 100
+    ) -> Sequence[DeadLetter]:
+        """List what could not be told, newest first."""
+        ...
+
+    def counts(self) -> Mapping[str, int]:
+        """Return what this object has counted: `groups`, its transactions that wrote something
+        for others, and `grouped`, what was asked for in them."""
         ...
 
     async def next_ready_at(self, after: int) -> int | None:

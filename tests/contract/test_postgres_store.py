@@ -27,7 +27,7 @@ class TestPostgresStore(StoreContract):
         await lease.let_go()
 
     async def make_newer(self, tmp_path: Path) -> None:
-        run(self.url, "UPDATE migrations SET version = 999")
+        run(self.url, "INSERT INTO migrations (version, name) VALUES (999, 'newer')")
 
     async def make_unreadable(self, tmp_path: Path) -> None:
         run(self.url, "DROP TABLE migrations")

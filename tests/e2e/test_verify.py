@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
 import shop
 from damage import NOTHING, Copy, Row, change, drop, places, repeat
+from msgspec.structs import replace
 
 from holdfast import Holdfast, Session
 from holdfast.core import codec
 from holdfast.core import record as r
 from holdfast.errors import UnknownSession
+from holdfast.store import DeliveryInfo
 from holdfast.stores.sqlite import SqliteStore
+from holdfast.testing.clock import ManualClock
+from holdfast.testing.store_contract.builder import admit, new_session
+from holdfast.testing.wrapped import WrappedStore
 from holdfast.verify import Finding, verify
 
 
@@ -104,6 +110,21 @@ async def test_a_session_that_does_not_exist_is_an_error(copy: Copy) -> None:
     copy.session_id = "ses_none"
     with pytest.raises(UnknownSession):
         await findings(copy)
+
+
+class Erasing(WrappedStore):
+    """Loses the session while it is being looked at."""
+
+    async def deliveries(self, session_id: str) -> Sequence[DeliveryInfo]:
+        await self.inner.erase(session_id)
+        return await self.inner.deliveries(session_id)
+
+
+async def test_a_session_that_is_erased_while_it_is_verified_has_nothing_wrong(copy: Copy) -> None:
+    async with opened(copy.path) as store:
+        assert await verify(Erasing(store), copy.session_id) == []
+        with pytest.raises(UnknownSession):
+            await verify(store, copy.session_id)
 
 
 # The log
@@ -255,6 +276,7 @@ INDEXES: list[tuple[str, str]] = [
     ("SESSION_INDEX", "UPDATE holdfast_sessions SET over = 'ended' WHERE sid = :sid"),
     ("SESSION_INDEX", "UPDATE holdfast_sessions SET agent = 'other' WHERE sid = :sid"),
     ("SESSION_INDEX", "UPDATE holdfast_sessions SET created_at = 1 WHERE sid = :sid"),
+    ("SESSION_INDEX", "UPDATE holdfast_sessions SET parent = 'ses_1' WHERE sid = :sid"),
     ("LANE_INDEX", "UPDATE holdfast_lanes SET status = 'running' WHERE sid = :sid"),
     ("LANE_INDEX", "UPDATE holdfast_lanes SET turn = 't9' WHERE sid = :sid"),
     ("LANE_INDEX", "UPDATE holdfast_lanes SET queued = 3 WHERE sid = :sid"),
@@ -278,6 +300,34 @@ async def test_an_index_that_differs_from_the_log_is_found(
     copy.sql(statement, other=other, slices=slices)
 
     assert code in {finding.code for finding in await findings(copy)}
+
+
+OUTLETS = [
+    "UPDATE holdfast_outlets SET cursor = 3",
+    "UPDATE holdfast_outlets SET url = 'https://elsewhere.example'",
+    "UPDATE holdfast_outlets SET events = '[]'",
+    "DELETE FROM holdfast_outlets",
+]
+
+
+@pytest.mark.parametrize("statement", OUTLETS)
+async def test_an_outlet_that_is_not_as_the_log_says_is_found(
+    statement: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "outlet.db"
+    hook = r.NewOutlet(name="callback", url="https://shop.example", events=("turn.completed",))
+    start = new_session(ManualClock(), outlets=(hook,))
+    started, queued = start.records
+    start = replace(start, records=(replace(started, outlets=(hook,)), queued))
+    async with opened(path) as store:
+        session_id = (await admit(store, start)).session_id
+        assert await verify(store, session_id) == []
+        with closing(sqlite3.connect(path)) as db, db:
+            assert db.execute(statement).rowcount == 1
+
+        [finding] = await verify(store, session_id)
+
+    assert finding.code == "OUTLET_INDEX"
 
 
 async def test_a_lane_that_nobody_would_come_for_is_found(waiting: Copy) -> None:

@@ -3,27 +3,41 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from uuid import uuid4
 
 import psycopg
 import pytest
 from postgres_server import drop_schema
+from rival import Rival, ask, opened, rivalling
 
 from holdfast.clock import Clock
 from holdfast.errors import StoreCorrupt, StoreFromTheFuture, UnsupportedStore
+from holdfast.store import Claim, Commit
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres import migration as migrating
 from holdfast.stores.postgres.place import read_url
-from holdfast.testing.store_contract.builder import admit, enlist, new_session
+from holdfast.stores.postgres.statement import in_schema, load_migrations
+from holdfast.testing.store_contract.builder import (
+    admit,
+    commit,
+    delta,
+    enlist,
+    new_session,
+    read_all,
+)
+from holdfast.testing.store_contract.erasure import large_result
 
 clock = Clock()
 
+LARGE = "x" * 100_000
 
-async def ask(url: str, sql: str) -> list[tuple[object, ...]]:
-    direct = read_url(url).direct
-    async with await psycopg.AsyncConnection.connect(direct, autocommit=True) as connection:
-        cursor = await connection.execute(sql.encode())
-        return await cursor.fetchall() if cursor.description else []
+
+async def make_version_one(url: str) -> None:
+    schema = read_url(url).schema
+    script = in_schema(load_migrations()[0].read_text("utf-8"), schema)
+    await ask(url, f"CREATE SCHEMA {schema}; {script}")
+    await ask(url, "INSERT INTO migrations (version, name) VALUES (1, '0001_initial.sql')")
 
 
 @pytest.fixture
@@ -37,7 +51,9 @@ def new_url(postgres_server: str):  # type: ignore[no-untyped-def]
 async def test_fifty_may_migrate_at_once(new_url: str) -> None:
     stores = [PostgresStore(new_url) for _ in range(50)]
     await asyncio.gather(*(store.migrate() for store in stores))
-    assert await ask(new_url, "SELECT version FROM migrations") == [(migrating.NEWEST,)]
+    assert await ask(new_url, "SELECT max(version), count(*) FROM migrations") == [
+        (migrating.NEWEST, migrating.NEWEST)
+    ]
     await admit(stores[0], new_session(clock))
     await asyncio.gather(*(store.close() for store in stores))
 
@@ -65,7 +81,7 @@ async def test_a_schema_of_the_future_is_left_alone(new_url: str) -> None:
     store = PostgresStore(new_url)
     await store.migrate()
     await store.close()
-    await ask(new_url, "UPDATE migrations SET version = 99")
+    await ask(new_url, "INSERT INTO migrations (version, name) VALUES (99, 'newer')")
     before = await ask(new_url, "SELECT xmin::text, * FROM migrations")
     with pytest.raises(StoreFromTheFuture):
         await PostgresStore(new_url).migrate()
@@ -95,3 +111,83 @@ async def test_two_schemas_in_one_database_know_nothing_of_each_other(
     await asyncio.sleep(0.1)
     assert session not in [hint for hint, _ in heard]
     await asyncio.gather(one.close(), two.close())
+
+
+# From version 1
+
+
+async def test_values_older_than_the_list_of_their_users_are_never_removed(new_url: str) -> None:
+    await make_version_one(new_url)
+    old = new_session(clock, LARGE)
+    async with rivalling(new_url) as rival:
+        await rival.admit(old)
+        await rival.commit()
+    async with opened(new_url) as store:
+        new = await admit(store, new_session(clock, LARGE))
+        await store.erase(new.session_id)
+        assert len(await read_all(store, old.session_id)) == 2
+        await store.erase(old.session_id)
+        assert await ask(new_url, "SELECT count(*) FROM blobs") == [(1,)]
+
+
+async def test_who_migrates_begins_again_when_somebody_was_in_the_way(new_url: str) -> None:
+    await make_version_one(new_url)
+    async with rivalling(new_url) as rival:
+        await rival.run("SET deadlock_timeout = '1min'")  # the other one gives way
+        await rival.run("TABLE workers")
+        walking = asyncio.create_task(PostgresStore(new_url).migrate())
+        await rival.has_waiting()
+        await rival.run("TABLE lanes")
+        await rival.commit()
+        await walking
+    assert await ask(new_url, "SELECT max(version) FROM migrations") == [(migrating.NEWEST,)]
+
+
+async def test_a_schema_is_migrated_while_others_write(new_url: str) -> None:
+    await make_version_one(new_url)
+    migrated = asyncio.Event()
+    async with AsyncExitStack() as stack:
+        rivals = [await stack.enter_async_context(rivalling(new_url)) for _ in range(4)]
+        works = [keep_writing(rival, f"w{n}", migrated) for n, rival in enumerate(rivals[1:])]
+        working = asyncio.gather(keep_claiming(rivals[0], migrated), *works)
+        store = await stack.enter_async_context(opened(new_url))
+        migrated.set()
+        async with asyncio.timeout(20):
+            _, *written = await working
+        for session, count in written:
+            entries = await read_all(store, session)
+            assert [entry.offset for entry in entries] == list(range(1, count + 3))
+
+
+async def keep_writing(rival: Rival, worker: str, migrated: asyncio.Event) -> tuple[str, int]:
+    """Commit as a worker of the last release does, until a while after the migration."""
+    start = new_session(clock)
+    await rival.admit(start)
+    await rival.run("UPDATE lanes SET worker = %s, fence = 1 WHERE worker IS NULL", worker)
+    await rival.commit()
+    claim = Claim(start.session_id, "default", "main", "support", 1, 0, 2)
+    count = rest = 0
+    while rest < 5:
+        record = large_result() if count % 3 else delta()
+        wanted = commit(claim, record, worker=worker, number=count)
+        await write_through(rival, wanted)
+        count, rest = count + 1, rest + migrated.is_set()
+    return start.session_id, count
+
+
+async def write_through(rival: Rival, wanted: Commit) -> None:
+    while True:
+        try:
+            await rival.write(wanted)
+            return await rival.commit()
+        except psycopg.errors.DeadlockDetected:
+            await rival.rollback()
+
+
+async def keep_claiming(rival: Rival, migrated: asyncio.Event) -> None:
+    while not migrated.is_set():
+        try:
+            await rival.run("SELECT claim('w9', 1, '[]', '[]', 99, NULL, '{}')")
+            await rival.commit()
+        except psycopg.errors.DeadlockDetected:
+            await rival.rollback()

@@ -127,4 +127,5 @@ def test_every_key_begins_or_ends_with_the_tenant(
         [schema],
     ).fetchall()
     without = {table for table, index, _ in rows if "tenant" not in index.partition(" USING ")[2]}
-    assert without == {"limits", "workers", "server", "migrations"}  # they are of no tenant
+    of_no_tenant = {"limits", "workers", "holds", "schedules", "server", "migrations"}
+    assert without == of_no_tenant

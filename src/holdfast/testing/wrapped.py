@@ -13,20 +13,26 @@ from holdfast.errors import HoldfastError
 from holdfast.store import (
     NO_LIMITS,
     Admission,
+    Census,
     Claim,
     Commit,
     Committed,
+    DeadLetter,
     DeliveryInfo,
     Effect,
+    KeyInfo,
     LaneInfo,
     Lease,
     Loaded,
+    Outlet,
     Page,
     Permit,
     PermitInfo,
     Receipt,
     Refused,
     RequestInfo,
+    ScheduleInfo,
+    Secret,
     SessionInfo,
     Store,
     Transaction,
@@ -111,11 +117,12 @@ class WrappedStore:
         tenant: str | None = None,
         agent: str | None = None,
         status: str | None = None,
+        parent: str | None = None,
         before: str | None = None,
         limit: int = 50,
     ) -> Sequence[SessionInfo]:
         return await self.inner.sessions(
-            tenant=tenant, agent=agent, status=status, before=before, limit=limit
+            tenant=tenant, agent=agent, status=status, parent=parent, before=before, limit=limit
         )
 
     async def lanes(
@@ -149,18 +156,129 @@ class WrappedStore:
         return await self.inner.request(request_id)
 
     async def requests(
-        self, session_id: str | None = None, *, open_only: bool = True, limit: int = 500
+        self,
+        session_id: str | None = None,
+        *,
+        tenant: str | None = None,
+        agent: str | None = None,
+        kinds: Sequence[str] | None = None,
+        after: str | None = None,
+        open_only: bool = True,
+        limit: int = 500,
     ) -> Sequence[RequestInfo]:
-        return await self.inner.requests(session_id, open_only=open_only, limit=limit)
+        return await self.inner.requests(
+            session_id,
+            tenant=tenant,
+            agent=agent,
+            kinds=kinds,
+            after=after,
+            open_only=open_only,
+            limit=limit,
+        )
 
-    async def find_token(self, tenant: str, token: str) -> str | None:
-        return await self.inner.find_token(tenant, token)
+    async def find_token(self, tenant: str, token: str, *, living: bool = True) -> str | None:
+        return await self.inner.find_token(tenant, token, living=living)
 
     async def tokens(self, session_id: str) -> Sequence[tuple[str, bool]]:
         return await self.inner.tokens(session_id)
 
     async def effect(self, scope: str, key: str) -> Effect | None:
         return await self.inner.effect(scope, key)
+
+    async def erase(self, session_id: str) -> bool:
+        return await self.inner.erase(session_id)
+
+    async def census(self) -> Census:
+        return await self.inner.census()
+
+    async def add_key(self, key: KeyInfo) -> None:
+        await self.inner.add_key(key)
+
+    async def key(self, key_id: str) -> KeyInfo | None:
+        return await self.inner.key(key_id)
+
+    async def keys(self, tenant: str | None = None) -> Sequence[KeyInfo]:
+        return await self.inner.keys(tenant)
+
+    async def revoke_key(self, key_id: str, at: int) -> bool:
+        return await self.inner.revoke_key(key_id, at)
+
+    async def doomed(self, limit: int = 100) -> Sequence[str]:
+        return await self.inner.doomed(limit)
+
+    async def keep_secret(self, secret: Secret, *, expected: int | None) -> bool:
+        return await self.inner.keep_secret(secret, expected=expected)
+
+    async def secret(self, tenant: str, name: str) -> Secret | None:
+        return await self.inner.secret(tenant, name)
+
+    async def drop_secret(self, tenant: str, name: str) -> bool:
+        return await self.inner.drop_secret(tenant, name)
+
+    async def hold(self, name: str, holder: str, length: int) -> bool:
+        return await self.inner.hold(name, holder, length)
+
+    async def let_go(self, name: str, holder: str) -> None:
+        await self.inner.let_go(name, holder)
+
+    async def arm_schedule(self, schedule: ScheduleInfo) -> None:
+        await self.inner.arm_schedule(schedule)
+
+    async def schedules(self) -> Sequence[ScheduleInfo]:
+        return await self.inner.schedules()
+
+    async def advance_schedule(
+        self, name: str, seen: int | None, *, next_at: int | None, fired_at: int, session_id: str
+    ) -> bool:
+        return await self.inner.advance_schedule(
+            name, seen, next_at=next_at, fired_at=fired_at, session_id=session_id
+        )
+
+    async def pause_schedule(self, name: str, paused: bool) -> bool:
+        return await self.inner.pause_schedule(name, paused)
+
+    async def drop_schedule(self, name: str) -> bool:
+        return await self.inner.drop_schedule(name)
+
+    async def take_outlets(self, limit: int, hold: int) -> Sequence[Outlet]:
+        return await self.inner.take_outlets(limit, hold)
+
+    async def settle_outlet(
+        self,
+        outlet: Outlet,
+        *,
+        cursor: int,
+        again_at: int | None,
+        tries: int = 0,
+        error: str = "",
+        dead: Sequence[DeadLetter] = (),
+    ) -> bool:
+        return await self.inner.settle_outlet(
+            outlet, cursor=cursor, again_at=again_at, tries=tries, error=error, dead=dead
+        )
+
+    async def outlets(
+        self,
+        session_id: str | None = None,
+        *,
+        tenant: str | None = None,
+        failing_only: bool = False,
+        limit: int = 100,
+    ) -> Sequence[Outlet]:
+        return await self.inner.outlets(
+            session_id, tenant=tenant, failing_only=failing_only, limit=limit
+        )
+
+    async def next_due_at(self) -> int | None:
+        return await self.inner.next_due_at()
+
+    async def dead_letters(
+        self, *, tenant: str | None = None, session_id: str | None = None, limit: int = 100
+    ) -> Sequence[DeadLetter]:
+        return await self.inner.dead_letters(tenant=tenant, session_id=session_id, limit=limit)
+
+    def counts(self) -> Mapping[str, int]:
+        return self.inner.counts()
 
     async def next_ready_at(self, after: int) -> int | None:
         return await self.inner.next_ready_at(after)

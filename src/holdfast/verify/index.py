@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from holdfast.core import record as r
 from holdfast.core.fold import ARRIVALS
-from holdfast.core.index import Index, index, opened
+from holdfast.core.index import Index, Opening, index, opened
 from holdfast.core.record import Entry
 from holdfast.store import DeliveryInfo, RequestInfo
 from holdfast.verify.finding import Wrong
@@ -20,12 +20,14 @@ from holdfast.verify.finding import Wrong
 class Indexes:
     """Built anew from the log, entry by entry."""
 
-    def __init__(self, session_id: str) -> None:
+    def __init__(self, session_id: str, tenant: str, agent: str) -> None:
         self.deliveries: dict[str, DeliveryInfo] = {}
         self.requests: dict[str, RequestInfo] = {}
         self.tokens: dict[str, bool] = {}
         self.over = ""
         self._session_id = session_id
+        self._tenant = tenant
+        self._agent = agent
 
     def add(self, entry: Entry) -> None:
         """Take in the next entry."""
@@ -49,6 +51,8 @@ class Indexes:
                     self.requests[e.request_id] = replace(request, state="answered")
             case r.CancelRequested() as e:
                 self._queue(entry, e.delivery_id, "cancel")
+            case r.RequestRelayed() as e:
+                self._queue(entry, e.delivery_id, "relay")
 
     def _queue(self, entry: Entry, delivery_id: str, kind: str) -> None:
         self.deliveries[delivery_id] = DeliveryInfo(
@@ -82,6 +86,8 @@ class Indexes:
                 state="open",
                 expires_at=asked.expires_at,
                 data=asked.data,
+                tenant=self._tenant,
+                agent=self._agent,
             )
         for closed in changes.closed:
             if request := self.requests.get(closed.request_id):
@@ -110,7 +116,7 @@ def wrong_requests(log: Indexes, found: Sequence[RequestInfo]) -> Iterator[Wrong
 def normal(request: RequestInfo) -> RequestInfo:
     """Return a request with its text as it would be written today."""
     try:
-        asked = msgspec.json.decode(request.data, type=r.InputRequested)
+        asked = msgspec.json.decode(request.data, type=Opening)
     except msgspec.MsgspecError:
         return request
     return replace(request, data=opened(asked).data)

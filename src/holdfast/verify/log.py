@@ -60,7 +60,7 @@ class LaneLog:
 
     def _deliveries(self, e: AnyRecord) -> Iterator[Wrong]:
         match e:
-            case r.DeliveryQueued() | r.CancelRequested():
+            case r.DeliveryQueued() | r.CancelRequested() | r.RequestRelayed():
                 if e.delivery_id in self._settled:
                     yield "QUEUED_TWICE", f"{e.delivery_id} arrives again"
                 self._settled[e.delivery_id] = False

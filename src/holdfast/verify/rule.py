@@ -243,14 +243,44 @@ def input_is_requested(lane: Lane, e: r.InputRequested) -> Iterator[Wrong]:
         yield from call_waits(lane, e)
 
 
-def call_waits(lane: Lane, e: r.InputRequested | r.TimerSet | r.ToolWoken) -> Iterator[Wrong]:
+def call_waits(
+    lane: Lane,
+    e: r.InputRequested | r.TimerSet | r.ToolWoken | r.AuthorizationRequired | r.SubagentCalled,
+) -> Iterator[Wrong]:
     yield from names_call(lane, e)
     call = call_of(lane.turn, e.call_id)
     if call and (call.status, call.waits_for) != ("waiting", e.name):
         yield "NOT_WAITING", f"{e.call_id} does not wait for {e.name}"
 
 
-def request_closes(lane: Lane, e: r.InputResolved | r.InputExpired) -> Iterator[Wrong]:
+def webhook_opens(lane: Lane, e: r.WebhookOpened) -> Iterator[Wrong]:
+    yield from names_call(lane, e)
+    if lane.turn and e.request_id in lane.turn.requests:
+        yield "REQUESTED_TWICE", f"{e.request_id} is open already"
+
+
+def authorization_is_required(lane: Lane, e: r.AuthorizationRequired) -> Iterator[Wrong]:
+    yield from names_call(lane, e) if e.origin else call_waits(lane, e)
+    if lane.turn and e.request_id in lane.turn.requests:
+        yield "REQUESTED_TWICE", f"{e.request_id} is open already"
+
+
+def subagent_is_called(lane: Lane, e: r.SubagentCalled) -> Iterator[Wrong]:
+    yield from call_waits(lane, e)
+    if lane.turn and e.request_id in lane.turn.requests:
+        yield "REQUESTED_TWICE", f"{e.request_id} is open already"
+
+
+def request_closes(
+    lane: Lane,
+    e: r.InputResolved
+    | r.InputExpired
+    | r.WebhookClosed
+    | r.AuthorizationCompleted
+    | r.AuthorizationFailed
+    | r.SubagentCompleted
+    | r.SubagentFailed,
+) -> Iterator[Wrong]:
     if lane.turn is None or e.request_id not in lane.turn.requests:
         yield "UNKNOWN_REQUEST", f"{e.request_id} is closed, and is not open"
 
@@ -285,6 +315,14 @@ RULES: dict[type, Rule] = {
     r.ToolInterrupted: tool_ends,
     r.ToolDenied: tool_is_denied,
     r.InputRequested: input_is_requested,
+    r.WebhookOpened: webhook_opens,
+    r.AuthorizationRequired: authorization_is_required,
+    r.AuthorizationCompleted: request_closes,
+    r.AuthorizationFailed: request_closes,
+    r.SubagentCalled: subagent_is_called,
+    r.SubagentCompleted: request_closes,
+    r.SubagentFailed: request_closes,
+    r.WebhookClosed: request_closes,
     r.InputResolved: request_closes,
     r.InputExpired: request_closes,
     r.TimerSet: call_waits,

@@ -21,7 +21,14 @@ from holdfast.verify.index import (
     wrong_tokens,
 )
 from holdfast.verify.log import SessionLog
-from holdfast.verify.stored import stuck, wrong_lane, wrong_load, wrong_session, wrong_slices
+from holdfast.verify.stored import (
+    stuck,
+    wrong_lane,
+    wrong_load,
+    wrong_outlets,
+    wrong_session,
+    wrong_slices,
+)
 
 TRIES = 5
 ALL = 1_000_000_000
@@ -30,11 +37,20 @@ UNREADABLE = (StoreCorrupt, StoreFromTheFuture)
 
 async def verify(store: Store, session_id: str) -> list[Finding]:
     """Return all that is wrong with a session: nothing, if it keeps its promises."""
+    info = await find(store, session_id)
+    try:
+        return await look(store, info)
+    except UnknownSession:  # it was erased meanwhile
+        return []
+
+
+async def look(store: Store, info: SessionInfo) -> list[Finding]:
     findings: list[Finding] = []
     for _ in range(TRIES):
-        check = Verification(store, await find(store, session_id))
+        check = Verification(store, info)
         await check.run()
-        if (await find(store, session_id)).end == check.info.end:
+        info = await find(store, info.session_id)
+        if info.end == check.info.end:
             return [*check.of_log, *check.of_indexes]
         findings = check.of_log
     return findings
@@ -61,7 +77,7 @@ class Verification:
         loaded = await self._load()
         snapshots = (s for one in loaded.values() for s in (one.snapshot, one.slices))
         log = SessionLog(self.info.session_id, {s.offset for s in snapshots if s})
-        indexes = Indexes(self.info.session_id)
+        indexes = Indexes(self.info.session_id, self.info.tenant, self.info.agent)
         try:
             async for entry in self._entries():
                 log.add(entry)
@@ -112,6 +128,7 @@ class Verification:
         found = await store.requests(session_id, open_only=False, limit=ALL)
         self._note(wrong_requests(indexes, found))
         self._note(wrong_tokens(indexes, await store.tokens(session_id)))
+        self._note(wrong_outlets(log, await store.outlets(session_id, limit=ALL)))
         self._permits = await store.permits(session_id)
         known = {lane.lane: lane for lane in self.info.lanes}
         for name in log.lanes.keys() | known.keys():

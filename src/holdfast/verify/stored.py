@@ -12,7 +12,7 @@ from holdfast.core.fold import fold_all
 from holdfast.core.index import status_of
 from holdfast.core.lane import Lane
 from holdfast.core.slices import EMPTY, change_all
-from holdfast.store import LaneInfo, Loaded, PermitInfo, SessionInfo, Snapshot
+from holdfast.store import LaneInfo, Loaded, Outlet, PermitInfo, SessionInfo, Snapshot
 from holdfast.verify.finding import Wrong
 from holdfast.verify.index import Indexes, differences
 from holdfast.verify.log import SessionLog
@@ -33,9 +33,24 @@ def wrong_session(info: SessionInfo, log: SessionLog, indexes: Indexes) -> Itera
     if log.started and isinstance(started := log.started.record, r.SessionStarted):
         due |= {"agent": started.agent, "mode": started.mode, "tenant": started.tenant}
         due["created_at"] = log.started.at
+        due["parent"] = started.parent.session_id if started.parent else ""
     if log.last:
         due["updated_at"] = log.last.at
     yield from differences("SESSION_INDEX", "session", due, stored)
+
+
+def wrong_outlets(log: SessionLog, found: Sequence[Outlet]) -> Iterator[Wrong]:
+    """Compare outlets with those that the session was started with."""
+    started = log.started.record if log.started else None
+    due = started.outlets if isinstance(started, r.SessionStarted) else ()
+    known = {(each.name, each.url, each.events) for each in due}
+    stored = {(each.name, each.url, each.events) for each in found}
+    for name in sorted({name for name, *_ in known ^ stored}):
+        yield "OUTLET_INDEX", f"outlet {name} is not as the session was started with it"
+    end = log.last.offset if log.last else 0
+    for outlet in found:
+        if outlet.cursor > end:
+            yield "OUTLET_INDEX", f"outlet {outlet.name} has told up to {outlet.cursor} of {end}"
 
 
 def wrong_lane(info: LaneInfo, lane: Lane, queued: int) -> Iterator[Wrong]:

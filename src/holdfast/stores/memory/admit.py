@@ -10,12 +10,14 @@ from holdfast.errors import (
     DispatchConflict,
     HoldfastError,
     RequestClosed,
+    SessionErased,
     SessionOver,
     TokenTaken,
     UnknownRequest,
     UnknownSession,
 )
 from holdfast.store import WAIT_THEIR_TURN, Admission, Receipt, queue_full
+from holdfast.stores.memory import outlet
 from holdfast.stores.memory.table import (
     DeliveryRow,
     LaneRow,
@@ -40,6 +42,12 @@ def find_repeated(tables: Tables, admission: Admission) -> Receipt | None:
     if known is None:
         return None
     fingerprint, receipt = known
+    if receipt.session_id not in tables.sessions:
+        raise SessionErased(
+            f"what dispatch {admission.dispatch_id!r} had started was erased;"
+            " use a new dispatch_id to start anew",
+            dispatch_id=admission.dispatch_id,
+        )
     if fingerprint != admission.fingerprint:
         raise DispatchConflict(
             f"dispatch {admission.dispatch_id!r} was used for other content;"
@@ -73,6 +81,7 @@ def admit_new(tables: Tables, admission: Admission, now: int) -> Receipt:
     if admission.new and admission.token:
         session.tokens.append(admission.token)
         tables.tokens[session.tenant, admission.token] = session.id
+    outlet.add(tables, session, admission.outlets)
     if request:
         request.state, request.answered_at_offset = "answered", row.last_offset
     lane.last_arrival = row.last_offset
@@ -95,6 +104,7 @@ def to_be_started(tables: Tables, admission: Admission) -> SessionRow:
         admission.mode,
         created_at=admission.at,
         last_at=admission.at,
+        parent=admission.parent,
     )
 
 

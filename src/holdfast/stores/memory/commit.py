@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast.core.index import ClosedRequest, DeliveryChange, Index, change_offset, end_offset
 from holdfast.core.record import AnyRecord, DeliverySettled
 from holdfast.store import Commit, Committed, Effect, Refused, Snapshot
+from holdfast.stores.memory import outlet
 from holdfast.stores.memory.permit import has_place, permits_of
 from holdfast.stores.memory.table import (
     Landed,
@@ -105,12 +106,14 @@ def write(tables: Tables, session: SessionRow, lane: LaneRow, wanted: Commit) ->
     result = Committed(row.first_offset, row.at, arrivals)
     lane.landed = Landed(wanted.worker, wanted.number, wanted.body, result)
     move_on(session, lane, wanted, has_unseen=bool(arrivals))
+    if wanted.tells:
+        outlet.tell(tables, session.id, row.at)
     return result
 
 
 def move_on(session: SessionRow, lane: LaneRow, wanted: Commit, *, has_unseen: bool) -> None:
     lane.number += 1
-    lane.status, lane.turn = wanted.status, wanted.turn
+    lane.status, lane.turn, lane.wait = wanted.status, wanted.turn, wanted.wait
     lane.ready_at = 0 if has_unseen else wanted.ready_at
     if wanted.release:
         lane.worker = ""
@@ -190,4 +193,4 @@ def change_tokens(tables: Tables, session: SessionRow, index: Index) -> None:
         session.over = index.over
     for token in session.tokens if session.over else index.revoked:
         if tables.tokens.get((session.tenant, token)) == session.id:
-            del tables.tokens[session.tenant, token]
+            tables.dead_tokens[session.tenant, token] = tables.tokens.pop((session.tenant, token))

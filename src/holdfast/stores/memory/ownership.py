@@ -25,13 +25,14 @@ class MemoryLease:
         self._row = row
         self._clock = clock
 
-    def renew(self) -> Renewal:
+    def renew(self, tally: str = "") -> Renewal:
         """Extend the lease; say whether it had neither run out nor been taken away."""
         now = self._clock.now()
         if self._tables.workers.get(self._row.info.worker) is not self._row:
             return Renewal(alive=False)
         was_alive = self._row.lease_until > now
         self._row.lease_until = now + self._row.lease
+        self._row.info = replace(self._row.info, tally=tally or self._row.info.tally)
         return Renewal(was_alive, self._row.draining)
 
     def release(self) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from holdfast.core.lane import FOLD
 from holdfast.core.record import Entry, StateChanged
 from holdfast.errors import CursorAhead, UnknownSession
 from holdfast.store import (
+    Census,
     DeliveryInfo,
+    LaneCount,
     LaneInfo,
     Loaded,
     Page,
@@ -104,6 +107,7 @@ def describe_session(tables: Tables, session: SessionRow) -> SessionInfo:
         end=session.end,
         over=session.over,
         token=living[-1] if living else "",
+        parent=session.parent,
         lanes=lanes,
     )
 
@@ -114,19 +118,22 @@ def liveliest(lanes: tuple[LaneInfo, ...]) -> str:
 
 
 def describe_lane(session: SessionRow, lane: LaneRow) -> LaneInfo:
-    is_queued = lane.status == "idle" and lane.queued
     return LaneInfo(
         session_id=session.id,
         tenant=session.tenant,
         agent=session.agent,
         lane=lane.name,
-        status="queued" if is_queued else lane.status,
+        status=status_of(lane),
         turn=lane.turn,
         worker=lane.worker,
         fence=lane.fence,
         ready_at=lane.ready_at,
         queued=len(lane.queued),
     )
+
+
+def status_of(lane: LaneRow) -> str:
+    return "queued" if lane.status == "idle" and lane.queued else lane.status
 
 
 def list_lanes(tables: Tables) -> Iterator[LaneInfo]:
@@ -157,7 +164,28 @@ def describe_delivery(delivery: DeliveryRow) -> DeliveryInfo:
     )
 
 
-def describe_request(request: RequestRow) -> RequestInfo:
+def list_requests(tables: Tables, after: str | None) -> Iterator[RequestInfo]:
+    """Yield requests, oldest first, those behind another."""
+    names = list(tables.requests)
+    start = names.index(after) + 1 if after in tables.requests else 0
+    for name in names[start:]:
+        yield describe_request(tables, tables.requests[name])
+
+
+def take_census(tables: Tables, now: int) -> Census:
+    living = [session for session in tables.sessions.values() if not session.over]
+    lanes = [lane for session in living for lane in session.lanes.values()]
+    counts = Counter((status_of(lane), lane.wait) for lane in lanes)
+    free = [lane.ready_at for lane in lanes if lane.ready_at is not None and not lane.worker]
+    return Census(
+        tuple(LaneCount(*what, count) for what, count in sorted(counts.items())),
+        queued=sum(len(lane.queued) for lane in lanes),
+        oldest_ready_at=min((at for at in free if at <= now), default=None),
+    )
+
+
+def describe_request(tables: Tables, request: RequestRow) -> RequestInfo:
+    session = tables.sessions[request.session_id]
     return RequestInfo(
         request_id=request.id,
         session_id=request.session_id,
@@ -166,4 +194,6 @@ def describe_request(request: RequestRow) -> RequestInfo:
         state=request.state,
         expires_at=request.expires_at,
         data=request.data,
+        tenant=session.tenant,
+        agent=session.agent,
     )

@@ -8,35 +8,46 @@ from contextlib import AbstractAsyncContextManager
 from itertools import islice
 from types import TracebackType
 
+from msgspec.structs import replace
+
 from holdfast.clock import Clock
 from holdfast.core.record import FORMAT
 from holdfast.errors import HoldfastError, UnsupportedStore
 from holdfast.store import (
     NO_LIMITS,
     Admission,
+    Census,
     Claim,
     Commit,
     Committed,
+    DeadLetter,
     DeliveryInfo,
     Effect,
+    KeyInfo,
     LaneInfo,
     Lease,
     Loaded,
+    Outlet,
     Page,
     Permit,
     PermitInfo,
     Receipt,
     Refused,
     RequestInfo,
+    ScheduleInfo,
+    Secret,
     SessionInfo,
     Transaction,
     Wish,
     WorkerInfo,
 )
 from holdfast.stores.listener import EVERYTHING, Heard, Listeners
-from holdfast.stores.memory import ownership, permit, reading
+from holdfast.stores.memory import outlet, ownership, permit, reading, vault
 from holdfast.stores.memory.admit import admit
 from holdfast.stores.memory.commit import commit
+from holdfast.stores.memory.erasure import erase
+from holdfast.stores.memory.outlet import settle
+from holdfast.stores.memory.schedule import advance, arm, pause
 from holdfast.stores.memory.table import Tables
 
 
@@ -117,12 +128,20 @@ class MemoryStore:
         return permit.listing(self._tables, session_id, name, limit)
 
     async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
-        results = [commit(self._tables, wanted) for wanted in commits]
+        results = [self._commit(wanted) for wanted in commits]
         for wanted, result in zip(commits, results, strict=True):
             if isinstance(result, Committed):
                 self._tell(wanted.session_id, arrived=wanted.release)
                 self._free(wanted)
         return results
+
+    def _commit(self, wanted: Commit) -> Committed | Refused:
+        result = commit(self._tables, wanted)
+        if isinstance(result, Committed):
+            for sent in wanted.sends:
+                if isinstance(admit(self._tables, sent, self._clock.now()), Receipt):
+                    self._tell(sent.session_id, arrived=True)
+        return result
 
     def _free(self, wanted: Commit) -> None:
         now = self._clock.now()
@@ -156,6 +175,7 @@ class MemoryStore:
         tenant: str | None = None,
         agent: str | None = None,
         status: str | None = None,
+        parent: str | None = None,
         before: str | None = None,
         limit: int = 50,
     ) -> Sequence[SessionInfo]:
@@ -166,6 +186,7 @@ class MemoryStore:
             if (before is None or row.id < before)
             and tenant in (None, row.tenant)
             and agent in (None, row.agent)
+            and parent in (None, row.parent)
         )
         return list(islice((s for s in candidates if status in (None, s.status)), limit))
 
@@ -203,20 +224,33 @@ class MemoryStore:
 
     async def request(self, request_id: str) -> RequestInfo | None:
         row = self._tables.requests.get(request_id)
-        return reading.describe_request(row) if row else None
+        return reading.describe_request(self._tables, row) if row else None
 
     async def requests(
-        self, session_id: str | None = None, *, open_only: bool = True, limit: int = 500
+        self,
+        session_id: str | None = None,
+        *,
+        tenant: str | None = None,
+        agent: str | None = None,
+        kinds: Sequence[str] | None = None,
+        after: str | None = None,
+        open_only: bool = True,
+        limit: int = 500,
     ) -> Sequence[RequestInfo]:
         wanted = (
-            reading.describe_request(row)
-            for row in self._tables.requests.values()
-            if session_id in (None, row.session_id) and (row.state == "open" or not open_only)
+            info
+            for info in reading.list_requests(self._tables, after)
+            if session_id in (None, info.session_id)
+            and tenant in (None, info.tenant)
+            and agent in (None, info.agent)
+            and (kinds is None or info.kind in kinds)
+            and (info.state == "open" or not open_only)
         )
         return list(islice(wanted, limit))
 
-    async def find_token(self, tenant: str, token: str) -> str | None:
-        return self._tables.tokens.get((tenant, token))
+    async def find_token(self, tenant: str, token: str, *, living: bool = True) -> str | None:
+        found = self._tables.tokens.get((tenant, token))
+        return found or (None if living else self._tables.dead_tokens.get((tenant, token)))
 
     async def tokens(self, session_id: str) -> Sequence[tuple[str, bool]]:
         session = self._tables.sessions.get(session_id)
@@ -224,6 +258,123 @@ class MemoryStore:
 
     async def effect(self, scope: str, key: str) -> Effect | None:
         return self._tables.effects.get((scope, key))
+
+    async def erase(self, session_id: str) -> bool:
+        session = self._tables.sessions.get(session_id)
+        if session is None:
+            return False
+        for woken in erase(self._tables, session, self._clock.now()):
+            self._tell(woken, arrived=True)
+        self._tell(session_id, arrived=True)
+        return True
+
+    async def doomed(self, limit: int = 100) -> Sequence[str]:
+        found = sorted(row.id for row in self._tables.sessions.values() if row.is_doomed)
+        return found[:limit]
+
+    async def census(self) -> Census:
+        return reading.take_census(self._tables, self._clock.now())
+
+    async def add_key(self, key: KeyInfo) -> None:
+        self._tables.keys.setdefault(key.key_id, key)
+
+    async def key(self, key_id: str) -> KeyInfo | None:
+        return self._tables.keys.get(key_id)
+
+    async def keys(self, tenant: str | None = None) -> Sequence[KeyInfo]:
+        found = [key for key in self._tables.keys.values() if tenant in (None, key.tenant)]
+        return sorted(found, key=lambda key: key.key_id)
+
+    async def revoke_key(self, key_id: str, at: int) -> bool:
+        key = self._tables.keys.get(key_id)
+        if key and not key.revoked_at:
+            self._tables.keys[key_id] = replace(key, revoked_at=at)
+        return key is not None
+
+    async def keep_secret(self, secret: Secret, *, expected: int | None) -> bool:
+        return vault.keep(self._tables, secret, expected, self._clock.now())
+
+    async def secret(self, tenant: str, name: str) -> Secret | None:
+        return vault.find(self._tables, tenant, name, self._clock.now())
+
+    async def drop_secret(self, tenant: str, name: str) -> bool:
+        found = vault.find(self._tables, tenant, name, self._clock.now())
+        self._tables.secrets.pop((tenant, name), None)
+        return found is not None
+
+    async def hold(self, name: str, holder: str, length: int) -> bool:
+        now = self._clock.now()
+        return vault.hold(self._tables, name, holder, now + length, now)
+
+    async def let_go(self, name: str, holder: str) -> None:
+        vault.let_go(self._tables, name, holder)
+
+    async def arm_schedule(self, schedule: ScheduleInfo) -> None:
+        arm(self._tables, schedule)
+
+    async def schedules(self) -> Sequence[ScheduleInfo]:
+        return [info for _, info in sorted(self._tables.schedules.items())]
+
+    async def advance_schedule(
+        self, name: str, seen: int | None, *, next_at: int | None, fired_at: int, session_id: str
+    ) -> bool:
+        return advance(self._tables, name, seen, next_at, fired_at, session_id)
+
+    async def pause_schedule(self, name: str, paused: bool) -> bool:
+        return pause(self._tables, name, paused)
+
+    async def drop_schedule(self, name: str) -> bool:
+        return self._tables.schedules.pop(name, None) is not None
+
+    async def take_outlets(self, limit: int, hold: int) -> Sequence[Outlet]:
+        return outlet.take(self._tables, limit, hold, self._clock.now())
+
+    async def settle_outlet(
+        self,
+        outlet: Outlet,
+        *,
+        cursor: int,
+        again_at: int | None,
+        tries: int = 0,
+        error: str = "",
+        dead: Sequence[DeadLetter] = (),
+    ) -> bool:
+        now = self._clock.now()
+        return settle(self._tables, outlet, cursor, again_at, tries, error, dead, now)
+
+    async def outlets(
+        self,
+        session_id: str | None = None,
+        *,
+        tenant: str | None = None,
+        failing_only: bool = False,
+        limit: int = 100,
+    ) -> Sequence[Outlet]:
+        wanted = (
+            info
+            for info in outlet.listing(self._tables)
+            if session_id in (None, info.session_id)
+            and tenant in (None, info.tenant)
+            and (info.tries or not failing_only)
+        )
+        return list(islice(wanted, limit))
+
+    async def next_due_at(self) -> int | None:
+        return outlet.next_due_at(self._tables)
+
+    async def dead_letters(
+        self, *, tenant: str | None = None, session_id: str | None = None, limit: int = 100
+    ) -> Sequence[DeadLetter]:
+        newest_first = reversed(self._tables.dead_letters)
+        wanted = (
+            letter
+            for letter in newest_first
+            if tenant in (None, letter.tenant) and session_id in (None, letter.session_id)
+        )
+        return list(islice(wanted, limit))
+
+    def counts(self) -> Mapping[str, int]:
+        return {}
 
     async def next_ready_at(self, after: int) -> int | None:
         return ownership.next_ready_at(self._tables, after, self._clock.now())

@@ -11,7 +11,18 @@ from dataclasses import dataclass, field
 
 from holdfast.core.codec import Packer, version_of
 from holdfast.core.record import Entry
-from holdfast.store import Committed, Effect, Receipt, Snapshot, WorkerInfo
+from holdfast.store import (
+    Committed,
+    DeadLetter,
+    Effect,
+    KeyInfo,
+    Outlet,
+    Receipt,
+    ScheduleInfo,
+    Secret,
+    Snapshot,
+    WorkerInfo,
+)
 
 
 @dataclass(slots=True, frozen=True)
@@ -50,6 +61,7 @@ class LaneRow:
     ready_at: int | None = None
     status: str = "idle"
     turn: str = ""
+    wait: str = ""
     last_arrival: int = 0
     version: int = 0
     snapshot: Snapshot | None = None
@@ -67,6 +79,8 @@ class SessionRow:
     last_at: int
     end: int = 0
     over: str = ""
+    parent: str = ""
+    is_doomed: bool = False
     rows: list[LogRow] = field(default_factory=list)
     lanes: dict[str, LaneRow] = field(default_factory=dict)
     tokens: list[str] = field(default_factory=list)
@@ -115,6 +129,12 @@ class PermitRow:
 
 
 @dataclass(slots=True)
+class OutletRow:
+    info: Outlet
+    held_until: int = 0
+
+
+@dataclass(slots=True)
 class WorkerRow:
     info: WorkerInfo
     lease: int
@@ -125,18 +145,26 @@ class WorkerRow:
 
 @dataclass(slots=True)
 class Tables:
-    """All that is stored. `tokens` holds the living ones only."""
+    """All that is stored. `tokens` holds the living ones only, `dead_tokens` who had one last."""
 
     sessions: dict[str, SessionRow] = field(default_factory=dict)
     deliveries: dict[str, DeliveryRow] = field(default_factory=dict)
     requests: dict[str, RequestRow] = field(default_factory=dict)
     tokens: dict[tuple[str, str], str] = field(default_factory=dict)
+    dead_tokens: dict[tuple[str, str], str] = field(default_factory=dict)
     dispatches: dict[tuple[str, str, str], tuple[str, Receipt]] = field(default_factory=dict)
     effects: dict[tuple[str, str], Effect] = field(default_factory=dict)
     workers: dict[str, WorkerRow] = field(default_factory=dict)
     permits: list[PermitRow] = field(default_factory=list)
     paid_until: dict[str, int] = field(default_factory=dict)
     blobs: dict[tuple[str, str], bytes] = field(default_factory=dict)
+    blob_users: dict[tuple[str, str], set[str]] = field(default_factory=dict)
+    keys: dict[str, KeyInfo] = field(default_factory=dict)
+    outlets: dict[tuple[str, str], OutletRow] = field(default_factory=dict)
+    dead_letters: list[DeadLetter] = field(default_factory=list)
+    secrets: dict[tuple[str, str], Secret] = field(default_factory=dict)
+    holds: dict[str, tuple[str, int]] = field(default_factory=dict)
+    schedules: dict[str, ScheduleInfo] = field(default_factory=dict)
     packer: Packer = field(default_factory=Packer)
 
 
@@ -160,6 +188,7 @@ def append(
             key = (session.tenant, name)
             if key not in tables.blobs:
                 tables.blobs[key] = tables.packer.squeeze(value)
+            tables.blob_users.setdefault(key, set()).add(session.id)
         session.rows.append(row)
         session.end, session.last_at = row.last_offset, at
         lane.version = max(lane.version, version_of(packed.data))

@@ -5,6 +5,7 @@ The checks and the writing itself are in functions/admit.sql.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -12,21 +13,21 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from holdfast.core.codec import Packer, encode
-from holdfast.core.record import FORMAT, AnyRecord, CancelRequested, SessionStarted
+from holdfast.core.record import FORMAT, AnyRecord, CancelRequested, NewOutlet, SessionStarted
 from holdfast.errors import (
     DispatchConflict,
     HoldfastError,
     RequestClosed,
+    SessionErased,
     SessionOver,
     TokenTaken,
     UnknownRequest,
     UnknownSession,
 )
 from holdfast.store import Admission, Receipt, queue_full
-from holdfast.stores.postgres.commit import STARTS_OR_ENDS, Blob
+from holdfast.stores.postgres.blob import Blob, add_blobs
+from holdfast.stores.postgres.entries import ARRIVAL, STARTS_OR_ENDS
 from holdfast.stores.postgres.writer import AGAIN, Buffer, Hints, Wanted
-
-ARRIVAL = 1
 
 
 class WantedAdmission(Wanted, omit_defaults=True, kw_only=True):
@@ -53,6 +54,8 @@ class WantedAdmission(Wanted, omit_defaults=True, kw_only=True):
     most_queued: int | UnsetType = UNSET
     most_queued_of_tenant: int | UnsetType = UNSET
     blobs: list[Blob] | UnsetType = UNSET
+    outlets: Sequence[NewOutlet] | UnsetType = UNSET
+    parent: str | UnsetType = UNSET
 
 
 class AdmissionEntry:
@@ -101,9 +104,12 @@ class AdmissionEntry:
             wanted.most_queued_of_tenant = admission.most_queued_of_tenant
         if self._turn is not None:
             wanted.turn = self._turn
+        if admission.outlets:
+            wanted.outlets = admission.outlets
+        if admission.parent:
+            wanted.parent = admission.parent
         if self._packed.blobs:
-            squeezed = {name: self._packer.squeeze(v) for name, v in self._packed.blobs.items()}
-            wanted.blobs = [Blob(name, *buffer.add(value)) for name, value in squeezed.items()]
+            wanted.blobs = add_blobs(self._packed, self._packer, buffer)
         return wanted
 
     def accept(self, answer: list[Any], hints: Hints) -> Receipt | HoldfastError | object:
@@ -122,7 +128,7 @@ class AdmissionEntry:
                     duplicate=not is_this_one,
                 )
             case ["turn", turn]:
-                self._make_out_to(turn)
+                self.make_out_to(turn)
                 return AGAIN
         return refuse(self._admission, answer)
 
@@ -135,7 +141,8 @@ class AdmissionEntry:
             position=position,
         )
 
-    def _make_out_to(self, turn: str) -> None:
+    def make_out_to(self, turn: str) -> None:
+        """Give a cancel that names no turn the one that is open."""
         self._turn = turn
         records = [with_turn(record, turn) for record in self._admission.records]
         self._packed = self._packer.pack(encode(records))
@@ -177,6 +184,12 @@ def refuse(admission: Admission, answer: list[Any]) -> HoldfastError:
             return DispatchConflict(
                 f"dispatch {admission.dispatch_id!r} was used for other content;"
                 " use a new dispatch_id for new content",
+                dispatch_id=admission.dispatch_id,
+            )
+        case ["erased"]:
+            return SessionErased(
+                f"what dispatch {admission.dispatch_id!r} had started was erased;"
+                " use a new dispatch_id to start anew",
                 dispatch_id=admission.dispatch_id,
             )
         case ["exists"]:

@@ -15,11 +15,11 @@ from holdfast.core.codec import Packer
 from holdfast.core.index import NO_CHANGES, Index, change_offset, end_offset
 from holdfast.core.record import FORMAT, DeliverySettled
 from holdfast.store import Commit, Committed, Effect, Refused, Snapshot
-from holdfast.stores.postgres.entries import LogRow
-from holdfast.stores.postgres.writer import Buffer, Hints, Wanted
-
-CHANGES_SLICES = 2
-STARTS_OR_ENDS = 4
+from holdfast.stores.postgres.admission import WantedAdmission
+from holdfast.stores.postgres.blob import Blob, add_blobs
+from holdfast.stores.postgres.entries import CHANGES_SLICES, STARTS_OR_ENDS, LogRow
+from holdfast.stores.postgres.sending import Letters
+from holdfast.stores.postgres.writer import AGAIN, Buffer, Hints, Wanted
 
 LEASE_LOST = Refused("lease_lost")
 
@@ -29,12 +29,6 @@ class Fold(Struct):
 
     up_to: int
     fold: int
-    start: int
-    size: int
-
-
-class Blob(Struct):
-    hash: str
     start: int
     size: int
 
@@ -74,6 +68,7 @@ class WantedCommit(Wanted, omit_defaults=True, kw_only=True):
     release: bool
     status: str
     turn: str
+    wait: str = ""
     version: int
     digest: str
     count: int
@@ -82,6 +77,7 @@ class WantedCommit(Wanted, omit_defaults=True, kw_only=True):
     size: int
     is_indexed: bool = False
     asks: bool = False
+    tells: bool = False
     deliveries: list[Delivery] | UnsetType = UNSET
     opened: list[Opened] | UnsetType = UNSET
     closed: list[Closed] | UnsetType = UNSET
@@ -97,6 +93,7 @@ class WantedCommit(Wanted, omit_defaults=True, kw_only=True):
     snapshot: Fold | UnsetType = UNSET
     slices: Fold | UnsetType = UNSET
     blobs: list[Blob] | UnsetType = UNSET
+    sends: list[WantedAdmission] | UnsetType = UNSET
 
 
 class Unread(Struct):
@@ -118,6 +115,7 @@ class CommitEntry:
         self._asks = asks
         self._packed = packer.pack(commit.body)
         self._digest = blake2b(commit.body, digest_size=16).hexdigest()
+        self._letters = Letters(commit.sends, packer) if commit.sends else None
 
     def prepare(self, buffer: Buffer) -> WantedCommit:
         commit, index = self._commit, self._commit.index
@@ -135,6 +133,7 @@ class CommitEntry:
             release=commit.release,
             status=commit.status,
             turn=commit.turn,
+            wait=commit.wait,
             version=FORMAT,
             digest=self._digest,
             count=len(commit.records),
@@ -142,6 +141,7 @@ class CommitEntry:
             start=start,
             size=size,
             asks=self._asks,
+            tells=commit.tells and not self._asks,
         )
         if index is not NO_CHANGES and index != NO_CHANGES:
             add_index(wanted, commit)
@@ -149,6 +149,8 @@ class CommitEntry:
             add_conditions(wanted, commit)
         self._add_bytes(wanted, buffer)
         wanted.plain = not (wanted.is_indexed or wanted.asks)
+        if self._letters and not self._asks:
+            wanted.sends, wanted.plain = self._letters.prepare(buffer), False
         return wanted
 
     def _add_bytes(self, wanted: WantedCommit, buffer: Buffer) -> None:
@@ -159,25 +161,29 @@ class CommitEntry:
             wanted.snapshot, wanted.is_indexed = self._fold(commit.snapshot, buffer), True
         if commit.slices:
             wanted.slices, wanted.is_indexed = self._fold(commit.slices, buffer), True
-        if self._packed.blobs:
-            squeezed = {name: self._packer.squeeze(v) for name, v in self._packed.blobs.items()}
-            wanted.blobs = [Blob(name, *buffer.add(value)) for name, value in squeezed.items()]
+        if self._packed.blobs and not self._asks:
+            wanted.blobs = add_blobs(self._packed, self._packer, buffer)
             wanted.is_indexed = True
 
     def _fold(self, snapshot: Snapshot, buffer: Buffer) -> Fold:
         data = self._packer.squeeze(snapshot.data)
         return Fold(snapshot.offset, snapshot.fold, *buffer.add(data))
 
-    def accept(self, answer: list[Any], hints: Hints) -> Committed | Refused | Unread:
+    def accept(self, answer: list[Any], hints: Hints) -> Committed | Refused | Unread | object:
         match answer:
             case ["written", first_offset, at, tenant, arrivals]:
                 arrived = self._commit.release or hints.get(self.session_id, False)
                 hints[self.session_id] = arrived
+                if self._letters:
+                    hints.update(self._letters.hints)
                 return self._with(Committed(first_offset, at), tenant, arrivals)
             case ["arrivals", tenant, arrivals]:
                 return self._with(Refused("arrivals"), tenant, arrivals)
             case ["effect_taken", held]:
                 return Refused("effect_taken", effect=Effect(*held))
+            case ["turns", turns] if self._letters:
+                self._letters.make_out(turns)
+                return AGAIN
             case [reason]:
                 return Refused(reason)
         raise AssertionError(answer)

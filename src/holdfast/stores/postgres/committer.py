@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from holdfast.core.codec import Packer
 from holdfast.errors import StoreUnavailable
 from holdfast.store import Commit, Committed, Refused
-from holdfast.stores.postgres.commit import CommitEntry, Unread
-from holdfast.stores.postgres.entries import Unpacker
+from holdfast.stores.postgres.commit import LEASE_LOST, CommitEntry, Unread
+from holdfast.stores.postgres.entries import BlobMissing, Unpacker
 from holdfast.stores.postgres.wakeup import Messenger
 from holdfast.stores.postgres.writer import Hints, Writer
 
@@ -35,26 +35,41 @@ class Committer:
     async def commit(self, commits: Sequence[Commit]) -> list[Committed | Refused]:
         futures = [self._writer.submit(self.entry(commit)) for commit in commits]
         found = [await futures[0]] if len(futures) == 1 else await asyncio.gather(*futures)
-        return [await self._read(one) if isinstance(one, Unread) else one for one in found]
+        return [await self._read(*each) for each in zip(commits, found, strict=True)]
 
     async def finish(
-        self, found: Committed | Refused | Unread, hints: Hints
+        self, commit: Commit, found: Committed | Refused | Unread, hints: Hints
     ) -> Committed | Refused:
         """Do for a commit outside the writer's groups what the writer does for its own."""
         if hints:
             self._messenger.tell(hints)
-        return await self._read(found) if isinstance(found, Unread) else found
+        return await self._read(commit, found)
 
     async def find_out(self, commit: Commit) -> Committed | Refused:
         """Return what became of a commit whose acknowledgement was lost."""
-        found = await self._writer.submit(CommitEntry(commit, self._packer, asks=True))
+        found = await self._ask(commit)
         if found == ABSENT:
             raise StoreUnavailable(
                 "the connection was lost before the transaction was committed; nothing of it"
                 " was written: begin it again"
             )
-        return await self.finish(found, {})
+        return await self.finish(commit, found, {})
 
-    async def _read(self, unread: Unread) -> Committed | Refused:
-        entries = await self._unpacker.entries(unread.tenant, unread.arrivals, unread.seen)
-        return replace(unread.result, arrivals=tuple(entries))
+    async def _ask(self, commit: Commit) -> Committed | Refused | Unread:
+        """Ask whether a commit has landed."""
+        found: Committed | Refused | Unread
+        found = await self._writer.submit(CommitEntry(commit, self._packer, asks=True))
+        return found
+
+    async def _read(
+        self, commit: Commit, found: Committed | Refused | Unread
+    ) -> Committed | Refused:
+        if not isinstance(found, Unread):
+            return found
+        try:
+            entries = await self._unpacker.entries(found.tenant, found.arrivals, found.seen)
+        except BlobMissing:
+            if await self._ask(commit) == LEASE_LOST:  # the session was erased meanwhile
+                return LEASE_LOST
+            raise
+        return replace(found.result, arrivals=tuple(entries))

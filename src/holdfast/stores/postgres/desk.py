@@ -8,17 +8,23 @@ from collections.abc import Mapping
 from holdfast.clock import Clock
 from holdfast.core.codec import Packer
 from holdfast.stores.listener import Listeners
+from holdfast.stores.postgres.aside import Aside
 from holdfast.stores.postgres.committer import Committer
 from holdfast.stores.postgres.entries import Unpacker
+from holdfast.stores.postgres.erasure import Eraser
+from holdfast.stores.postgres.key import Keys
 from holdfast.stores.postgres.line import Line
 from holdfast.stores.postgres.listing import Listing
 from holdfast.stores.postgres.liveness import Direct
+from holdfast.stores.postgres.outlet import Outlets
 from holdfast.stores.postgres.place import Place
 from holdfast.stores.postgres.reader import Readers
 from holdfast.stores.postgres.reading import Reading
 from holdfast.stores.postgres.registry import Registry
 from holdfast.stores.postgres.room import Rooms
+from holdfast.stores.postgres.schedule import Schedules
 from holdfast.stores.postgres.statement import Query
+from holdfast.stores.postgres.vault import Vault
 from holdfast.stores.postgres.wakeup import Messenger
 from holdfast.stores.postgres.writer import Writer
 
@@ -50,11 +56,18 @@ class Desk:
         self.reading = Reading(self.readers, queries, packer, self.unpacker)
         self.listing = Listing(self.readers, queries)
         self.rooms = Rooms(place, clock, queries)
+        self.aside = Aside(line())
+        self.outlets = Outlets(self.aside, self.readers, queries)
+        self.keys = Keys(self.aside, self.readers, queries)
+        self.vault = Vault(self.aside, self.readers, queries)
+        self.schedules = Schedules(self.aside, self.readers, queries)
+        self.eraser = Eraser(self.aside, self.readers, queries, self.messenger)
 
     async def close(self) -> None:
         """Finish what is under way, then let go of everything."""
         self.listeners.clear()
         await self.writer.stop()
+        await self.aside.close()
         await self.registry.close()
         await self.messenger.stop()
         await self.direct.close()

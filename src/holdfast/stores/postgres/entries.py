@@ -9,7 +9,16 @@ from holdfast.core.codec import HAS_BLOBS, Packer, blob_names, version_of
 from holdfast.core.record import Entry
 from holdfast.errors import StoreCorrupt
 
+# What a row of the log is marked with, so that who needs it not can skip it unread.
+ARRIVAL = 1
+CHANGES_SLICES = 2
+STARTS_OR_ENDS = 4
+
 LoadBlobs = Callable[[str, Sequence[str]], Awaitable[Mapping[str, bytes]]]
+
+
+class BlobMissing(StoreCorrupt):
+    """A large value is not there: the store is damaged, unless its session was just erased."""
 
 
 class LogRow(NamedTuple):
@@ -45,9 +54,7 @@ class Unpacker:
     def _unpack(self, row: LogRow, blobs: Mapping[str, bytes]) -> Iterator[Entry]:
         def load(name: str) -> bytes:
             if name not in blobs:
-                raise StoreCorrupt(
-                    f"the blob {name} is missing; restore the database from a backup"
-                )
+                raise BlobMissing(f"the blob {name} is missing; restore the database from a backup")
             return self._packer.expand(blobs[name])
 
         version = version_of(row.data)

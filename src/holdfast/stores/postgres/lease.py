@@ -50,11 +50,11 @@ class PostgresLease:
         self._released = False
         self._hiding: asyncio.Task[None] | None = None
 
-    def renew(self) -> Renewal:
+    def renew(self, tally: str = "") -> Renewal:
         """Extend the lease; say whether it had neither run out nor been taken away."""
         check_process(self._pid)
         with self._mutex:
-            row = None if self._released else self._ask("renew")
+            row = None if self._released else self._ask("renew", tally)
             return Renewal(*row) if row else Renewal(alive=False)
 
     def release(self) -> None:
@@ -98,26 +98,27 @@ class PostgresLease:
 
     # On the caller's thread
 
-    def _ask(self, name: str) -> Row | None:
+    def _ask(self, name: str, tally: str = "") -> Row | None:
         """Run a statement; on a connection that has gone meanwhile, once more on another."""
         try:
-            return self._try(name)
+            return self._try(name, tally)
         except psycopg.Error as error:
             self._close()
             if not is_of_the_connection(error):
                 raise explain(error, self._place.label) from error
         try:
-            return self._try(name)
+            return self._try(name, tally)
         except psycopg.Error as error:
             self._close()
             raise explain(error, self._place.label) from error
 
-    def _try(self, name: str) -> Row | None:
+    def _try(self, name: str, tally: str) -> Row | None:
         connection = self._open()
+        query, params = self._queries[name], {"worker": self.worker, "tally": tally}
         with connection.transaction(), psycopg.RawCursor(connection) as cursor:
             if type(self._clock) is not Clock:
                 cursor.execute(self._queries["set_clock"].text, [str(self._clock.now())])
-            cursor.execute(self._queries[name].text, [self.worker])
+            cursor.execute(query.text, [params[value] for value in query.names])
             return cursor.fetchone()
 
     def _open(self) -> psycopg.Connection[Any]:

@@ -81,10 +81,10 @@ class Line:
                     self._link.close()
             return self._link
 
-    async def ask(self, statement: Statement) -> Rows:
-        """Return the rows of a statement that changes nothing."""
+    async def ask(self, statement: Statement, doubt: Callable[[], None] | None = None) -> Rows:
+        """Return the rows of a statement that is a transaction of its own."""
         try:
-            [rows] = await self.send(lambda: [statement])
+            [rows] = await self.send(lambda: [statement], doubt)
         except psycopg.Error as error:
             raise explain(error, self._place.label) from error
         return rows

@@ -8,8 +8,10 @@ from typing import Any
 import msgspec
 
 from holdfast.store import (
+    Census,
     DeliveryInfo,
     Effect,
+    LaneCount,
     LaneInfo,
     PermitInfo,
     RequestInfo,
@@ -39,8 +41,14 @@ class Listing:
         return describe_session(rows[0]) if rows else None
 
     async def sessions(self, filters: Params) -> list[SessionInfo]:
-        name = "sessions" if filters["tenant"] is None else "sessions_of_tenant"
+        if filters["parent"] is not None:
+            name = "sessions_of_parent"
+        else:
+            name = "sessions" if filters["tenant"] is None else "sessions_of_tenant"
         return [describe_session(row) for row in await self._all(name, filters)]
+
+    async def doomed(self, limit: int) -> list[str]:
+        return [session_id for (session_id,) in await self._all("doomed", {"limit": max(0, limit)})]
 
     async def lanes(self, filters: Params) -> list[LaneInfo]:
         return [describe_lane(row) for row in await self._all("lanes", filters)]
@@ -63,18 +71,12 @@ class Listing:
         rows = await self._all("request", {"request_id": request_id})
         return describe_request(rows[0]) if rows else None
 
-    async def requests(
-        self, session_id: str | None, *, open_only: bool, limit: int
-    ) -> list[RequestInfo]:
-        params = {"session_id": session_id, "open_only": open_only, "limit": limit}
-        if session_id is not None:
-            rows = await self._all("requests_of_session", params)
-        else:
-            rows = await self._all("open_requests" if open_only else "requests", params)
-        return [describe_request(row) for row in rows]
+    async def requests(self, filters: Params) -> list[RequestInfo]:
+        return [describe_request(row) for row in await self._all("requests", filters)]
 
-    async def find_token(self, tenant: str, token: str) -> str | None:
-        rows = await self._all("find_token", {"tenant": tenant, "token": token})
+    async def find_token(self, tenant: str, token: str, *, living: bool) -> str | None:
+        name = "find_token" if living else "find_last_token"
+        rows = await self._all(name, {"tenant": tenant, "token": token})
         return rows[0][0] if rows else None
 
     async def tokens(self, session_id: str) -> list[tuple[str, bool]]:
@@ -88,13 +90,23 @@ class Listing:
     async def workers(self) -> list[WorkerInfo]:
         return [describe_worker(row) for row in await self._all("living_workers", {})]
 
+    async def census(self) -> Census:
+        rows = await self._all("census", {})
+        ready = [ready_at for *_, ready_at in rows if ready_at is not None]
+        return Census(
+            tuple(LaneCount(status, wait, count) for status, wait, count, *_ in rows),
+            queued=sum(queued for *_, queued, _ in rows),
+            oldest_ready_at=min(ready, default=None),
+        )
+
     async def next_ready_at(self, after: int) -> int | None:
         [(ready_at,)] = await self._all("next_ready_at", {"after": after})
         return ready_at if ready_at is None else int(ready_at)
 
 
 def describe_session(row: Row) -> SessionInfo:
-    session_id, tenant, agent, mode, status, created_at, updated_at, end, over, token, lanes = row
+    session_id, tenant, agent, mode, status, created_at, updated_at, end, *rest = row
+    over, token, parent, lanes = rest
     return SessionInfo(
         session_id=session_id,
         tenant=tenant,
@@ -106,6 +118,7 @@ def describe_session(row: Row) -> SessionInfo:
         end=end,
         over=over,
         token=token,
+        parent=parent,
         lanes=tuple(describe_lane((session_id, tenant, agent, *lane)) for lane in _decode(lanes)),
     )
 
@@ -142,7 +155,7 @@ def describe_delivery(row: Row) -> DeliveryInfo:
 
 
 def describe_request(row: Row) -> RequestInfo:
-    request_id, session_id, lane, kind, state, expires_at, data = row
+    request_id, session_id, lane, kind, state, expires_at, data, tenant, agent = row
     return RequestInfo(
         request_id=request_id,
         session_id=session_id,
@@ -151,11 +164,14 @@ def describe_request(row: Row) -> RequestInfo:
         state=state,
         expires_at=expires_at,
         data=data,
+        tenant=tenant,
+        agent=agent,
     )
 
 
 WORKER = (
-    "worker host pid started_at version concurrency agents lanes seen_at lease_until held draining"
+    "worker host pid started_at version concurrency agents lanes tally seen_at lease_until held"
+    " draining"
 ).split()
 
 

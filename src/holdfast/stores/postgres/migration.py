@@ -10,7 +10,7 @@ import psycopg
 
 from holdfast.clock import Clock
 from holdfast.errors import StoreCorrupt, StoreFromTheFuture, StoreUnavailable, UnsupportedStore
-from holdfast.stores.postgres.failure import explain
+from holdfast.stores.postgres.failure import explain, is_passing
 from holdfast.stores.postgres.line import Trial
 from holdfast.stores.postgres.link import connect
 from holdfast.stores.postgres.place import Place
@@ -38,7 +38,7 @@ async def migrate(place: Place, clock: Clock, queries: Mapping[str, Query]) -> N
     """Bring the schema up to date, or refuse and leave it as it is."""
     async with at_the_door(place, clock) as connection:
         if await find_version(connection, place, queries) < NEWEST:
-            await walk(connection, place, queries)
+            await insist(connection, place, clock, queries)
 
 
 async def look(place: Place, clock: Clock, queries: Mapping[str, Query]) -> int:
@@ -96,6 +96,20 @@ async def find_version(connection: Connection, place: Place, queries: Mapping[st
             version=version,
         )
     return int(version)
+
+
+async def insist(
+    connection: Connection, place: Place, clock: Clock, queries: Mapping[str, Query]
+) -> None:
+    """Walk, and begin again where somebody at work was in the way."""
+    trial = Trial(clock)
+    while True:
+        try:
+            return await walk(connection, place, queries)
+        except psycopg.Error as error:
+            if trial.is_hopeless or not is_passing(error):
+                raise
+        await trial.pause()
 
 
 async def walk(connection: Connection, place: Place, queries: Mapping[str, Query]) -> None:

@@ -17,7 +17,7 @@ from holdfast.core.record import (
 )
 from holdfast.errors import CursorAhead, UnknownSession
 from holdfast.store import Loaded, Page, Snapshot
-from holdfast.stores.postgres.entries import LogRow, Unpacker
+from holdfast.stores.postgres.entries import BlobMissing, LogRow, Unpacker
 from holdfast.stores.postgres.link import Rows
 from holdfast.stores.postgres.reader import Readers
 from holdfast.stores.postgres.statement import Params, Query
@@ -62,13 +62,14 @@ class Reading:
                 " read again from its beginning",
                 end=found.end,
             )
-        entries = await self._unpacker.entries(found.tenant, found.rows, after)
+        entries = await self._entries(session_id, found, after)
         return Page(tuple(entries), entries[-1].offset if entries else after, found.end)
 
     async def read_back(self, session_id: str, before: int, limit: int) -> Page:
         params = {"session_id": session_id, "before": before, "limit": limit}
         found = await self._find("log_before", session_id, params)
-        everything = await self._unpacker.entries(found.tenant, found.rows[::-1])
+        found.rows.reverse()
+        everything = await self._entries(session_id, found, 0)
         entries = tuple(entry for entry in everything if entry.offset < before)
         return Page(entries, entries[0].offset if entries else before, found.end)
 
@@ -80,9 +81,7 @@ class Reading:
         snapshot, slices = found.snapshots.get("snapshot"), found.snapshots.get("slices")
         start = start_of(snapshot) if after is None else after
         slices_start = start_of(slices) if after is None else after
-        everything = await self._unpacker.entries(
-            found.tenant, found.rows, min(start, slices_start)
-        )
+        everything = await self._entries(session_id, found, min(start, slices_start))
         entries = tuple(e for e in everything if concerns(e, lane, start, slices_start))
         tail_bytes = sum(
             len(row.data)
@@ -98,6 +97,15 @@ class Reading:
                 f"there is no session {session_id}; check its id", session_id=session_id
             )
         return self._sort(rows)
+
+    async def _entries(self, session_id: str, found: Found, after: int) -> list[Entry]:
+        try:
+            return await self._unpacker.entries(found.tenant, found.rows, after)
+        except BlobMissing:
+            # Large values are read after the log: the session may have been erased meanwhile.
+            params = {"session_id": session_id, "before": 0, "limit": 1}
+            await self._find("log_before", session_id, params)
+            raise
 
     def _sort(self, rows: Rows) -> Found:
         [(_, end, _, tenant, last_at, _), *rest] = rows

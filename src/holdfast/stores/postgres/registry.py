@@ -77,6 +77,7 @@ class Registry:
             "concurrency": info.concurrency,
             "agents": to_json(list(info.agents)),
             "lanes": to_json(list(info.lanes)),
+            "tally": info.tally,
             "lease": length,
         }
         return Single(self._queries["enlist"].bind(params))

@@ -31,6 +31,18 @@ CREATE TABLE holdfast.sessions (
 
 CREATE INDEX sessions_of_tenant ON holdfast.sessions (tenant, id);
 
+-- Which session started which. A session whose parent was erased is doomed: it goes too.
+CREATE TABLE holdfast.children (
+    tenant text COLLATE "C" NOT NULL,
+    sid bigint NOT NULL,
+    parent text COLLATE "C" NOT NULL CHECK (parent <> ''),
+    doomed boolean NOT NULL DEFAULT false,
+    PRIMARY KEY (tenant, sid)
+);
+
+CREATE INDEX children_of_parent ON holdfast.children (parent, sid);
+CREATE INDEX children_doomed ON holdfast.children (sid) WHERE doomed;
+
 -- One row per commit. Rows are compressed before they come here, and kept in one piece.
 CREATE TABLE holdfast.log (
     tenant text COLLATE "C" NOT NULL,
@@ -102,6 +114,8 @@ CREATE TABLE holdfast.lanes (
     version integer NOT NULL,
     status text NOT NULL,
     turn text NOT NULL DEFAULT '',
+    -- What a lane that rests within a turn waits for.
+    wait text NOT NULL DEFAULT '',
     -- How many messages wait; counted, so that a long queue costs nothing.
     queued integer NOT NULL DEFAULT 0 CHECK (queued >= 0),
     -- What the owner's last commit was and where it stands, for who lost its acknowledgement.
@@ -140,7 +154,8 @@ CREATE TABLE holdfast.deliveries (
 ) WITH (fillfactor = 70);
 
 -- Only dispatch ids that a caller chose. One that Holdfast made is the delivery's own id.
--- `name` is a digest of scope and id: it can outlive the session that it was used for.
+-- `name` is a digest of scope and id: it outlives the session that it was used for. When that
+-- is erased, the ids of all its deliveries are kept here too, as digests: see erase.sql.
 CREATE TABLE holdfast.dispatches (
     tenant text COLLATE "C" NOT NULL,
     name bytea NOT NULL CHECK (length(name) = 16),
@@ -169,6 +184,7 @@ CREATE TABLE holdfast.requests (
 CREATE INDEX requests_of_session ON holdfast.requests (tenant, sid);
 CREATE INDEX requests_in_order ON holdfast.requests (rid);
 CREATE INDEX requests_open ON holdfast.requests (rid) WHERE state = 'open';
+CREATE INDEX requests_open_of_tenant ON holdfast.requests (tenant, rid) WHERE state = 'open';
 
 CREATE TABLE holdfast.tokens (
     tid bigint GENERATED ALWAYS AS IDENTITY,
@@ -181,18 +197,29 @@ CREATE TABLE holdfast.tokens (
 
 -- A token leads to one session; a dead one may be used again.
 CREATE UNIQUE INDEX tokens_living ON holdfast.tokens (tenant, token) WHERE living;
+CREATE INDEX tokens_dead ON holdfast.tokens (tenant, token, tid) WHERE NOT living;
 
--- Values too large for the log. Each commit that uses one touches it, so that a
--- collector can tell what nobody has needed for a day.
+-- Values too large for the log, kept once for all sessions of a tenant that use them.
 CREATE TABLE holdfast.blobs (
     tenant text COLLATE "C" NOT NULL,
     hash bytea NOT NULL CHECK (length(hash) = 32),
-    touched_at bigint NOT NULL,
     data bytea NOT NULL,
     PRIMARY KEY (tenant, hash)
 );
 
 ALTER TABLE holdfast.blobs ALTER COLUMN data SET STORAGE EXTERNAL;
+
+-- Which sessions' logs point at a blob. It goes with the last of them. The session 0 is none:
+-- it stands for the users, unknown today, of a blob that is older than this table (migration
+-- 0002), so such a blob is never removed.
+CREATE TABLE holdfast.blob_uses (
+    tenant text COLLATE "C" NOT NULL,
+    hash bytea NOT NULL,
+    sid bigint NOT NULL,
+    PRIMARY KEY (tenant, hash, sid)
+);
+
+CREATE INDEX blob_uses_of_session ON holdfast.blob_uses (tenant, sid);
 
 -- Folds, overwritten in place. One made by other rules than today's is ignored.
 CREATE TABLE holdfast.snapshots (
@@ -230,6 +257,8 @@ CREATE TABLE holdfast.effects (
     PRIMARY KEY (scope, key, tenant)
 );
 
+CREATE INDEX effects_of_session ON holdfast.effects (tenant, session_id);
+
 -- A limit, and up to when the starts under it are paid for: see core/limit.py. Whoever counts
 -- its permits, or changes them, holds this row. A limit is of all tenants that name it.
 CREATE TABLE holdfast.limits (
@@ -254,6 +283,58 @@ CREATE TABLE holdfast.permits (
 
 CREATE INDEX permits_in_order ON holdfast.permits (name, held, pid);
 
+-- A cursor over a session's log, from which events of some types are told to somebody outside.
+-- A commit that has something to tell makes the outlets of its session due.
+CREATE TABLE holdfast.outlets (
+    tenant text COLLATE "C" NOT NULL,
+    sid bigint NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    url text NOT NULL,
+    events jsonb NOT NULL,
+    cursor integer NOT NULL DEFAULT 0,
+    -- How often there was something new: who settles an outlet sees whether more has come.
+    told bigint NOT NULL DEFAULT 0,
+    due_at bigint,
+    -- How often it was given out, and until when nobody else gets it.
+    held bigint NOT NULL DEFAULT 0,
+    held_until bigint NOT NULL DEFAULT 0,
+    -- Failures since the cursor last moved, and the last of them.
+    tries integer NOT NULL DEFAULT 0,
+    error text NOT NULL DEFAULT '',
+    PRIMARY KEY (tenant, sid, name)
+) WITH (fillfactor = 60);
+
+CREATE INDEX outlets_due ON holdfast.outlets (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX outlets_failing ON holdfast.outlets (tenant, sid) WHERE tries > 0;
+
+-- What an outlet could not tell in time. Said twice it is here once.
+CREATE TABLE holdfast.dead_letters (
+    number bigint GENERATED ALWAYS AS IDENTITY,
+    tenant text COLLATE "C" NOT NULL,
+    sid bigint NOT NULL,
+    outlet text COLLATE "C" NOT NULL,
+    event_offset integer NOT NULL,
+    type text NOT NULL,
+    error text NOT NULL,
+    at bigint NOT NULL,
+    PRIMARY KEY (tenant, sid, outlet, event_offset)
+);
+
+CREATE INDEX dead_letters_in_order ON holdfast.dead_letters (number);
+CREATE INDEX dead_letters_of_tenant ON holdfast.dead_letters (tenant, number);
+
+-- Keys to the server. Of the secret there is a digest only.
+CREATE TABLE holdfast.keys (
+    tenant text COLLATE "C" NOT NULL,
+    id text COLLATE "C" NOT NULL,
+    name text NOT NULL,
+    scopes jsonb NOT NULL,
+    digest text NOT NULL,
+    created_at bigint NOT NULL,
+    revoked_at bigint NOT NULL DEFAULT 0,
+    PRIMARY KEY (id, tenant)
+);
+
 -- When this run of the server first let somebody in. Recovery after a crash comes before that,
 -- and does not count: nobody could show a sign of life meanwhile.
 CREATE TABLE holdfast.server (
@@ -277,13 +358,44 @@ CREATE TABLE holdfast.workers (
     lanes jsonb NOT NULL,
     -- Somebody asked it to hand back its lanes and leave.
     draining boolean NOT NULL DEFAULT false,
+    -- What it has counted so far, as JSON text; nothing here reads it.
+    tally text NOT NULL DEFAULT '',
     lease bigint NOT NULL CHECK (lease > 0),
     lease_until bigint NOT NULL
 ) WITH (fillfactor = 50);
 
 CREATE SEQUENCE holdfast.signs AS integer CYCLE;
 
--- A session with what follows from its lanes and its tokens. It is what its liveliest lane
+-- Things sealed, which only who sealed them can open. One that has expired is not there.
+CREATE TABLE holdfast.secrets (
+    tenant text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    data bytea NOT NULL,
+    version bigint NOT NULL,
+    expires_at bigint NOT NULL CHECK (expires_at >= 0),
+    PRIMARY KEY (tenant, name)
+);
+
+CREATE INDEX secrets_expiring ON holdfast.secrets (expires_at) WHERE expires_at > 0;
+
+-- Who has a name to himself, and until when.
+CREATE TABLE holdfast.holds (
+    name text COLLATE "C" NOT NULL PRIMARY KEY,
+    holder text COLLATE "C" NOT NULL,
+    held_until bigint NOT NULL
+) WITH (fillfactor = 50);
+
+-- When schedules are next due (NULL: not any more), and what they last started.
+CREATE TABLE holdfast.schedules (
+    name text COLLATE "C" NOT NULL PRIMARY KEY,
+    fingerprint text NOT NULL,
+    next_at bigint,
+    paused boolean NOT NULL,
+    fired_at bigint NOT NULL,
+    session_id text COLLATE "C" NOT NULL
+) WITH (fillfactor = 50);
+
+-- A session with what follows from its lanes, its tokens and who started it. It is what its liveliest lane
 -- is, unless it is over.
 CREATE VIEW holdfast.session_list AS
 SELECT s.sid, s.id, s.tenant, s.agent, s.mode, s.created_at, s.over,
@@ -308,7 +420,17 @@ SELECT s.sid, s.id, s.tenant, s.agent, s.mode, s.created_at, s.over,
                    FROM holdfast.tokens AS t
                   WHERE t.tenant = s.tenant AND t.sid = s.sid AND t.living
                   ORDER BY t.tid DESC
-                  LIMIT 1), '') AS token
+                  LIMIT 1), '') AS token,
+       coalesce((SELECT c.parent
+                   FROM holdfast.children AS c
+                  WHERE c.tenant = s.tenant AND c.sid = s.sid), '') AS parent,
+       (SELECT jsonb_agg(jsonb_build_array(l.lane, CASE WHEN l.status = 'idle' AND l.queued > 0
+                                                        THEN 'queued' ELSE l.status END,
+                                           l.turn, coalesce(l.worker, ''), l.fence, l.ready_at,
+                                           l.queued)
+                         ORDER BY l.lid)
+          FROM holdfast.lanes AS l
+         WHERE l.tenant = s.tenant AND l.sid = s.sid)::text AS lanes
   FROM holdfast.sessions AS s;
 
 -- The road walked so far.

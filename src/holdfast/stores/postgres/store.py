@@ -20,20 +20,26 @@ from holdfast.errors import HoldfastError, InvalidInput, StoreUnavailable
 from holdfast.store import (
     NO_LIMITS,
     Admission,
+    Census,
     Claim,
     Commit,
     Committed,
+    DeadLetter,
     DeliveryInfo,
     Effect,
+    KeyInfo,
     LaneInfo,
     Lease,
     Loaded,
+    Outlet,
     Page,
     Permit,
     PermitInfo,
     Receipt,
     Refused,
     RequestInfo,
+    ScheduleInfo,
+    Secret,
     SessionInfo,
     Transaction,
     Wish,
@@ -41,7 +47,7 @@ from holdfast.store import (
 )
 from holdfast.stores.listener import EVERYTHING, Heard
 from holdfast.stores.postgres.admission import AdmissionEntry
-from holdfast.stores.postgres.claim import ClaimErrand
+from holdfast.stores.postgres.claim import ClaimErrand, to_json
 from holdfast.stores.postgres.desk import Desk
 from holdfast.stores.postgres.fork import check_process
 from holdfast.stores.postgres.migration import look, migrate
@@ -189,6 +195,7 @@ class PostgresStore:
         tenant: str | None = None,
         agent: str | None = None,
         status: str | None = None,
+        parent: str | None = None,
         before: str | None = None,
         limit: int = 50,
     ) -> Sequence[SessionInfo]:
@@ -196,6 +203,7 @@ class PostgresStore:
             "tenant": tenant,
             "agent": agent,
             "status": status,
+            "parent": parent,
             "before": before,
             "limit": limit,
         }
@@ -235,18 +243,38 @@ class PostgresStore:
         return await self._desk.listing.request(request_id)
 
     async def requests(
-        self, session_id: str | None = None, *, open_only: bool = True, limit: int = 500
+        self,
+        session_id: str | None = None,
+        *,
+        tenant: str | None = None,
+        agent: str | None = None,
+        kinds: Sequence[str] | None = None,
+        after: str | None = None,
+        open_only: bool = True,
+        limit: int = 500,
     ) -> Sequence[RequestInfo]:
-        return await self._desk.listing.requests(session_id, open_only=open_only, limit=limit)
+        filters: dict[str, Any] = {
+            "session_id": session_id,
+            "tenant": tenant,
+            "agent": agent,
+            "kinds": None if kinds is None else to_json(list(kinds)),
+            "after": after,
+            "open_only": open_only,
+            "limit": limit,
+        }
+        return await self._desk.listing.requests(filters)
 
-    async def find_token(self, tenant: str, token: str) -> str | None:
-        return await self._desk.listing.find_token(tenant, token)
+    async def find_token(self, tenant: str, token: str, *, living: bool = True) -> str | None:
+        return await self._desk.listing.find_token(tenant, token, living=living)
 
     async def tokens(self, session_id: str) -> Sequence[tuple[str, bool]]:
         return await self._desk.listing.tokens(session_id)
 
     async def effect(self, scope: str, key: str) -> Effect | None:
         return await self._desk.listing.effect(scope, key)
+
+    def counts(self) -> Mapping[str, int]:
+        return self._open.writer.counts if self._open else {}
 
     async def next_ready_at(self, after: int) -> int | None:
         """Answer from the claim just made, which has looked, or look."""
@@ -259,6 +287,117 @@ class PostgresStore:
             if is_fresh and is_last and (next_at is None or next_at > after):
                 return next_at
         return await desk.listing.next_ready_at(after)
+
+    async def census(self) -> Census:
+        return await self._desk.listing.census()
+
+    # Erasure
+
+    async def erase(self, session_id: str) -> bool:
+        return await self._desk.eraser.erase(session_id)
+
+    async def doomed(self, limit: int = 100) -> Sequence[str]:
+        return await self._desk.listing.doomed(limit)
+
+    # Keys
+
+    async def add_key(self, key: KeyInfo) -> None:
+        await self._desk.keys.add(key)
+
+    async def key(self, key_id: str) -> KeyInfo | None:
+        return await self._desk.keys.find(key_id)
+
+    async def keys(self, tenant: str | None = None) -> Sequence[KeyInfo]:
+        return await self._desk.keys.listing(tenant)
+
+    async def revoke_key(self, key_id: str, at: int) -> bool:
+        return await self._desk.keys.revoke(key_id, at)
+
+    # Secrets, and holds of names
+
+    async def keep_secret(self, secret: Secret, *, expected: int | None) -> bool:
+        return await self._desk.vault.keep(secret, expected)
+
+    async def secret(self, tenant: str, name: str) -> Secret | None:
+        return await self._desk.vault.find(tenant, name)
+
+    async def drop_secret(self, tenant: str, name: str) -> bool:
+        return await self._desk.vault.drop(tenant, name)
+
+    async def hold(self, name: str, holder: str, length: int) -> bool:
+        return await self._desk.vault.hold(name, holder, length)
+
+    async def let_go(self, name: str, holder: str) -> None:
+        await self._desk.vault.let_go(name, holder)
+
+    # Schedules
+
+    async def arm_schedule(self, schedule: ScheduleInfo) -> None:
+        await self._desk.schedules.arm(schedule)
+
+    async def schedules(self) -> Sequence[ScheduleInfo]:
+        return await self._desk.schedules.listing()
+
+    async def advance_schedule(
+        self, name: str, seen: int | None, *, next_at: int | None, fired_at: int, session_id: str
+    ) -> bool:
+        step = {
+            "name": name,
+            "seen": seen,
+            "next_at": next_at,
+            "fired_at": fired_at,
+            "session_id": session_id,
+        }
+        return await self._desk.schedules.advance(step)
+
+    async def pause_schedule(self, name: str, paused: bool) -> bool:
+        return await self._desk.schedules.pause(name, paused)
+
+    async def drop_schedule(self, name: str) -> bool:
+        return await self._desk.schedules.drop(name)
+
+    # Outlets
+
+    async def take_outlets(self, limit: int, hold: int) -> Sequence[Outlet]:
+        return await self._desk.outlets.take(limit, hold)
+
+    async def settle_outlet(
+        self,
+        outlet: Outlet,
+        *,
+        cursor: int,
+        again_at: int | None,
+        tries: int = 0,
+        error: str = "",
+        dead: Sequence[DeadLetter] = (),
+    ) -> bool:
+        changes = {"cursor": cursor, "again_at": again_at, "tries": tries, "error": error}
+        return await self._desk.outlets.settle(outlet, changes, dead)
+
+    async def outlets(
+        self,
+        session_id: str | None = None,
+        *,
+        tenant: str | None = None,
+        failing_only: bool = False,
+        limit: int = 100,
+    ) -> Sequence[Outlet]:
+        filters: dict[str, Any] = {
+            "session_id": session_id,
+            "tenant": tenant,
+            "failing_only": failing_only,
+            "limit": limit,
+        }
+        return await self._desk.outlets.listing(filters)
+
+    async def next_due_at(self) -> int | None:
+        return await self._desk.outlets.next_due_at()
+
+    async def dead_letters(
+        self, *, tenant: str | None = None, session_id: str | None = None, limit: int = 100
+    ) -> Sequence[DeadLetter]:
+        filters: dict[str, Any] = {"tenant": tenant, "session_id": session_id, "limit": limit}
+        return await self._desk.outlets.dead_letters(filters)
 
     # Wake-ups
 

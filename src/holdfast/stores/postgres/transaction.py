@@ -20,7 +20,7 @@ from psycopg.pq import TransactionStatus
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, InvalidInput, NotInTransaction, StoreUnavailable
 from holdfast.store import Commit, Committed, Refused
-from holdfast.stores.postgres.commit import CommitEntry
+from holdfast.stores.postgres.commit import CommitEntry, Unread
 from holdfast.stores.postgres.committer import Committer
 from holdfast.stores.postgres.failure import explain, is_of_the_connection, is_passing, lost
 from holdfast.stores.postgres.room import Rooms
@@ -139,16 +139,23 @@ class PostgresTransaction:
             hints: Hints = {}
             entry = self._committer.entry(commit)
             try:
-                found = entry.accept(await self._write(entry, hints), hints)
+                found = await self._write(entry, hints)
                 # Only what was written leaves a hint.
                 await self._connection.execute("COMMIT" if hints else "ROLLBACK")
             except psycopg.Error as error:
                 if is_of_the_connection(error):
                     return await self._committer.find_out(commit)
                 raise self._explain(error) from error
-        return await self._committer.finish(found, hints)
+        return await self._committer.finish(commit, found, hints)
 
-    async def _write(self, entry: CommitEntry, hints: Hints) -> list[Any]:
+    async def _write(self, entry: CommitEntry, hints: Hints) -> Committed | Refused | Unread:
+        """Have the commit written, said otherwise if that has to be."""
+        while True:
+            found = entry.accept(await self._ask(entry, hints), hints)
+            if isinstance(found, Committed | Refused | Unread):
+                return found
+
+    async def _ask(self, entry: CommitEntry, hints: Hints) -> list[Any]:
         buffer = Buffer()
         wanted = msgspec.json.encode([entry.prepare(buffer)]).decode()
         async with psycopg.AsyncRawCursor(self._connection) as cursor:

@@ -128,6 +128,7 @@ class Writer:
         self._announce = announce
         self._until_shown = until_shown
         self.submitted = 0
+        self.counts = {"groups": 0, "grouped": 0}
         self._waiting: list[Job] = []
         self._task: asyncio.Task[None] | None = None
 
@@ -185,6 +186,8 @@ class Writer:
         answers = await self._line.send(group.compose, group.doubt)
         hints: Hints = {}
         group.accept(answers, hints)
+        self.counts["groups"] += 1
+        self.counts["grouped"] += len(jobs)
         self._resolve(jobs, hints)
 
     def _resolve(self, jobs: Sequence[Job], hints: Hints) -> None:

@@ -13,12 +13,14 @@ from holdfast.errors import (
     DispatchConflict,
     HoldfastError,
     RequestClosed,
+    SessionErased,
     SessionOver,
     TokenTaken,
     UnknownRequest,
     UnknownSession,
 )
 from holdfast.store import WAIT_THEIR_TURN, Admission, Receipt, queue_full
+from holdfast.stores.sqlite import outlet
 from holdfast.stores.sqlite.connection import Row
 from holdfast.stores.sqlite.desk import OFFSETS, Desk, column_of, key_of, lane_of
 from holdfast.stores.sqlite.log import ARRIVAL, STARTS_OR_ENDS, append, find_end
@@ -65,6 +67,12 @@ def digest(text: str) -> bytes:
 
 def repeat(admission: Admission, row: Row) -> Receipt:
     session_id, lane, delivery_id, key, position, fingerprint = row
+    if session_id is None:
+        raise SessionErased(
+            f"what dispatch {admission.dispatch_id!r} had started was erased;"
+            " use a new dispatch_id to start anew",
+            dispatch_id=admission.dispatch_id,
+        )
     if fingerprint != digest(admission.fingerprint):
         raise DispatchConflict(
             f"dispatch {admission.dispatch_id!r} was used for other content;"
@@ -117,12 +125,15 @@ def start_session(desk: Desk, admission: Admission) -> Target:
             "agent": admission.agent,
             "mode": admission.mode,
             "at": admission.at,
+            "parent": admission.parent,
         },
     )
     assert row is not None
     if admission.token:
         key = {"tenant": admission.tenant, "token": admission.token, "sid": row[0]}
         desk.db.run("add_token", key)
+    if admission.outlets:
+        outlet.add(desk, row[0], admission.outlets)
     return Target(row[0], admission.agent, None, "")
 
 

@@ -11,6 +11,7 @@ import logging
 import os
 import sqlite3
 import threading
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -25,6 +26,9 @@ LOOK_AFTER = 64 * 1024
 COMMIT = 4096  # what a commit adds besides its own bytes, about
 SMALL = 128 * 1024
 STEP = 4 * 1024 * 1024
+PAUSE = 0.01
+MOVING = 1000  # another checkpoint is under way, and that ends
+IN_USE = 20
 
 
 class Checkpointer:
@@ -85,6 +89,34 @@ class Checkpointer:
             # The log keeps everything; a disk that stays broken is reported by the next commit.
             if not is_passing(error):
                 log.warning("a checkpoint failed", extra={"error": str(error)})
+
+
+def wipe(path: Path, clock: Clock) -> None:
+    """Move the whole log into the file and cut it, so that nothing deleted is left in it.
+
+    A reader that needs the log keeps it; then it goes when the log is next begun again, or with
+    the last who closes the file.
+    """
+    try:
+        with closing(open_database(path, clock)) as db:
+            is_wiped = try_often(db, clock, "PASSIVE", MOVING) and try_often(
+                db, clock, "TRUNCATE", IN_USE
+            )
+    except (sqlite3.Error, StoreError) as error:
+        log.warning("a log could not be wiped", extra={"error": str(error)})
+        return
+    if not is_wiped:
+        log.info("a log is in use and was not wiped")
+
+
+def try_often(db: Database, clock: Clock, mode: str, tries: int) -> bool:
+    """Make a checkpoint, and wait for who is making one or uses the log."""
+    for _ in range(tries):
+        (is_busy, *_) = db.raw.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+        if not is_busy:
+            return True
+        time.sleep(clock.jitter(PAUSE))
+    return False
 
 
 def reserve(db: Database, size: int) -> None:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from holdfast.store import Claim
 from holdfast.stores.sqlite.connection import Row
-from holdfast.stores.sqlite.desk import Desk
+from holdfast.stores.sqlite.desk import Desk, to_json
 
 
 def write_claim(
@@ -49,7 +49,3 @@ def claim_of(row: Row, now: int) -> Claim:
 def to_glob(pattern: str) -> str:
     """Return a pattern in which only `*` is special, as SQLite's GLOB takes it."""
     return "".join(f"[{char}]" if char in "?[" else char for char in pattern)
-
-
-def to_json(values: list[str] | dict[str, int]) -> str:
-    return msgspec.json.encode(values).decode()

@@ -18,7 +18,8 @@ from holdfast.core.codec import Packed
 from holdfast.core.index import NO_CHANGES, change_offset, end_offset
 from holdfast.core.record import FORMAT, DeliverySettled, Entry
 from holdfast.store import Commit, Committed, Effect, Refused, Snapshot
-from holdfast.stores.sqlite.desk import OFFSETS, Desk
+from holdfast.stores.sqlite import outlet
+from holdfast.stores.sqlite.desk import OFFSETS, Desk, to_json
 from holdfast.stores.sqlite.log import (
     CHANGES_SLICES,
     STARTS_OR_ENDS,
@@ -29,6 +30,7 @@ from holdfast.stores.sqlite.log import (
     tenant_of,
 )
 from holdfast.stores.sqlite.permit import free_permits, has_permit_to_come
+from holdfast.stores.sqlite.sending import send
 
 LEASE_LOST = Refused("lease_lost")
 MANY = 4
@@ -100,8 +102,11 @@ def write_round(desk: Desk, commits: Sequence[Commit]) -> list[Result]:
         results.append(refused)
     advance(desk, going)
     append_all(desk, going)
+    if told := [(one.lane.sid, one.at) for one in going if one.commit.tells]:
+        outlet.tell(desk, told)
     for one in going:
         write_beside(desk, one)
+    send(desk, (letter for one in going for letter in one.commit.sends))
     return results
 
 
@@ -158,7 +163,9 @@ def advance(desk: Desk, going: Sequence[Going]) -> None:
     assert changed == len(going), "a lane changed between the check and the write"
 
 
-ADVANCED = itemgetter("lid", "worker", "fence", "number", "status", "turn", "ready_at", "version")
+ADVANCED = itemgetter(
+    "lid", "worker", "fence", "number", "status", "turn", "ready_at", "version", "wait"
+)
 
 
 def advanced(desk: Desk, going: Going) -> dict[str, Any]:
@@ -173,6 +180,7 @@ def advanced(desk: Desk, going: Going) -> dict[str, Any]:
         "number": commit.number,
         "status": commit.status,
         "turn": commit.turn,
+        "wait": commit.wait,
         "ready_at": ready_at,
         "version": FORMAT,
         "digest": digest,
@@ -200,10 +208,6 @@ def row_of(desk: Desk, going: Going, packed: Packed) -> LogRow:
     marks = CHANGES_SLICES if commit.index.changes_slices else 0
     marks |= STARTS_OR_ENDS if commit.index.over else 0
     return make_row(desk, packed, lane.next_key, commit.lane, len(commit.records), going.at, marks)
-
-
-def to_json(rows: Sequence[Sequence[Any]]) -> str:
-    return msgspec.json.encode(rows).decode()
 
 
 def unseen(desk: Desk, wanted: Commit, lane: Lane) -> tuple[Entry, ...]:

@@ -32,13 +32,16 @@ CACHE_SIZE = "PRAGMA cache_size = -8000"
 # `wal_autocheckpoint`: a checkpoint in the middle of a commit would make it wait for the
 # disk twice; the checkpointer does it. `fullfsync` is for macOS, where fsync alone leaves
 # data in the drive's cache; elsewhere it does nothing. `trusted_schema`: a function in a
-# view or trigger that somebody planted in the file is not run.
+# view or trigger that somebody planted in the file is not run. `secure_delete`: zeros are written
+# over what is deleted, in pages that become free too, since a session that is erased shall not be
+# found in the file. Commits free next to nothing: no difference was measured to OFF.
 SETTINGS = (
     "PRAGMA synchronous = {synchronous}",
     "PRAGMA wal_autocheckpoint = 0",
     "PRAGMA fullfsync = 1",
     "PRAGMA checkpoint_fullfsync = 1",
     "PRAGMA trusted_schema = 0",
+    "PRAGMA secure_delete = ON",
     CACHE_SIZE,
     f"PRAGMA journal_size_limit = {LOG_SIZE}",
     "PRAGMA query_only = {query_only:d}",

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
+
+import msgspec
 
 from holdfast.clock import Clock
 from holdfast.core.codec import Packer, version_of
@@ -61,3 +64,8 @@ def column_of(lane: str) -> str | None:
 
 def lane_of(column: str | None) -> str:
     return MAIN if column is None else column
+
+
+def to_json(value: Any) -> str:
+    """Return what a statement takes apart with `json_each`."""
+    return msgspec.json.encode(value).decode()

@@ -36,11 +36,13 @@ class SqliteLease:
         self._database: Database | None = None
         self._released = False
 
-    def renew(self) -> Renewal:
+    def renew(self, tally: str = "") -> Renewal:
         """Extend the lease; say whether it had neither run out nor been taken away."""
         check_process(self._pid)
         with self._mutex:
-            return Renewal(alive=False) if self._released else self._write(self._renew)
+            if self._released:
+                return Renewal(alive=False)
+            return self._write(lambda db: self._renew(db, tally))
 
     def release(self) -> None:
         """Strike the worker from the registry, free its lanes and let go of its lock."""
@@ -67,12 +69,12 @@ class SqliteLease:
             self._database.close()
             self._database = None
 
-    def _renew(self, db: Database) -> Renewal:
+    def _renew(self, db: Database, tally: str) -> Renewal:
         now = self._clock.now()
         row = db.one("lease_until", {"worker": self.worker})
         if row is None:
             return Renewal(alive=False)
-        db.run("renew", {"worker": self.worker, "now": now})
+        db.run("renew", {"worker": self.worker, "now": now, "tally": tally})
         lease_until, draining = row
         return Renewal(lease_until > now, bool(draining))
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.store import (
+    Census,
     DeliveryInfo,
     Effect,
+    LaneCount,
     LaneInfo,
     RequestInfo,
     SessionInfo,
@@ -16,6 +18,9 @@ from holdfast.stores.sqlite.connection import Row
 from holdfast.stores.sqlite.desk import OFFSETS, Desk, lane_of
 from holdfast.stores.sqlite.statement import Params
 
+SESSION = "session_id tenant agent mode status created_at updated_at end over token parent".split()
+"""The columns of `session` and `sessions` behind the first."""
+
 
 def session(desk: Desk, session_id: str) -> SessionInfo | None:
     row = desk.db.one("session", {"session_id": session_id})
@@ -24,16 +29,19 @@ def session(desk: Desk, session_id: str) -> SessionInfo | None:
 
 def sessions(desk: Desk, filters: Params) -> list[SessionInfo]:
     name = "sessions" if filters["tenant"] is None else "sessions_of_tenant"
+    if filters["parent"]:
+        name = "sessions_of_parent"
     return [describe_session(desk, row) for row in desk.db.all(name, filters)]
 
 
 def describe_session(desk: Desk, row: Row) -> SessionInfo:
-    sid, session_id, tenant, agent, mode, status, created_at, updated_at, end, over, token = row
+    sid, *values = row
+    known = dict(zip(SESSION, values, strict=True))
     lanes = tuple(
         LaneInfo(
-            session_id=session_id,
-            tenant=tenant,
-            agent=agent,
+            session_id=known["session_id"],
+            tenant=known["tenant"],
+            agent=known["agent"],
             lane=lane,
             status=state,
             turn=turn,
@@ -46,19 +54,7 @@ def describe_session(desk: Desk, row: Row) -> SessionInfo:
             "lanes_of_session", {"sid": sid}
         )
     )
-    return SessionInfo(
-        session_id=session_id,
-        tenant=tenant,
-        agent=agent,
-        mode=mode,
-        status=status,
-        created_at=created_at,
-        updated_at=updated_at,
-        end=end,
-        over=over,
-        token=token,
-        lanes=lanes,
-    )
+    return SessionInfo(**known, lanes=lanes)
 
 
 def lanes(desk: Desk, filters: Params) -> list[LaneInfo]:
@@ -96,19 +92,15 @@ def request(desk: Desk, request_id: str) -> RequestInfo | None:
     return describe_request(row) if row else None
 
 
-def requests(
-    desk: Desk, session_id: str | None, *, open_only: bool, limit: int
-) -> list[RequestInfo]:
-    if session_id is not None:
-        wanted = {"session_id": session_id, "open_only": open_only, "limit": limit}
-        rows = desk.db.all("requests_of_session", wanted)
-    else:
-        rows = desk.db.all("open_requests" if open_only else "requests", {"limit": limit})
-    return [describe_request(row) for row in rows]
+def requests(desk: Desk, filters: Params) -> list[RequestInfo]:
+    name = "open_requests" if filters["open_only"] else "requests"
+    if filters["session_id"] is not None:
+        name = "requests_of_session"
+    return [describe_request(row) for row in desk.db.all(name, filters)]
 
 
 def describe_request(row: Row) -> RequestInfo:
-    request_id, session_id, lane, kind, state, expires_at, data = row
+    request_id, session_id, tenant, agent, lane, kind, state, expires_at, data = row
     return RequestInfo(
         request_id=request_id,
         session_id=session_id,
@@ -117,11 +109,16 @@ def describe_request(row: Row) -> RequestInfo:
         state=state,
         expires_at=expires_at,
         data=data,
+        tenant=tenant,
+        agent=agent,
     )
 
 
-def find_token(desk: Desk, tenant: str, token: str) -> str | None:
-    row = desk.db.one("find_token", {"tenant": tenant, "token": token})
+def find_token(desk: Desk, tenant: str, token: str, *, living: bool) -> str | None:
+    key = {"tenant": tenant, "token": token}
+    row = desk.db.one("find_token", key)
+    if row is None and not living:
+        row = desk.db.one("find_dead_token", key)
     return row[0] if row else None
 
 
@@ -147,6 +144,7 @@ def workers(desk: Desk) -> list[WorkerInfo]:
             concurrency=concurrency,
             agents=names_of(agents),
             lanes=names_of(patterns),
+            tally=tally,
             seen_at=seen_at,
             lease_until=lease_until,
             held=held,
@@ -161,6 +159,7 @@ def workers(desk: Desk) -> list[WorkerInfo]:
             concurrency,
             agents,
             patterns,
+            tally,
             seen_at,
             lease_until,
             held,
@@ -172,6 +171,15 @@ def workers(desk: Desk) -> list[WorkerInfo]:
 def names_of(column: str) -> tuple[str, ...]:
     """Return names that a row holds as JSON."""
     return msgspec.json.decode(column, type=tuple[str, ...])
+
+
+def census(desk: Desk) -> Census:
+    rows = desk.db.all("census", {"now": desk.clock.now()})
+    return Census(
+        tuple(LaneCount(status, wait, count) for status, wait, count, _, _ in rows),
+        queued=sum(queued for *_, queued, _ in rows),
+        oldest_ready_at=min((at for *_, at in rows if at is not None), default=None),
+    )
 
 
 def next_ready_at(desk: Desk, after: int) -> int | None:

@@ -14,6 +14,8 @@ ARRIVAL = 1
 CHANGES_SLICES = 2
 STARTS_OR_ENDS = 4
 
+IS_MISSING = (0,)
+
 
 class Appended(NamedTuple):
     """Where records stand in the log, and when they were written."""
@@ -52,7 +54,7 @@ def make_row(
 ) -> LogRow:
     """Return packed records as a row, their blobs being kept."""
     if packed.blobs:
-        keep_blobs(desk, tenant_of(desk, key >> 32), packed.blobs, at)
+        keep_blobs(desk, key >> 32, packed.blobs)
     desk.written += len(packed.data)
     return LogRow(key, count, column_of(lane), at, marks, packed.data)
 
@@ -63,11 +65,12 @@ def tenant_of(desk: Desk, sid: int) -> str:
     return str(row[0])
 
 
-def keep_blobs(desk: Desk, tenant: str, blobs: Mapping[str, bytes], at: int) -> None:
-    """Write blobs that are new, and touch those that are there: they are needed again."""
+def keep_blobs(desk: Desk, sid: int, blobs: Mapping[str, bytes]) -> None:
+    """Note that a session uses blobs, and write those that are new."""
+    tenant = tenant_of(desk, sid)
     for name, value in blobs.items():
-        key = {"tenant": tenant, "hash": bytes.fromhex(name), "at": at}
-        if not desk.db.one("touch_blob", key):
+        key = {"tenant": tenant, "hash": bytes.fromhex(name), "sid": sid}
+        if desk.db.one("use_blob", key) == IS_MISSING:
             data = desk.packer.squeeze(value)
             desk.written += len(data)
             desk.db.run("put_blob", {**key, "data": data})

@@ -15,7 +15,7 @@ from holdfast.stores.sqlite.statement import load_migrations, split
 APPLICATION = 0x486F6C64  # "Hold": what `file` and other programs know the database by
 NEWEST = len(load_migrations())
 SMALLEST = 512
-OLDEST_SQLITE = (3, 37, 0)  # the first with STRICT tables
+OLDEST_SQLITE = (3, 38, 0)  # the first with ->>
 
 # A commit writes every page that it touches, so small pages make small commits. And a text
 # that does not fit fills pages of its own to the brim, where a large page holds one text of
@@ -27,7 +27,7 @@ def check_file(path: Path, clock: Clock) -> None:
     """Refuse a file that is not ours or of a later version, changing not one byte of it."""
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         raise UnsupportedStore(
-            f"this Python has SQLite {sqlite3.sqlite_version}, and Holdfast needs 3.37 or newer;"
+            f"this Python has SQLite {sqlite3.sqlite_version}, and Holdfast needs 3.38 or newer;"
             " use a newer Python"
         )
     size = path.stat().st_size if path.exists() else 0

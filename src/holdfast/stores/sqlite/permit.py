@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import msgspec
+from collections.abc import Iterable, Sequence
 
 from holdfast.core.limit import Bound, pay, start_at
 from holdfast.store import Permit, PermitInfo, Refused, Wish
-from holdfast.stores.sqlite.desk import Desk
+from holdfast.stores.sqlite.desk import Desk, to_json
 
 LEASE_LOST = Refused("lease_lost")
 GRANTED = Permit(granted=True)
@@ -62,8 +60,13 @@ def find_obstacle(desk: Desk, bound: Bound, lid: int, call_id: str) -> Permit | 
 
 def free_permits(desk: Desk, lid: int, calls: Sequence[str]) -> None:
     """Take back the calls' permits and places, and wake who has a place by that."""
-    names = desk.db.all("free_permits", {"lid": lid, "calls": msgspec.json.encode(calls).decode()})
-    for (name,) in dict.fromkeys(names):
+    freed = desk.db.all("free_permits", {"lid": lid, "calls": to_json(calls)})
+    wake_those_with_a_place(desk, (name for (name,) in freed))
+
+
+def wake_those_with_a_place(desk: Desk, limits: Iterable[str]) -> None:
+    """Make the lanes ready whose calls have a place under one of the limits now."""
+    for name in dict.fromkeys(limits):
         for waiting, session_id in desk.db.all("with_a_place", {"name": name}):
             desk.db.run("wake_lane", {"lid": waiting, "now": desk.clock.now()})
             desk.tell(session_id, arrived=True)

@@ -8,11 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-import msgspec
-
 from holdfast.clock import Clock
 from holdfast.store import WorkerInfo
-from holdfast.stores.sqlite.desk import Desk
+from holdfast.stores.sqlite.desk import Desk, to_json
 from holdfast.stores.sqlite.lease import SqliteLease, bury
 from holdfast.stores.sqlite.liveness import LockFile, Observer, lock_path, machine
 from holdfast.stores.sqlite.writer import Work
@@ -65,8 +63,9 @@ class Registry:
                 "lease": length,
                 "now": self._clock.now(),
                 "concurrency": info.concurrency,
-                "agents": msgspec.json.encode(info.agents).decode(),
-                "lanes": msgspec.json.encode(info.lanes).decode(),
+                "agents": to_json(info.agents),
+                "lanes": to_json(info.lanes),
+                "tally": info.tally,
             },
         )
 

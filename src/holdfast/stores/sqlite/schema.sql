@@ -3,7 +3,9 @@
 --   a session has lanes, and one log that they share
 --   a lane has deliveries, requests to humans, and a snapshot of its fold
 --
--- All that is here besides the log can be built anew from it, but for who owns what.
+-- All that is here besides the log can be built anew from it, but for who owns what, who may
+-- come in, how far outlets have told, when schedules are due, secrets, and the names of what was
+-- erased.
 -- Every name begins with holdfast_, so that an application may keep its own tables in
 -- the same file. Keys that join tables are integers: ids are stored once. Tables have
 -- a rowid: with WITHOUT ROWID the log took twice the room. Lanes named `main` are NULL
@@ -11,7 +13,7 @@
 -- transaction of ours, and checking them again would cost a lookup per row.
 
 CREATE TABLE holdfast_sessions (
-    -- Half of a log key, hence 31 bits.
+    -- Half of a log key, hence 31 bits. Never given twice: see `add_session`.
     sid INTEGER PRIMARY KEY CHECK (sid BETWEEN 1 AND 2147483647),
     id TEXT NOT NULL UNIQUE,
     tenant TEXT NOT NULL,
@@ -20,10 +22,16 @@ CREATE TABLE holdfast_sessions (
     created_at INTEGER NOT NULL,
     over TEXT NOT NULL DEFAULT '' CHECK (over IN ('', 'completed', 'failed', 'ended')),
     -- The offset up to which slices have changed: who has not seen it makes no update of them.
-    slices_changed INTEGER NOT NULL DEFAULT 0
+    slices_changed INTEGER NOT NULL DEFAULT 0,
+    -- The id of the session that started it, if one did. Its own row may be gone.
+    parent TEXT NOT NULL DEFAULT '',
+    -- Its parent was erased, and it is to follow.
+    doomed INTEGER NOT NULL DEFAULT 0 CHECK (doomed IN (0, 1))
 ) STRICT;
 
 CREATE INDEX holdfast_sessions_of_tenant ON holdfast_sessions (tenant, id);
+CREATE INDEX holdfast_sessions_of_parent ON holdfast_sessions (parent, id) WHERE parent <> '';
+CREATE INDEX holdfast_sessions_doomed ON holdfast_sessions (id) WHERE doomed;
 
 -- One row per commit. The key is sid << 32 | first offset: reading a session is a scan
 -- of neighbours, and there is no second index to keep. The next offset follows from a
@@ -65,6 +73,8 @@ CREATE TABLE holdfast_lanes (
     digest BLOB,
     -- The session's, so that one tenant's lanes are not given out before all others'.
     tenant TEXT NOT NULL DEFAULT '',
+    -- What it rests for, if it rests within a turn.
+    wait TEXT NOT NULL DEFAULT '',
     UNIQUE (sid, lane)
 ) STRICT;
 
@@ -77,7 +87,8 @@ CREATE INDEX holdfast_lanes_ready_of_tenant ON holdfast_lanes (tenant, ready_at)
 CREATE INDEX holdfast_lanes_queued ON holdfast_lanes (tenant, queued) WHERE queued > 0;
 CREATE INDEX holdfast_lanes_owned ON holdfast_lanes (worker, tenant, agent) WHERE worker IS NOT NULL;
 
--- The key is sid << 32 | offset of the arrival.
+-- The key is sid << 32 | offset of the arrival. Of an erased session these rows stay without
+-- content: the names of its dispatches, so that none of them starts it again.
 CREATE TABLE holdfast_deliveries (
     key INTEGER PRIMARY KEY,
     id TEXT NOT NULL UNIQUE,
@@ -130,17 +141,27 @@ CREATE TABLE holdfast_tokens (
 
 -- A token leads to one session; a dead one may be used again.
 CREATE UNIQUE INDEX holdfast_tokens_living ON holdfast_tokens (tenant, token) WHERE living;
+CREATE INDEX holdfast_tokens_dead ON holdfast_tokens (tenant, token) WHERE NOT living;
 CREATE INDEX holdfast_tokens_of_session ON holdfast_tokens (sid);
 
--- Values too large for the log. Each commit that uses one touches it, so that a
--- collector can tell what nobody has needed for a day.
+-- Values too large for the log, each as long as a session uses it.
 CREATE TABLE holdfast_blobs (
     tenant TEXT NOT NULL,
     hash BLOB NOT NULL CHECK (length(hash) = 32),
-    touched_at INTEGER NOT NULL,
     data BLOB NOT NULL,
     UNIQUE (tenant, hash)
 ) STRICT;
+
+-- The sessions whose logs point at a blob, written with the first commit that does. Session 0
+-- stands for users unknown: blobs from before there was this table stay for good.
+CREATE TABLE holdfast_blob_users (
+    tenant TEXT NOT NULL,
+    hash BLOB NOT NULL,
+    sid INTEGER NOT NULL,
+    PRIMARY KEY (tenant, hash, sid)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX holdfast_blob_users_of_session ON holdfast_blob_users (sid);
 
 -- Folds, overwritten in place. One made by other rules than today's is ignored.
 CREATE TABLE holdfast_snapshots (
@@ -168,6 +189,10 @@ CREATE TABLE holdfast_effects (
     value TEXT NOT NULL,
     UNIQUE (scope, key)
 ) STRICT;
+
+-- Whose holds outlive it when it is erased; those in its own scope are found by that.
+CREATE INDEX holdfast_effects_shared ON holdfast_effects (session_id)
+    WHERE substr(scope, 1, 8) <> 'session:';
 
 -- A call that holds a permit under a limit, or waits for one behind those with a smaller
 -- pid. `most` is how many may hold one at once. A permit is the call's, not its worker's: it
@@ -206,7 +231,91 @@ CREATE TABLE holdfast_workers (
     agents TEXT NOT NULL DEFAULT '[]',
     lanes TEXT NOT NULL DEFAULT '[]',
     -- Somebody asked it to hand back its lanes and leave.
-    draining INTEGER NOT NULL DEFAULT 0 CHECK (draining IN (0, 1))
+    draining INTEGER NOT NULL DEFAULT 0 CHECK (draining IN (0, 1)),
+    -- What it has counted so far, as JSON.
+    tally TEXT NOT NULL DEFAULT ''
+) STRICT;
+
+-- Sessions that were erased, and of whose log or blobs something is still in the file: what is
+-- large goes in pieces, so that nobody waits for long.
+CREATE TABLE holdfast_erasures (
+    sid INTEGER PRIMARY KEY
+) STRICT;
+
+-- Cursors over sessions' logs, from which events of the types in `events` (JSON) are told to
+-- somebody outside. `told` grows with each commit that has something to tell, `held` with each
+-- time that the outlet is given out; until `held_until` nobody else is given it.
+CREATE TABLE holdfast_outlets (
+    oid INTEGER PRIMARY KEY,
+    sid INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    url TEXT NOT NULL,
+    events TEXT NOT NULL,
+    cursor INTEGER NOT NULL DEFAULT 0,
+    told INTEGER NOT NULL DEFAULT 0,
+    held INTEGER NOT NULL DEFAULT 0,
+    held_until INTEGER NOT NULL DEFAULT 0,
+    -- When to look at it; NULL: not before there is something to tell.
+    due_at INTEGER,
+    tries INTEGER NOT NULL DEFAULT 0,
+    error TEXT NOT NULL DEFAULT '',
+    UNIQUE (sid, name)
+) STRICT;
+
+CREATE INDEX holdfast_outlets_due ON holdfast_outlets (due_at) WHERE due_at IS NOT NULL;
+
+-- Events that an outlet could not tell of in time.
+CREATE TABLE holdfast_dead_letters (
+    did INTEGER PRIMARY KEY,
+    sid INTEGER NOT NULL,
+    outlet TEXT NOT NULL,
+    offset INTEGER NOT NULL,
+    type TEXT NOT NULL,
+    error TEXT NOT NULL,
+    at INTEGER NOT NULL
+) STRICT;
+
+CREATE INDEX holdfast_dead_letters_of_session ON holdfast_dead_letters (sid);
+
+-- Keys to the server: what they open, as JSON, and a digest of the secret, which is nowhere.
+CREATE TABLE holdfast_keys (
+    id TEXT NOT NULL PRIMARY KEY,
+    tenant TEXT NOT NULL,
+    name TEXT NOT NULL,
+    scopes TEXT NOT NULL,
+    digest TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    revoked_at INTEGER NOT NULL DEFAULT 0
+) STRICT;
+
+-- What callers have sealed. An expired one is as if it were not there.
+CREATE TABLE holdfast_secrets (
+    tenant TEXT NOT NULL,
+    name TEXT NOT NULL,
+    data BLOB NOT NULL,
+    -- Who replaces it names the version that he knows.
+    version INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL CHECK (expires_at >= 0),
+    PRIMARY KEY (tenant, name)
+) STRICT;
+
+CREATE INDEX holdfast_secrets_expiring ON holdfast_secrets (expires_at) WHERE expires_at > 0;
+
+-- Names that one holder has at a time, each until an instant.
+CREATE TABLE holdfast_holds (
+    name TEXT NOT NULL PRIMARY KEY,
+    holder TEXT NOT NULL,
+    held_until INTEGER NOT NULL
+) STRICT;
+
+-- When schedules are next due, and what they last started. NULL: never again.
+CREATE TABLE holdfast_schedules (
+    name TEXT NOT NULL PRIMARY KEY,
+    fingerprint TEXT NOT NULL,
+    next_at INTEGER,
+    paused INTEGER NOT NULL CHECK (paused IN (0, 1)),
+    fired_at INTEGER NOT NULL,
+    session_id TEXT NOT NULL
 ) STRICT;
 
 -- Sockets that want a hint after every write. `place` says from where they can be reached.
@@ -218,7 +327,7 @@ CREATE TABLE holdfast_listeners (
 -- A session with what follows from its last row, its lanes and its tokens. It is what its
 -- liveliest lane is, unless it is over.
 CREATE VIEW holdfast_session_list AS
-SELECT s.sid, s.id, s.tenant, s.agent, s.mode, s.created_at, s.over,
+SELECT s.sid, s.id, s.tenant, s.agent, s.mode, s.created_at, s.over, s.parent,
        g.at AS updated_at,
        (g.key & 4294967295) + g.count - 1 AS last_offset,
        iif(s.over <> '', s.over,

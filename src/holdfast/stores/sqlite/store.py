@@ -1,7 +1,7 @@
 """The SQLite store: the contract's methods, each handed to the thread that does it.
 
 One thread writes, two read; a lease has a connection of its own. What each method does
-is in the module of its name.
+is in the module of its name; what is kept beside sessions is in `shelf.py`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.store import (
     NO_LIMITS,
     Admission,
+    Census,
     Claim,
     Commit,
     Committed,
@@ -41,25 +42,27 @@ from holdfast.store import (
     WorkerInfo,
 )
 from holdfast.stores.listener import EVERYTHING, Heard
-from holdfast.stores.sqlite import listing, permit, reading
+from holdfast.stores.sqlite import erasure, listing, permit, reading
 from holdfast.stores.sqlite.admission import write_admission
+from holdfast.stores.sqlite.checkpoint import wipe
 from holdfast.stores.sqlite.claim import write_claim
 from holdfast.stores.sqlite.commit import write_commits
-from holdfast.stores.sqlite.desk import Desk
+from holdfast.stores.sqlite.desk import Desk, to_json
 from holdfast.stores.sqlite.fork import check_process
+from holdfast.stores.sqlite.hearing import Hearing
 from holdfast.stores.sqlite.permit import write_wishes
 from holdfast.stores.sqlite.place import check_place
 from holdfast.stores.sqlite.reader import Readers
 from holdfast.stores.sqlite.registry import Registry
-from holdfast.stores.sqlite.statement import Params
+from holdfast.stores.sqlite.shelf import Shelf
 from holdfast.stores.sqlite.transaction import OpenTransaction
-from holdfast.stores.sqlite.wakeup import Ear, Ears, place
+from holdfast.stores.sqlite.wakeup import Ears
 from holdfast.stores.sqlite.writer import Work, Writer, do_works
 
 T = TypeVar("T")
 
 
-class SqliteStore:
+class SqliteStore(Shelf):
     """A `holdfast.store.Store` in one file. Nothing touches the disk before `migrate()`."""
 
     def __init__(self, path: str | Path, clock: Clock | None = None) -> None:
@@ -67,6 +70,7 @@ class SqliteStore:
         self._clock = clock or Clock()
         self._pid = os.getpid()
         self._ears = Ears()
+        self._hearing = Hearing(self._ears, self._clock, lambda: self._writer)
         self._opening = asyncio.Lock()
         self._writer: Writer | None = None
         self._readers = Readers(self._path, self._clock)
@@ -87,14 +91,15 @@ class SqliteStore:
             await writer.start()
             self._readers.start()
             self._writer = writer
+        if await self._read(erasure.has_unfinished):
+            await self._finish_erasing()
 
     async def close(self) -> None:
         check_process(self._pid)
         async with self._opening:
             if self._writer is None:
                 return
-            for ear in self._ears.by_loop.values():
-                self._forget(ear)
+            self._hearing.stop()
             writer, self._writer = self._writer, None
             await self._registry.close()
             await self._readers.stop()
@@ -205,6 +210,7 @@ class SqliteStore:
         tenant: str | None = None,
         agent: str | None = None,
         status: str | None = None,
+        parent: str | None = None,
         before: str | None = None,
         limit: int = 50,
     ) -> Sequence[SessionInfo]:
@@ -212,6 +218,7 @@ class SqliteStore:
             "tenant": tenant,
             "agent": agent,
             "status": status,
+            "parent": parent,
             "before": before,
             "limit": limit,
         }
@@ -251,14 +258,29 @@ class SqliteStore:
         return await self._read(lambda desk: listing.request(desk, request_id))
 
     async def requests(
-        self, session_id: str | None = None, *, open_only: bool = True, limit: int = 500
+        self,
+        session_id: str | None = None,
+        *,
+        tenant: str | None = None,
+        agent: str | None = None,
+        kinds: Sequence[str] | None = None,
+        after: str | None = None,
+        open_only: bool = True,
+        limit: int = 500,
     ) -> Sequence[RequestInfo]:
-        return await self._read(
-            lambda desk: listing.requests(desk, session_id, open_only=open_only, limit=limit)
-        )
+        filters = {
+            "session_id": session_id,
+            "tenant": tenant,
+            "agent": agent,
+            "kinds": None if kinds is None else to_json(kinds),
+            "after": after,
+            "open_only": open_only,
+            "limit": limit,
+        }
+        return await self._read(lambda desk: listing.requests(desk, filters))
 
-    async def find_token(self, tenant: str, token: str) -> str | None:
-        return await self._read(lambda desk: listing.find_token(desk, tenant, token))
+    async def find_token(self, tenant: str, token: str, *, living: bool = True) -> str | None:
+        return await self._read(lambda desk: listing.find_token(desk, tenant, token, living=living))
 
     async def tokens(self, session_id: str) -> Sequence[tuple[str, bool]]:
         return await self._read(lambda desk: listing.tokens(desk, session_id))
@@ -266,38 +288,39 @@ class SqliteStore:
     async def effect(self, scope: str, key: str) -> Effect | None:
         return await self._read(lambda desk: listing.effect(desk, scope, key))
 
+    def counts(self) -> Mapping[str, int]:
+        return self._writer.counts if self._writer else {}
+
     async def next_ready_at(self, after: int) -> int | None:
         return await self._read(lambda desk: listing.next_ready_at(desk, after))
+
+    async def census(self) -> Census:
+        return await self._read(listing.census)
+
+    # Erasure
+
+    async def erase(self, session_id: str) -> bool:
+        (erased,) = await self._write(partial(erasure.write_erasure, session_id=session_id))
+        if erased.has_more:
+            await self._finish_erasing()
+        elif erased.was_there:
+            await asyncio.to_thread(wipe, self._path, self._clock)
+        return bool(erased.was_there)
+
+    async def doomed(self, limit: int = 100) -> Sequence[str]:
+        return await self._read(lambda desk: erasure.doomed(desk, limit))
+
+    async def _finish_erasing(self) -> None:
+        has_more = True
+        while has_more:
+            (has_more,) = await self._write(erasure.go_on)  # others may write in between
+        await asyncio.to_thread(wipe, self._path, self._clock)
 
     # Wake-ups
 
     def listen(self, heard: Heard, session_id: str = EVERYTHING) -> Callable[[], None]:
-        ear = self._ear()
-        stop_one = ear.listeners.add(heard, session_id)
-
-        def stop() -> None:
-            was_open = bool(ear.listeners)
-            stop_one()
-            if was_open and not ear.listeners:
-                self._forget(ear)
-
-        return stop
-
-    def _ear(self) -> Ear:
-        """Return this event loop's ear; a new one is registered for other processes to see."""
-        writer, loop = self._open_writer(), asyncio.get_running_loop()
-        if ear := self._ears.by_loop.get(loop):
-            return ear
-        ear = Ear(loop, self._clock)
-        self._ears.add(ear)
-        write_hint(writer, "add_listener", {"address": ear.address, "place": place()})
-        return ear
-
-    def _forget(self, ear: Ear) -> None:
-        self._ears.remove(ear)
-        ear.stop()
-        if self._writer:
-            write_hint(self._writer, "drop_listener", {"address": ear.address})
+        self._open_writer()
+        return self._hearing.listen(heard, session_id)
 
 
 def try_encode(admission: Admission) -> bytes | HoldfastError:
@@ -305,9 +328,3 @@ def try_encode(admission: Admission) -> bytes | HoldfastError:
         return encode(admission.records)
     except HoldfastError as error:
         return error
-
-
-def write_hint(writer: Writer, name: str, row: Params) -> None:
-    """Have a statement run that only serves hints: it may fail unheard."""
-    future = writer.submit(do_works, [lambda desk: desk.db.run(name, row)])
-    future.add_done_callback(lambda done: done.cancelled() or done.exception())

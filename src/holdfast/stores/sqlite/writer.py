@@ -76,6 +76,7 @@ class Writer:
         self._ears = ears
         self._queue: SimpleQueue[Job | Alone | Stop] = SimpleQueue()
         self._left_over: list[Alone | Stop] = []
+        self.counts = {"groups": 0, "grouped": 0}
 
     async def start(self) -> None:
         """Open the file, bring its schema up to date, and begin to take jobs."""
@@ -162,6 +163,8 @@ class Writer:
             for job in same:
                 job.result = list(islice(results, len(job.items)))
         self.commit(desk)
+        self.counts["groups"] += 1
+        self.counts["grouped"] += sum(len(job.items) for job in jobs)
 
     def commit(self, desk: Desk) -> None:
         """Make what was written durable."""
@@ -174,6 +177,7 @@ class Writer:
         resolve(jobs, self._ears.by_loop if hints else {}, hints)
         if hints:
             self._messenger.send(hints)
+        if hints or desk.written:
             self._checkpointer.look(desk.db, desk.written)
             desk.written = 0
 

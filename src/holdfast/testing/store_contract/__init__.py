@@ -12,8 +12,8 @@ Hooks and flags that a store may also set are in `subject.py`. Needs pytest and 
 import pytest
 
 TOPICS = (
-    "admission builder commit consequence durability flow listing ownership reading request "
-    "transaction wake_up"
+    "admission builder commit consequence durability erasure flow key listing outlet ownership "
+    "reading request schedule send transaction vault wake_up"
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{topic}" for topic in TOPICS.split()))
 
@@ -21,12 +21,18 @@ from holdfast.testing.store_contract.admission import AdmissionContract  # noqa:
 from holdfast.testing.store_contract.commit import CommitContract  # noqa: E402
 from holdfast.testing.store_contract.consequence import ConsequenceContract  # noqa: E402
 from holdfast.testing.store_contract.durability import DurabilityContract  # noqa: E402
+from holdfast.testing.store_contract.erasure import ErasureContract  # noqa: E402
 from holdfast.testing.store_contract.flow import FlowContract  # noqa: E402
+from holdfast.testing.store_contract.key import KeyContract  # noqa: E402
 from holdfast.testing.store_contract.listing import ListingContract  # noqa: E402
+from holdfast.testing.store_contract.outlet import OutletContract  # noqa: E402
 from holdfast.testing.store_contract.ownership import OwnershipContract  # noqa: E402
 from holdfast.testing.store_contract.reading import ReadingContract  # noqa: E402
 from holdfast.testing.store_contract.request import RequestContract  # noqa: E402
+from holdfast.testing.store_contract.schedule import ScheduleContract  # noqa: E402
+from holdfast.testing.store_contract.send import SendContract  # noqa: E402
 from holdfast.testing.store_contract.transaction import TransactionContract  # noqa: E402
+from holdfast.testing.store_contract.vault import VaultContract  # noqa: E402
 from holdfast.testing.store_contract.wake_up import WakeUpContract  # noqa: E402
 
 __all__ = ["StoreContract"]
@@ -41,6 +47,12 @@ class StoreContract(
     FlowContract,
     ReadingContract,
     ListingContract,
+    KeyContract,
+    OutletContract,
+    ErasureContract,
+    SendContract,
+    VaultContract,
+    ScheduleContract,
     WakeUpContract,
     TransactionContract,
     DurabilityContract,

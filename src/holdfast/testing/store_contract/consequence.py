@@ -101,6 +101,7 @@ class ConsequenceContract(Subject):
         assert await store.find_token("default", token) is None
         assert await store.find_token("default", later) is None
         assert list(await store.tokens(claim.session_id)) == [(token, False), (later, False)]
+        assert await store.find_token("default", token, living=False) == claim.session_id
 
     async def test_a_dead_token_may_be_used_again(self, store: Store, clock: ManualClock) -> None:
         token = clock.token()

@@ -10,6 +10,7 @@ from holdfast.testing.clock import ManualClock
 from holdfast.testing.store_contract.builder import (
     admit,
     cancel,
+    claim_one,
     commit,
     delta,
     message,
@@ -251,3 +252,35 @@ class ListingContract(Subject):
             offset=2,
             settled_offset=0,
         )
+
+    async def test_a_census_counts_lanes_by_what_they_do_and_wait_for(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        running = await start_and_claim(store, clock)
+        parked = await start_and_claim(store, clock, held=[running])
+        await write(store, park(parked, delta(), status="waiting", wait="input"))
+        over = await start_and_claim(store, clock, held=[running])
+        await write(store, park(over, r.SessionEnded(), status="ended"))
+        await write(store, commit(running, delta(), status="running"))
+        queued = await admit(store, new_session(clock))
+        await admit(store, message(clock, queued.session_id))
+
+        census = await store.census()
+
+        counts = {(each.status, each.wait): each.count for each in census.lanes}
+        assert counts == {("running", ""): 1, ("waiting", "input"): 1, ("queued", ""): 1}
+        assert census.queued == 1 + 1 + 2  # what nobody has taken up yet, of sessions not over
+        assert census.oldest_ready_at == clock.now()
+
+    async def test_a_lane_that_goes_on_waits_for_nothing(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        claim = await start_and_claim(store, clock)
+        await write(store, park(claim, delta(), status="sleeping", wait="timer", ready_at=0))
+        again = await claim_one(store)
+
+        await write(store, commit(again, delta()))
+
+        census = await store.census()
+        assert [(each.status, each.wait) for each in census.lanes] == [("running", "")]
+        assert census.oldest_ready_at is None

@@ -176,6 +176,17 @@ class OwnershipContract(Subject):
         clock.advance(LEASE - 1)
         assert not await store.claim("w2", 10)
 
+    async def test_what_a_worker_has_counted_is_listed(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        lease = await enlist(store, clock)
+        lease.renew('{"claims": 3}')
+        lease.renew()
+
+        (listed,) = await store.workers()
+
+        assert listed.tally == '{"claims": 3}'
+
     async def test_a_lease_can_be_renewed_from_any_thread(
         self, store: Store, clock: ManualClock
     ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import msgspec
 import pytest
@@ -61,6 +62,8 @@ class RequestContract(Subject):
             state="open",
             expires_at=asked.expires_at,
             data=msgspec.json.encode(asked).decode(),
+            tenant="default",
+            agent="support",
         )
 
     async def test_a_request_that_never_was_is_none(self, store: Store) -> None:
@@ -229,3 +232,32 @@ class RequestContract(Subject):
         assert [q.request_id for q in await store.requests(two.session_id)] == ["req_2"]
         assert {q.request_id for q in await store.requests()} == {"req_1", "req_2"}
         assert len(await store.requests(limit=1)) == 1
+
+    async def test_requests_are_listed_by_tenant_agent_and_kind_behind_another(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        one = await start_and_claim(store, clock, tenant="acme", agent="clerk")
+        await ask(store, one, question("req_3"), replace(question("req_1"), kind="question"))
+        two = await start_and_claim(store, clock)
+        await ask(store, two, question("req_2"))
+
+        async def listed(**filters: Any) -> list[str]:
+            return [info.request_id for info in await store.requests(**filters)]
+
+        assert await listed() == ["req_3", "req_1", "req_2"]
+        assert await listed(tenant="acme") == ["req_3", "req_1"]
+        assert await listed(agent="support") == ["req_2"]
+        assert await listed(kinds=["question"]) == ["req_1"]
+        assert await listed(tenant="acme", after="req_3") == ["req_1"]
+        assert await listed(after="req_1") == ["req_2"]
+
+    async def test_a_request_names_its_tenant_and_agent(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        claim = await start_and_claim(store, clock, tenant="acme", agent="clerk")
+        await ask(store, claim, question("req_1"))
+
+        found = await store.request("req_1")
+
+        assert found is not None
+        assert (found.tenant, found.agent) == ("acme", "clerk")

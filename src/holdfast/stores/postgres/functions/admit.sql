@@ -1,7 +1,8 @@
 -- One arrival: checked first, then written, so that a refusal finds nothing written. The
 -- answer is one of ["admitted", offset, position], ["repeated", same content, session, lane,
--- delivery, offset, position], ["turn", turn] for a cancel that was made out to another turn
--- than the one that is open, and a refusal with what it is about.
+-- delivery, offset, position], ["erased"] for a repeated one whose session is gone, ["turn",
+-- turn] for a cancel that was made out to another turn than the one that is open, and a refusal
+-- with what it is about.
 CREATE FUNCTION holdfast.admit(wanted jsonb, data bytea) RETURNS jsonb
     LANGUAGE plpgsql
 AS $$
@@ -26,8 +27,10 @@ BEGIN
     SELECT r.id AS session, d.lane, d.id, d.arrival, d.position, d.fingerprint
       INTO earlier
       FROM holdfast.find_delivery(w.tenant, decode(w.name, 'hex'), w.delivery) AS d
-      JOIN holdfast.sessions AS r ON r.tenant = d.tenant AND r.sid = d.sid;
-    IF FOUND THEN
+      LEFT JOIN holdfast.sessions AS r ON r.tenant = d.tenant AND r.sid = d.sid;
+    IF FOUND AND earlier.session IS NULL THEN
+        RETURN '["erased"]';
+    ELSIF FOUND THEN
         RETURN jsonb_build_array(
             'repeated', earlier.fingerprint = decode(w.fingerprint, 'hex'),
             earlier.session, earlier.lane, earlier.id, earlier.arrival, earlier.position
@@ -39,6 +42,13 @@ BEGIN
       FROM holdfast.sessions AS r
      WHERE r.id = w.session
        FOR NO KEY UPDATE;
+    IF s.sid IS NULL AND w.name IS NULL AND EXISTS (
+        SELECT 1
+          FROM holdfast.dispatches AS p
+         WHERE p.tenant = w.tenant AND p.name = holdfast.name_of(w.delivery)
+    ) THEN
+        RETURN '["erased"]';
+    END IF;
     IF w.new THEN
         IF s.sid IS NOT NULL THEN
             RETURN '["exists"]';
@@ -100,6 +110,15 @@ BEGIN
             INSERT INTO holdfast.tokens (tenant, token, sid, living)
             VALUES (w.tenant, w.token, s.sid, true);
         END IF;
+        IF wanted ? 'outlets' THEN
+            INSERT INTO holdfast.outlets (tenant, sid, name, url, events)
+            SELECT w.tenant, s.sid, o.name, coalesce(o.url, ''), o.events
+              FROM jsonb_to_recordset(wanted->'outlets') AS o (name text, url text, events jsonb);
+        END IF;
+        IF wanted ? 'parent' THEN
+            INSERT INTO holdfast.children (tenant, sid, parent)
+            VALUES (w.tenant, s.sid, wanted->>'parent');
+        END IF;
     ELSE
         UPDATE holdfast.sessions AS r
            SET last_offset = arrived, last_at = w.at
@@ -134,14 +153,15 @@ BEGIN
          WHERE q.id = w.request AND q.tenant = w.tenant;
     END IF;
     IF wanted ? 'blobs' THEN
-        PERFORM holdfast.keep_blobs(w.tenant, wanted->'blobs', data, now);
+        PERFORM holdfast.use_blobs(w.tenant, s.sid, wanted->'blobs');
     END IF;
     RETURN jsonb_build_array('admitted', arrived, before);
 END
 $$;
 
 -- What a dispatch was admitted as before: by the name that its caller chose, or by the id
--- of the delivery, which is what Holdfast itself names it by.
+-- of the delivery, which is what Holdfast itself names it by. Of a name whose session was
+-- erased there is a row of nothing.
 CREATE FUNCTION holdfast.find_delivery(owner text, dispatch bytea, delivery text)
     RETURNS SETOF holdfast.deliveries
     LANGUAGE plpgsql STABLE
@@ -153,9 +173,14 @@ BEGIN
         RETURN QUERY
         SELECT d.*
           FROM holdfast.dispatches AS p
-          JOIN holdfast.deliveries AS d
+          LEFT JOIN holdfast.deliveries AS d
             ON d.tenant = p.tenant AND d.sid = p.sid AND d.arrival = p.arrival
          WHERE p.tenant = owner AND p.name = dispatch;
     END IF;
 END
 $$;
+
+-- The name under which a delivery that was erased is remembered.
+CREATE FUNCTION holdfast.name_of(delivery text) RETURNS bytea
+    LANGUAGE sql IMMUTABLE
+    RETURN substr(sha256(convert_to('delivery ' || delivery, 'UTF8')), 1, 16);

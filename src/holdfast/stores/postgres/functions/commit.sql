@@ -1,7 +1,8 @@
 -- One commit of a lane's owner, whole or not at all. Whatever may refuse it is looked at
 -- before the first write, so that the others of its group stand. The answer is one of
 -- ["written", first offset, at, tenant, arrivals], ["arrivals", tenant, arrivals],
--- ["lease_lost"], ["token_taken"], ["slices_changed"] and ["effect_taken", effect]; and
+-- ["lease_lost"], ["token_taken"], ["slices_changed"] and ["effect_taken", effect]; ["turns",
+-- [[place, turn]]] where it sends cancels that were made out to other turns than are open; and
 -- ["absent"] where it was only asked whether the commit has landed.
 CREATE FUNCTION holdfast.commit(wanted jsonb, data bytea) RETURNS jsonb
     LANGUAGE plpgsql
@@ -19,7 +20,7 @@ BEGIN
     SELECT * INTO w
       FROM jsonb_to_record(wanted) AS x (
                session text, lane text, worker text, fence bigint, number bigint, seen integer,
-               at bigint, ready_at bigint, release boolean, status text, turn text,
+               at bigint, ready_at bigint, release boolean, status text, turn text, wait text,
                version integer, digest text, count integer, marks smallint, start integer,
                size integer, is_indexed boolean, asks boolean
            );
@@ -57,6 +58,8 @@ BEGIN
     ELSIF obstacle IS NULL AND wanted ? 'awaits_permit'
           AND holdfast.has_permit_to_come(s.tenant, s.sid, w.lane) THEN
         obstacle := '["arrivals"]';
+    ELSIF obstacle IS NULL AND wanted @? '$.sends[*].turn' THEN
+        obstacle := holdfast.find_other_turns(wanted->'sends');
     END IF;
     IF obstacle->>0 = 'arrivals' THEN
         RETURN obstacle || jsonb_build_array(
@@ -79,6 +82,7 @@ BEGIN
        SET number = n.number + 1,
            status = w.status,
            turn = w.turn,
+           wait = coalesce(w.wait, ''),
            ready_at = CASE WHEN n.last_arrival > w.seen THEN least(w.ready_at, now)
                            ELSE w.ready_at END,
            version = greatest(n.version, w.version),
@@ -95,6 +99,9 @@ BEGIN
         INSERT INTO holdfast.log (tenant, sid, first_offset, count, lane, at, marks, data)
         VALUES (s.tenant, s.sid, first_new, w.count, w.lane, written_at, w.marks,
                 substr(data, w.start + 1, w.size));
+    END IF;
+    IF wanted ? 'sends' THEN
+        PERFORM holdfast.send(wanted->'sends', data);
     END IF;
     RETURN jsonb_build_array(
         'written', first_new, written_at, s.tenant,
@@ -193,7 +200,7 @@ BEGIN
     PERFORM holdfast.put_effects(wanted->'effects', owner);
     PERFORM holdfast.put_snapshots(wanted, data, owner, session, name);
     IF wanted ? 'blobs' THEN
-        PERFORM holdfast.keep_blobs(owner, wanted->'blobs', data, now);
+        PERFORM holdfast.use_blobs(owner, session, wanted->'blobs');
     END IF;
     IF wanted ? 'sliced' THEN
         UPDATE holdfast.sessions AS s
@@ -327,11 +334,11 @@ BEGIN
               FROM ROWS FROM (jsonb_to_recordset(wanted) AS (
                        plain boolean, session text, lane text, worker text, fence bigint,
                        number bigint, seen integer, at bigint, ready_at bigint, release boolean,
-                       status text, turn text, version integer, digest text, count integer,
-                       marks smallint, start integer, size integer
+                       status text, turn text, wait text, version integer, digest text,
+                       count integer, marks smallint, start integer, size integer
                    )) WITH ORDINALITY AS w (
                        plain, session, lane, worker, fence, number, seen, at, ready_at, release,
-                       status, turn, version, digest, count, marks, start, size, place
+                       status, turn, wait, version, digest, count, marks, start, size, place
                    )
              CROSS JOIN LATERAL (
                        SELECT r.ctid AS row, r.tenant, r.sid, r.last_offset, r.last_at
@@ -356,6 +363,7 @@ BEGIN
                SET number = n.number + 1,
                    status = f.status,
                    turn = f.turn,
+                   wait = coalesce(f.wait, ''),
                    ready_at = f.ready_at,
                    version = greatest(n.version, f.version),
                    digest = decode(f.digest, 'hex'),

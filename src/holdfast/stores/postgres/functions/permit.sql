@@ -19,7 +19,9 @@ BEGIN
          WHERE s.id = wish->>'session_id'
            AND n.lane = wish->>'lane'
            AND n.worker = wish->>'worker'
-           AND n.fence = (wish->>'fence')::bigint;
+           AND n.fence = (wish->>'fence')::bigint
+           -- Nobody erases it before this ends; who has begun to holds it, and only he does.
+           FOR KEY SHARE OF n SKIP LOCKED;
         IF NOT FOUND THEN
             answers := answers || '["lease_lost"]'::jsonb;
             CONTINUE;

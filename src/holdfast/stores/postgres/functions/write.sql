@@ -1,8 +1,9 @@
 -- A group of commits and admissions: one call, one transaction, one round trip. `wanted` is
 -- what each of them says, and `data` all their bytes, of which each names its parts. The
 -- answers come in the same order, and with them the ids of sessions that somebody was woken in.
--- Sessions are locked first, by id: whoever writes to
--- several does so in this order, and then takes their lanes in the same order.
+-- Sessions are locked first, by id: whoever writes to several does so in this order, and what
+-- commits send counts as the rest does. Then blobs are, by hash, then lanes in the order of
+-- their sessions, and limits by name; the rest is its session's, or is held by nobody who waits.
 --
 -- Commits that only move their lane and add to the log are written all at once, if nothing
 -- stands against them. All else is done one by one, and so is whatever that left.
@@ -14,13 +15,27 @@ DECLARE
     place bigint;
     answers jsonb[];
     freeing jsonb := '[]';
+    refused jsonb := '[]';
+    entries jsonb := wanted;
+    has_sends boolean := wanted @? '$[*].sends';
+    has_blobs boolean;
 BEGIN
-    IF jsonb_array_length(wanted) > 1 THEN
+    IF has_sends THEN
+        entries := wanted || jsonb_path_query_array(wanted, '$[*].sends[*]');
+    END IF;
+    has_blobs := entries @? '$[*].blobs';
+    IF has_blobs OR jsonb_array_length(entries) > 1 THEN
         PERFORM 1
            FROM holdfast.sessions AS s
-          WHERE s.id IN (SELECT w->>'session' FROM jsonb_array_elements(wanted) AS w)
+          WHERE s.id IN (SELECT e->>'session' FROM jsonb_array_elements(entries) AS e)
           ORDER BY s.id
             FOR NO KEY UPDATE;
+    END IF;
+    IF has_blobs THEN
+        PERFORM holdfast.lay_blobs(entries, data);
+    END IF;
+    IF has_sends THEN
+        PERFORM holdfast.hold_lanes(entries);
     END IF;
     answers := array_fill(NULL::jsonb, ARRAY[jsonb_array_length(wanted)]);
     FOR place, one IN SELECT * FROM holdfast.commit_plain(wanted, data) LOOP
@@ -32,25 +47,23 @@ BEGIN
                                ELSE holdfast.admit(one, data) END;
         IF one ? 'frees' AND answers[place]->>0 = 'written' THEN
             freeing := freeing || one;
+        ELSIF one ? 'blobs' AND answers[place]->>0 NOT IN ('written', 'admitted') THEN
+            refused := refused || one;
         END IF;
     END LOOP;
+    IF has_sends AND has_blobs THEN
+        refused := refused || jsonb_path_query_array(wanted, '$[*].sends[*] ? (exists (@.blobs))');
+    END IF;
+    IF refused <> '[]' THEN
+        PERFORM holdfast.clear_blobs(refused);
+    END IF;
+    IF wanted @? '$[*].tells' THEN
+        PERFORM holdfast.tell(wanted, answers);
+    END IF;
     RETURN jsonb_build_object(
         'answers', to_jsonb(answers), 'woken', holdfast.free_permits(freeing)
     );
 END
-$$;
-
--- Blobs that are new are kept, and those that are there touched: they are needed again.
-CREATE FUNCTION holdfast.keep_blobs(owner text, wanted jsonb, data bytea, now bigint)
-    RETURNS void
-    LANGUAGE sql
-AS $$
-    INSERT INTO holdfast.blobs AS b (tenant, hash, touched_at, data)
-    SELECT owner, decode(w.hash, 'hex'), now, substr(data, w.start + 1, w.size)
-      FROM jsonb_to_recordset(wanted) AS w (hash text, start integer, size integer)
-     ORDER BY w.hash
-        ON CONFLICT (tenant, hash) DO UPDATE
-       SET touched_at = greatest(b.touched_at, excluded.touched_at)
 $$;
 
 -- What others added to a lane after the last arrival that its owner has seen: the rows of

@@ -1,27 +1,13 @@
 -- name: session
 SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.last_offset,
-       s.over, s.token,
-       (SELECT jsonb_agg(jsonb_build_array(l.lane, CASE WHEN l.status = 'idle' AND l.queued > 0
-                                                        THEN 'queued' ELSE l.status END,
-                                           l.turn, coalesce(l.worker, ''), l.fence, l.ready_at,
-                                           l.queued)
-                         ORDER BY l.lid)
-          FROM holdfast.lanes AS l
-         WHERE l.tenant = s.tenant AND l.sid = s.sid)::text
+       s.over, s.token, s.parent, s.lanes
   FROM holdfast.session_list AS s
  WHERE s.id = :session_id;
 
 -- name: sessions
 -- Ids sort by the time they were made.
 SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.last_offset,
-       s.over, s.token,
-       (SELECT jsonb_agg(jsonb_build_array(l.lane, CASE WHEN l.status = 'idle' AND l.queued > 0
-                                                        THEN 'queued' ELSE l.status END,
-                                           l.turn, coalesce(l.worker, ''), l.fence, l.ready_at,
-                                           l.queued)
-                         ORDER BY l.lid)
-          FROM holdfast.lanes AS l
-         WHERE l.tenant = s.tenant AND l.sid = s.sid)::text
+       s.over, s.token, s.parent, s.lanes
   FROM holdfast.session_list AS s
  WHERE (:before::text IS NULL OR s.id < :before)
    AND (:agent::text IS NULL OR s.agent = :agent)
@@ -31,20 +17,34 @@ SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.
 
 -- name: sessions_of_tenant
 SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.last_offset,
-       s.over, s.token,
-       (SELECT jsonb_agg(jsonb_build_array(l.lane, CASE WHEN l.status = 'idle' AND l.queued > 0
-                                                        THEN 'queued' ELSE l.status END,
-                                           l.turn, coalesce(l.worker, ''), l.fence, l.ready_at,
-                                           l.queued)
-                         ORDER BY l.lid)
-          FROM holdfast.lanes AS l
-         WHERE l.tenant = s.tenant AND l.sid = s.sid)::text
+       s.over, s.token, s.parent, s.lanes
   FROM holdfast.session_list AS s
  WHERE s.tenant = :tenant
    AND (:before::text IS NULL OR s.id < :before)
    AND (:agent::text IS NULL OR s.agent = :agent)
    AND (:status::text IS NULL OR s.status = :status)
  ORDER BY s.id DESC
+ LIMIT :limit;
+
+-- name: sessions_of_parent
+SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.last_offset,
+       s.over, s.token, s.parent, s.lanes
+  FROM holdfast.children AS c
+  JOIN holdfast.session_list AS s ON s.tenant = c.tenant AND s.sid = c.sid
+ WHERE c.parent = :parent
+   AND (:tenant::text IS NULL OR s.tenant = :tenant)
+   AND (:before::text IS NULL OR s.id < :before)
+   AND (:agent::text IS NULL OR s.agent = :agent)
+   AND (:status::text IS NULL OR s.status = :status)
+ ORDER BY s.id DESC
+ LIMIT :limit;
+
+-- name: doomed
+SELECT s.id
+  FROM holdfast.children AS c
+  JOIN holdfast.sessions AS s ON s.tenant = c.tenant AND s.sid = c.sid
+ WHERE c.doomed
+ ORDER BY s.id
  LIMIT :limit;
 
 -- name: delivery
@@ -63,31 +63,32 @@ SELECT s.id, d.lane, d.id, d.kind, d.state, coalesce(d.outcome, ''), coalesce(d.
  ORDER BY d.arrival;
 
 -- name: request
-SELECT q.id, s.id, q.lane, q.kind, q.state, q.expires_at, q.data
+SELECT q.id, s.id, q.lane, q.kind, q.state, q.expires_at, q.data, s.tenant, s.agent
   FROM holdfast.requests AS q
   JOIN holdfast.sessions AS s ON s.tenant = q.tenant AND s.sid = q.sid
  WHERE q.id = :request_id;
 
--- name: requests_of_session
-SELECT q.id, s.id, q.lane, q.kind, q.state, q.expires_at, q.data
-  FROM holdfast.sessions AS s
-  JOIN holdfast.requests AS q ON q.tenant = s.tenant AND q.sid = s.sid
- WHERE s.id = :session_id AND (q.state = 'open' OR NOT :open_only)
- ORDER BY q.rid
- LIMIT :limit;
-
--- name: open_requests
-SELECT q.id, s.id, q.lane, q.kind, q.state, q.expires_at, q.data
-  FROM holdfast.requests AS q
-  JOIN holdfast.sessions AS s ON s.tenant = q.tenant AND s.sid = q.sid
- WHERE q.state = 'open'
- ORDER BY q.rid
- LIMIT :limit;
-
 -- name: requests
-SELECT q.id, s.id, q.lane, q.kind, q.state, q.expires_at, q.data
+-- It is planned anew each time it is asked, so a filter that is not given costs nothing. Each
+-- request has one session: said so that it is looked up for those that are listed, and no other.
+SELECT q.id, s.id, q.lane, q.kind, q.state, q.expires_at, q.data, q.tenant, s.agent
   FROM holdfast.requests AS q
-  JOIN holdfast.sessions AS s ON s.tenant = q.tenant AND s.sid = q.sid
+ CROSS JOIN LATERAL (
+           SELECT r.id, r.agent
+             FROM holdfast.sessions AS r
+            WHERE r.tenant = q.tenant AND r.sid = q.sid
+            LIMIT 1
+       ) AS s
+ WHERE (:session_id::text IS NULL
+        OR (q.tenant, q.sid) = (SELECT r.tenant, r.sid
+                                  FROM holdfast.sessions AS r
+                                 WHERE r.id = :session_id))
+   AND (:tenant::text IS NULL OR q.tenant = :tenant)
+   AND (:agent::text IS NULL OR s.agent = :agent)
+   AND (:kinds::jsonb IS NULL OR :kinds ? q.kind)
+   AND (:after::text IS NULL
+        OR q.rid > coalesce((SELECT a.rid FROM holdfast.requests AS a WHERE a.id = :after), 0))
+   AND (NOT :open_only OR q.state = 'open')
  ORDER BY q.rid
  LIMIT :limit;
 
@@ -96,6 +97,22 @@ SELECT s.id
   FROM holdfast.tokens AS t
   JOIN holdfast.sessions AS s ON s.tenant = t.tenant AND s.sid = t.sid
  WHERE t.tenant = :tenant AND t.token = :token AND t.living AND s.over = '';
+
+-- name: find_last_token
+-- Where a token leads, or led before it died; the living and the dead have an index each.
+SELECT s.id
+  FROM (SELECT t.tenant, t.sid, t.living
+          FROM holdfast.tokens AS t
+         WHERE t.tenant = :tenant AND t.token = :token AND t.living
+         UNION ALL
+        (SELECT t.tenant, t.sid, t.living
+           FROM holdfast.tokens AS t
+          WHERE t.tenant = :tenant AND t.token = :token AND NOT t.living
+          ORDER BY t.tid DESC
+          LIMIT 1)) AS t
+  JOIN holdfast.sessions AS s ON s.tenant = t.tenant AND s.sid = t.sid
+ ORDER BY t.living DESC
+ LIMIT 1;
 
 -- name: tokens
 SELECT t.token, t.living
@@ -132,3 +149,15 @@ SELECT p.name, s.id, p.lane, p.call_id, p.held,
    AND (:name::text IS NULL OR p.name = :name)
  ORDER BY p.name, p.held DESC, p.pid
  LIMIT :limit;
+
+-- name: census
+-- What the lanes of living sessions do, by status and what they wait for; with each kind how
+-- many messages wait in them, and since when the one has been ready that nobody owns.
+SELECT CASE WHEN l.status = 'idle' AND l.queued > 0 THEN 'queued' ELSE l.status END AS doing,
+       l.wait, count(*), sum(l.queued)::bigint,
+       min(l.ready_at) FILTER (WHERE l.worker IS NULL)
+  FROM holdfast.lanes AS l
+  JOIN holdfast.sessions AS s ON s.tenant = l.tenant AND s.sid = l.sid
+ WHERE s.over = ''
+ GROUP BY doing, l.wait
+ ORDER BY doing, l.wait;

@@ -12,10 +12,10 @@ SELECT pg_advisory_unlock_shared(:class, :sign);
 
 -- name: enlist
 INSERT INTO holdfast.workers
-       (worker, sign, host, pid, started_at, version, concurrency, agents, lanes, lease,
-        lease_until)
-VALUES (:worker, :sign, :host, :pid, :started_at, :version, :concurrency, :agents, :lanes, :lease,
-        holdfast.now_ms() + :lease)
+       (worker, sign, host, pid, started_at, version, concurrency, agents, lanes, tally,
+        lease, lease_until)
+VALUES (:worker, :sign, :host, :pid, :started_at, :version, :concurrency, :agents, :lanes, :tally,
+        :lease, holdfast.now_ms() + :lease)
     ON CONFLICT (worker) DO UPDATE
    SET sign = excluded.sign,
        host = excluded.host,
@@ -25,6 +25,7 @@ VALUES (:worker, :sign, :host, :pid, :started_at, :version, :concurrency, :agent
        concurrency = excluded.concurrency,
        agents = excluded.agents,
        lanes = excluded.lanes,
+       tally = excluded.tally,
        draining = false,
        lease = excluded.lease,
        lease_until = excluded.lease_until;
@@ -46,7 +47,8 @@ SELECT 1
 -- Changes nothing for a worker that was declared dead: its row is gone. A lease that ran out
 -- while the server was away was nobody's to take.
 UPDATE holdfast.workers AS w
-   SET lease_until = holdfast.now_ms() + w.lease
+   SET lease_until = holdfast.now_ms() + w.lease,
+       tally = coalesce(nullif(:tally, ''), w.tally)
   FROM (SELECT b.lease_until FROM holdfast.workers AS b WHERE b.worker = :worker FOR UPDATE) AS was
  WHERE w.worker = :worker
 RETURNING was.lease_until > holdfast.now_ms() OR holdfast.uptime_ms() < w.lease, w.draining;
@@ -63,7 +65,7 @@ SELECT holdfast.bury(:worker);
 -- name: living_workers
 -- A lease is renewed by its full length, so its end says when the worker was last heard of.
 SELECT w.worker, w.host, w.pid, w.started_at, w.version, w.concurrency, w.agents::text,
-       w.lanes::text, w.lease_until - w.lease, w.lease_until,
+       w.lanes::text, w.tally, w.lease_until - w.lease, w.lease_until,
        (SELECT count(*) FROM holdfast.lanes AS l WHERE l.worker = w.worker), w.draining
   FROM holdfast.workers AS w
  WHERE w.lease_until > holdfast.now_ms()

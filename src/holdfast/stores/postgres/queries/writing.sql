@@ -14,3 +14,9 @@ SELECT holdfast.acquire(:wishes)::text;
 -- name: set_here
 -- For this transaction alone.
 SELECT set_config(:name, :value, true);
+
+-- name: knows_session
+SELECT 1 FROM holdfast.sessions WHERE id = :session_id;
+
+-- name: erase
+SELECT holdfast.erase(:session_id)::text;

@@ -1,15 +1,16 @@
 -- name: receipt_by_delivery
 -- A dispatch id that Holdfast made is the delivery's id: this alone makes it idempotent.
+-- Of a session that was erased the delivery is there, and the session is not.
 SELECT s.id, d.lane, d.id, d.key, d.position, d.fingerprint
   FROM holdfast_deliveries AS d
-  JOIN holdfast_sessions AS s ON s.sid = d.key >> 32
+  LEFT JOIN holdfast_sessions AS s ON s.sid = d.key >> 32
  WHERE d.id = :delivery_id;
 
 -- name: receipt_by_dispatch
 SELECT s.id, d.lane, d.id, d.key, d.position, d.fingerprint
   FROM holdfast_dispatches AS p
   JOIN holdfast_deliveries AS d ON d.key = p.delivery
-  JOIN holdfast_sessions AS s ON s.sid = d.key >> 32
+  LEFT JOIN holdfast_sessions AS s ON s.sid = d.key >> 32
  WHERE p.tenant = :tenant AND p.name = :name;
 
 -- name: target
@@ -20,9 +21,18 @@ SELECT s.sid, s.tenant, s.agent, s.over, l.lid, l.turn
  WHERE s.id = :session_id;
 
 -- name: add_session
-INSERT INTO holdfast_sessions (id, tenant, agent, mode, created_at)
-VALUES (:session_id, :tenant, :agent, :mode, :at)
+-- Deliveries outlive a session that is erased, so their keys tell which numbers were given:
+-- what still points at an erased session must not come to point at another one.
+INSERT INTO holdfast_sessions (sid, id, tenant, agent, mode, created_at, parent)
+VALUES (1 + max(coalesce((SELECT max(sid) FROM holdfast_sessions), 0),
+                coalesce((SELECT max(key) FROM holdfast_deliveries) >> 32, 0)),
+        :session_id, :tenant, :agent, :mode, :at, :parent)
 RETURNING sid;
+
+-- name: add_outlets
+-- JSON rows of name, address and the types of events.
+INSERT INTO holdfast_outlets (sid, name, url, events)
+SELECT :sid, value ->> 0, value ->> 1, value ->> 2 FROM json_each(:outlets);
 
 -- name: add_lane
 INSERT INTO holdfast_lanes (sid, lane, agent, tenant, last_arrival, version, status)

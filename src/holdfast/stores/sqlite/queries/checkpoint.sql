@@ -1,4 +1,3 @@
 -- name: fill
 -- Never committed: it only makes the write-ahead log grow in one step.
-INSERT INTO holdfast_blobs (tenant, hash, touched_at, data)
-VALUES ('', zeroblob(32), 0, zeroblob(:size));
+INSERT INTO holdfast_blobs (tenant, hash, data) VALUES ('', zeroblob(32), zeroblob(:size));

@@ -30,19 +30,22 @@ UPDATE holdfast_lanes
    SET number = number + 1,
        status = :status,
        turn = :turn,
+       wait = :wait,
        ready_at = :ready_at,
        version = max(version, :version),
        digest = :digest
  WHERE lid = :lid AND worker = :worker AND fence = :fence AND number = :number;
 
 -- name: advance_lanes
--- The same for many: JSON rows of lane, worker, fence, number, status, turn, ready_at, version.
+-- The same for many: JSON rows of lane, worker, fence, number, status, turn, ready_at, version,
+-- wait.
 UPDATE holdfast_lanes AS l
    SET number = l.number + 1,
        status = w.value ->> 4,
        turn = w.value ->> 5,
        ready_at = w.value ->> 6,
        version = max(l.version, w.value ->> 7),
+       wait = w.value ->> 8,
        digest = substr(:digests, w.key * 16 + 1, 16)
   FROM json_each(:lanes) AS w
  WHERE l.lid = w.value ->> 0
@@ -56,6 +59,7 @@ UPDATE holdfast_lanes
    SET number = number + 1,
        status = :status,
        turn = :turn,
+       wait = :wait,
        ready_at = :ready_at,
        version = max(version, :version),
        digest = :digest,
@@ -65,6 +69,14 @@ UPDATE holdfast_lanes
 -- name: last_row
 -- Where a session's log ends.
 SELECT key, count, at FROM holdfast_log WHERE key BETWEEN :base AND :top ORDER BY key DESC LIMIT 1;
+
+-- name: tell_outlets
+-- For JSON pairs of session and time: there is something new to tell. An outlet that is due
+-- already stays due as it was.
+UPDATE holdfast_outlets AS o
+   SET told = o.told + 1, due_at = coalesce(o.due_at, w.value ->> 1)
+  FROM json_each(:told) AS w
+ WHERE o.sid = w.value ->> 0;
 
 -- name: change_slices
 UPDATE holdfast_sessions SET slices_changed = :offset WHERE sid = :sid;
@@ -174,15 +186,15 @@ VALUES (:tenant, :scope, :key, :session_id, :call_id, :state, :value)
        state = excluded.state,
        value = excluded.value;
 
--- name: touch_blob
--- Written once: the same content under the same tenant is the same blob.
-UPDATE holdfast_blobs
-   SET touched_at = max(touched_at, :at)
- WHERE tenant = :tenant AND hash = :hash
-RETURNING 1;
+-- name: use_blob
+-- Says whether the blob is there: the same content under the same tenant is written once. Says
+-- nothing if the session has used it before, for then it is.
+INSERT INTO holdfast_blob_users (tenant, hash, sid) VALUES (:tenant, :hash, :sid)
+    ON CONFLICT DO NOTHING
+RETURNING EXISTS (SELECT 1 FROM holdfast_blobs AS b WHERE b.tenant = :tenant AND b.hash = :hash);
 
 -- name: put_blob
-INSERT INTO holdfast_blobs (tenant, hash, touched_at, data) VALUES (:tenant, :hash, :at, :data);
+INSERT INTO holdfast_blobs (tenant, hash, data) VALUES (:tenant, :hash, :data);
 
 -- name: put_snapshot
 INSERT INTO holdfast_snapshots (lid, offset, fold, data) VALUES (:lid, :offset, :fold, :data)

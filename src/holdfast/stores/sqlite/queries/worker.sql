@@ -1,16 +1,18 @@
 -- name: enlist
 INSERT OR REPLACE INTO holdfast_workers
     (worker, machine, host, pid, started_at, version, lease, lease_until,
-     concurrency, agents, lanes)
+     concurrency, agents, lanes, tally)
 VALUES (:worker, :machine, :host, :pid, :started_at, :version, :lease, :now + :lease,
-        :concurrency, :agents, :lanes);
+        :concurrency, :agents, :lanes, :tally);
 
 -- name: lease_until
 SELECT lease_until, draining FROM holdfast_workers WHERE worker = :worker;
 
 -- name: renew
 -- Changes nothing for a worker that was declared dead: its row is gone.
-UPDATE holdfast_workers SET lease_until = :now + lease WHERE worker = :worker;
+UPDATE holdfast_workers
+   SET lease_until = :now + lease, tally = iif(:tally = '', tally, :tally)
+ WHERE worker = :worker;
 
 -- name: bury
 -- Who deletes the row has recorded the death; all others find nothing.
@@ -22,7 +24,7 @@ UPDATE holdfast_lanes SET worker = NULL WHERE worker = :worker;
 
 -- name: living_workers
 -- A lease is renewed by its full length, so its end says when the worker was last heard of.
-SELECT w.worker, w.host, w.pid, w.started_at, w.version, w.concurrency, w.agents, w.lanes,
+SELECT w.worker, w.host, w.pid, w.started_at, w.version, w.concurrency, w.agents, w.lanes, w.tally,
        w.lease_until - w.lease, w.lease_until,
        (SELECT count(*) FROM holdfast_lanes AS l WHERE l.worker = w.worker),
        w.draining

@@ -1,0 +1,18 @@
+-- The commits of a group that were written and have something to tell make the outlets of
+-- their sessions due, by the database's own clock. One that is due already stays so as it was.
+CREATE FUNCTION holdfast.tell(wanted jsonb, answers jsonb[]) RETURNS void
+    LANGUAGE plpgsql
+    SET enable_seqscan = off
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off
+AS $$
+BEGIN
+    UPDATE holdfast.outlets AS o
+       SET told = o.told + 1, due_at = coalesce(o.due_at, holdfast.now_ms())
+      FROM (SELECT DISTINCT s.tenant, s.sid
+              FROM jsonb_array_elements(wanted) WITH ORDINALITY AS w (one, place)
+              JOIN holdfast.sessions AS s ON s.id = w.one->>'session'
+             WHERE w.one ? 'tells' AND answers[w.place]->>0 = 'written') AS t
+     WHERE o.tenant = t.tenant AND o.sid = t.sid;
+END
+$$;

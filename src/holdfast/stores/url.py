@@ -1,0 +1,42 @@
+"""Which store a URL names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from holdfast.clock import Clock
+from holdfast.errors import UnsupportedStore
+from holdfast.store import Store
+from holdfast.stores.memory import MemoryStore
+from holdfast.stores.sqlite import SqliteStore
+
+
+def open_store(url: str, clock: Clock) -> Store:
+    """Return the store that a URL names. Nothing is opened yet."""
+    parts = urlsplit(url)
+    match parts.scheme:
+        case "memory":
+            return MemoryStore(clock)
+        case "sqlite":
+            # As everywhere: three slashes and a relative path, four and an absolute one.
+            path = unquote(parts.path.removeprefix("/"))
+            if parts.netloc or not path:
+                raise UnsupportedStore(f"{url!r} has no path: write sqlite:///file.db")
+            return SqliteStore(Path(path), clock)
+        case "postgresql" | "postgres":
+            return open_postgres(url, clock)
+    raise UnsupportedStore(
+        f"there is no store for {parts.scheme or url!r}: use sqlite:///path,"
+        " postgresql://user@host/database or memory://"
+    )
+
+
+def open_postgres(url: str, clock: Clock) -> Store:
+    try:
+        from holdfast.stores.postgres import PostgresStore
+    except ImportError as error:
+        raise UnsupportedStore(
+            f"the driver for PostgreSQL is missing ({error}): pip install 'holdfast[postgres]'"
+        ) from error
+    return PostgresStore(url, clock)
