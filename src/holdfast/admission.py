@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
+from urllib.parse import urlsplit
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -13,11 +17,22 @@ from holdfast.clock import Clock
 from holdfast.core import codec
 from holdfast.core import record as r
 from holdfast.core.message import Content, File, Image, Text
+from holdfast.core.name import check_id, storable_key
 from holdfast.core.record import AnyRecord
-from holdfast.errors import HoldfastError, InvalidMessage, MessageTooLarge
+from holdfast.errors import (
+    HoldfastError,
+    InvalidInput,
+    InvalidMessage,
+    InvalidName,
+    MessageTooLarge,
+)
 from holdfast.store import Admission, Receipt, Store
 
 MAX_MESSAGE = 32 * 1024 * 1024
+KEYED = "agent:"
+"""What the tokens of sessions begin with that have a key; nobody else's do."""
+OF_CHANNEL = "channel:"
+"""What the tokens of threads in channels begin with, and the names of their outlets."""
 
 Part = str | Text | Image | File
 Said = Part | Sequence[Part]
@@ -60,9 +75,69 @@ def size_of(part: Text | Image | File) -> int:
     return len(part.data) + len(part.url)
 
 
+def check_token(token: Any) -> str:
+    """Return a continuation token that somebody chose, if it can be one."""
+    check_id("continuation_token", token)
+    for start, owner in ((KEYED, "an agent"), (OF_CHANNEL, "a channel")):
+        if token.startswith(start):
+            raise InvalidName(f"a continuation token that begins with {start} is {owner}'s own")
+    return str(token)
+
+
+def keyed_token(agent: str, key: str) -> str:
+    """Return the address of the one session of an agent that has a key."""
+    return storable_key(f"{KEYED}{agent}:{check_id('key', key)}")
+
+
+def instant_of(deadline: datetime | timedelta | None, now: int) -> int:
+    """Return a deadline in milliseconds since the epoch, 0 for none."""
+    if deadline is None:
+        return 0
+    if isinstance(deadline, timedelta):
+        instant = now + int(deadline.total_seconds() * 1000)
+    elif deadline.tzinfo is None:
+        raise InvalidInput("a deadline needs a time zone: datetime(…, tzinfo=UTC)")
+    else:
+        instant = int(deadline.timestamp() * 1000)
+    if instant <= now:
+        raise InvalidInput("the deadline has passed already")
+    return instant
+
+
+def callback_value(body: bytes, content_type: str) -> str:
+    """Return what came in for a webhook, as JSON text."""
+    if len(body) > MAX_MESSAGE:
+        raise MessageTooLarge(
+            f"the body has {len(body):,} bytes, and {MAX_MESSAGE:,} is the most",
+            size=len(body),
+            limit=MAX_MESSAGE,
+        )
+    value: dict[str, Any] = {"content_type": content_type}
+    try:
+        value["body"] = body.decode()
+    except UnicodeDecodeError:
+        value |= {"body": b64encode(body).decode(), "base64": True}
+    return msgspec.json.encode(value).decode()
+
+
+def checked_url(url: str) -> str:
+    """Return the address of a server without its last slash, if it is one."""
+    parts = urlsplit(url)
+    if url and (parts.scheme not in ("http", "https") or not parts.hostname or parts.query):
+        raise InvalidInput("public_url is a URL without a query: https://agents.example.com")
+    return url.rstrip("/")
+
+
 def fingerprint(*parts: object) -> str:
     """Return what tells one admission from another with the same dispatch id."""
     return sha256(repr(parts).encode(errors="surrogatepass")).hexdigest()[:32]
+
+
+def without_deadline(
+    record: r.DeliveryQueued | r.CancelRequested,
+) -> r.DeliveryQueued | r.CancelRequested:
+    """A deadline that is given as a span of time is another instant at each try."""
+    return replace(record, deadline_at=0) if isinstance(record, r.DeliveryQueued) else record
 
 
 class Room(Struct, frozen=True):
@@ -106,7 +181,10 @@ class Inbox:
         """Create a session with its first message."""
         delivery_id = self._clock.new_id("dlv")
         queued = r.DeliveryQueued(delivery_id=delivery_id, content=content, by=by)
-        facts = replace(started, token="")
+        # A deadline that is given as a span of time is another instant at each try, and what the
+        # agent's code has subscribed to may be something else by then.
+        asked = tuple(outlet for outlet in started.outlets if outlet.url)
+        facts = replace(started, token="", deadline_at=0, outlets=asked)
         return await self.admit(
             Admission(
                 tenant=started.tenant,
@@ -123,6 +201,7 @@ class Inbox:
                 agent=started.agent,
                 mode=started.mode,
                 token=started.token,
+                outlets=started.outlets,
             )
         )
 
@@ -152,7 +231,7 @@ class Inbox:
                 at=self._clock.now(),
                 dispatch_id=dispatch_id or delivery_id,
                 scope=scope,
-                fingerprint=mark or fingerprint(record, lane),
+                fingerprint=mark or fingerprint(without_deadline(record), lane),
                 request_id=record.request_id if isinstance(record, r.DeliveryQueued) else "",
             )
         )

@@ -3,19 +3,26 @@
     HoldfastError
     ├── InvalidInput            what the caller gave cannot be used; nothing was changed
     │   ├── UnknownAgent · UnknownSession · UnknownDelivery · UnknownRequest · UnknownLane
-    │   ├── UnknownWorker
+    │   ├── UnknownWorker · UnknownKey · UnknownCallback · UnknownSchedule
+    │   ├── UnknownConnection · UnknownChannel
     │   ├── InvalidMessage · MessageTooLarge · InvalidAnswer · InvalidName · NotEncodable
-    │   ├── CursorAhead
+    │   ├── CursorAhead · InvalidSignature · InvalidUrl (AddressRefused)
     │   └── InvalidDefinition   an agent or tool that cannot work as written
     ├── Conflict                well formed, but not now
     │   ├── DispatchConflict · RequestClosed · TokenTaken · NoActiveSession · QueueFull
-    │   └── SessionOver · NothingToRetry · TaskCannotWait · NotInTransaction
+    │   ├── SessionOver · SessionErased · NothingToRetry · TaskCannotWait · NotAnApprover
+    │   └── NotInTransaction
     ├── StoreError              the database
     │   ├── StoreFromTheFuture · StoreCorrupt · StoreFull · StoreUnavailable
     │   └── UnsupportedStore · UsedAfterFork · LeaseLost
+    ├── Unreachable             a receiver outside gave no answer
+    ├── ProviderRefused         a connection's provider said no
+    ├── ServerUnavailable       the client found no server that answers
     ├── SessionFailed           what `Result.unwrap()` raises for a turn that did not succeed
     └── ToolError               raised by tools: a failure that the model sees
-        └── Retry               asks the model to correct its arguments
+        ├── Retry               asks the model to correct its arguments
+        ├── SubagentFailed      another agent that a tool asked came to nothing
+        └── AuthorizationFailed nobody has signed in for a tool
 
 Each has a stable `code`, its facts in `details`, and a sentence: what happened,
 then what to do about it.
@@ -65,6 +72,26 @@ class UnknownWorker(InvalidInput):
     code = "UNKNOWN_WORKER"
 
 
+class UnknownKey(InvalidInput):
+    code = "UNKNOWN_KEY"
+
+
+class UnknownCallback(InvalidInput):
+    code = "UNKNOWN_CALLBACK"
+
+
+class UnknownSchedule(InvalidInput):
+    code = "UNKNOWN_SCHEDULE"
+
+
+class UnknownConnection(InvalidInput):
+    code = "UNKNOWN_CONNECTION"
+
+
+class UnknownChannel(InvalidInput):
+    code = "UNKNOWN_CHANNEL"
+
+
 class InvalidMessage(InvalidInput):
     code = "INVALID_MESSAGE"
 
@@ -87,6 +114,18 @@ class NotEncodable(InvalidInput):
 
 class CursorAhead(InvalidInput):
     code = "CURSOR_AHEAD"
+
+
+class InvalidSignature(InvalidInput):
+    code = "INVALID_SIGNATURE"
+
+
+class InvalidUrl(InvalidInput):
+    code = "INVALID_URL"
+
+
+class AddressRefused(InvalidUrl):
+    code = "ADDRESS_REFUSED"
 
 
 class InvalidDefinition(InvalidInput):
@@ -121,12 +160,20 @@ class SessionOver(Conflict):
     code = "SESSION_OVER"
 
 
+class SessionErased(Conflict):
+    code = "SESSION_ERASED"
+
+
 class NothingToRetry(Conflict):
     code = "NOTHING_TO_RETRY"
 
 
 class TaskCannotWait(Conflict):
     code = "TASK_CANNOT_WAIT"
+
+
+class NotAnApprover(Conflict):
+    code = "NOT_AN_APPROVER"
 
 
 class NotInTransaction(Conflict):
@@ -165,6 +212,18 @@ class LeaseLost(StoreError):
     code = "LEASE_LOST"
 
 
+class Unreachable(HoldfastError):
+    code = "UNREACHABLE"
+
+
+class ProviderRefused(HoldfastError):
+    code = "PROVIDER_REFUSED"
+
+
+class ServerUnavailable(HoldfastError):
+    code = "SERVER_UNAVAILABLE"
+
+
 class SessionFailed(HoldfastError):
     code = "SESSION_FAILED"
 
@@ -175,3 +234,11 @@ class ToolError(HoldfastError):
 
 class Retry(ToolError):
     code = "RETRY"
+
+
+class SubagentFailed(ToolError):
+    code = "SUBAGENT_FAILED"
+
+
+class AuthorizationFailed(ToolError):
+    code = "AUTHORIZATION_FAILED"

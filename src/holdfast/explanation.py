@@ -35,8 +35,8 @@ MOST_QUEUED = 5
 class Link(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One cause, in a sentence without its instants, with the ids that it is about.
 
-    `kind`: over, turn, owner, worker, cancel, answer, model, provider, tool, request, timer,
-    retry, permit, queue, message or failure.
+    `kind`: over, turn, owner, worker, cancel, answer, model, provider, tool, request, webhook,
+    authorization, child, timer, retry, permit, queue, message or failure.
     """
 
     kind: str
@@ -305,6 +305,38 @@ def the_model(info: LaneInfo, turn: Turn, evidence: Evidence) -> Iterator[Link]:
 
 def the_request(info: LaneInfo, turn: Turn, request_id: str, evidence: Evidence) -> Link:
     request = turn.requests[request_id]
+    if request.kind == "webhook":
+        return Link(
+            kind="webhook",
+            text=f"it waits for a call from outside to its {request.name}",
+            since=when(evidence, info.lane, r.WebhookOpened, request_id=request_id),
+            until=request.expires_at,
+            turn=turn.id,
+            step=turn.step,
+            call=request.call_id,
+            request=request_id,
+        )
+    if request.kind == "authorization":
+        return Link(
+            kind="authorization",
+            text=f"it waits for somebody to sign in to {request.connection}",
+            since=when(evidence, info.lane, r.AuthorizationRequired, request_id=request_id),
+            until=request.expires_at,
+            turn=turn.id,
+            step=turn.step,
+            call=request.call_id,
+            request=request_id,
+        )
+    if request.kind == "child":
+        return Link(
+            kind="child",
+            text=f"it waits for its child {request.child}",
+            since=when(evidence, info.lane, r.SubagentCalled, request_id=request_id),
+            turn=turn.id,
+            step=turn.step,
+            call=request.call_id,
+            request=request_id,
+        )
     listed = next((q for q in evidence.requests if q.request_id == request_id), None)
     asked = msgspec.json.decode(listed.data, type=r.InputRequested) if listed else None
     prompt = f": {asked.prompt}" if asked else ""

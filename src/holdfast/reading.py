@@ -20,6 +20,7 @@ from holdfast.errors import CursorAhead
 from holdfast.store import Store
 
 POLL = 1.0
+PAGE = 500
 
 
 class Wakeups:
@@ -60,11 +61,14 @@ class Wakeups:
 class EventReader:
     """Turns pages of a session's log into events."""
 
-    def __init__(self, store: Store, session_id: str, after: int, internals: bool) -> None:
+    def __init__(
+        self, store: Store, session_id: str, after: int, internals: bool, *, limit: int = PAGE
+    ) -> None:
         self.cursor = after
         self._store = store
         self._session_id = session_id
         self._internals = internals
+        self._limit = limit
         self._has_read = False
         self._deltas: Deltas = {}
         self._began: dict[tuple[str, int], int] = {}
@@ -82,7 +86,7 @@ class EventReader:
 
     async def next_page(self) -> list[Event]:
         """Return the events after the cursor, and move it behind all that was read."""
-        page = await self._store.read(self._session_id, self.cursor)
+        page = await self._store.read(self._session_id, self.cursor, self._limit)
         events = [await self._event(entry) for entry in page.entries if entry.offset > self.cursor]
         self.cursor = max(self.cursor, page.cursor)
         self._has_read = True
@@ -93,6 +97,8 @@ class EventReader:
         whole: dict[int, str] = {}
         if isinstance(record, r.MessageDelta | r.ReasoningDelta):
             self._note(entry, record)
+        elif isinstance(record, r.MessageAborted):
+            self._forget(record)
         elif isinstance(record, r.MessageCompleted):
             whole = await self._whole(entry, record)
             self._args.update(requested_args(record))
@@ -100,13 +106,21 @@ class EventReader:
             self._args |= await read_args(self._store, self._session_id, entry.offset)
         if type(record).internal and not self._internals:
             return None
-        return present(entry, whole, self._args)
+        event = present(entry, whole, self._args)
+        if isinstance(record, r.ToolRequested):
+            self._args.pop(record.call_id, None)
+        return event
 
     def _note(self, entry: Entry, record: r.MessageDelta | r.ReasoningDelta) -> None:
         key = (record.call_id, record.attempt)
         parts = self._deltas.setdefault(key, {})
         parts[record.part] = parts.get(record.part, "") + record.text
         self._began.setdefault(key, entry.offset)
+
+    def _forget(self, record: r.MessageAborted) -> None:
+        key = (record.call_id, record.attempt)
+        self._deltas.pop(key, None)
+        self._began.pop(key, None)
 
     async def _whole(self, entry: Entry, record: r.MessageCompleted) -> dict[int, str]:
         """Return an answer's streamed texts: from what was read, or from where they begin."""

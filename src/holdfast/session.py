@@ -6,19 +6,23 @@ Only reads and admits; the work is done by workers, here or anywhere else.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from holdfast.admission import Inbox, Said, content_of
+from holdfast.admission import Inbox, Said, content_of, instant_of
 from holdfast.agents.agent import Agent
 from holdfast.agents.context import Slice
 from holdfast.agents.perform import output_value
+from holdfast.agents.tool import Tool
 from holdfast.agents.value import from_json, slice_name, to_json
 from holdfast.clock import Clock
 from holdfast.core import record as r
 from holdfast.core.event import Event
+from holdfast.core.index import PEOPLE, RELAYED
 from holdfast.core.message import Message
 from holdfast.core.name import MAIN, check_id
 from holdfast.core.record import Failure, Option, Tokens
@@ -26,6 +30,7 @@ from holdfast.core.slices import EMPTY, Slices, change_all
 from holdfast.core.view import View
 from holdfast.errors import (
     InvalidAnswer,
+    NotAnApprover,
     NothingToRetry,
     Retry,
     SessionFailed,
@@ -35,6 +40,7 @@ from holdfast.errors import (
     UnknownSession,
 )
 from holdfast.explanation import Explanation, explain, gather
+from holdfast.interleaving import Interleaving
 from holdfast.reading import EventReader, Outcome, Wakeups, read_outcome
 from holdfast.store import LaneInfo, RequestInfo, SessionInfo, Store
 from holdfast.store import Receipt as StoreReceipt
@@ -46,7 +52,10 @@ AT_REST = frozenset({"idle", "waiting", "completed", "failed", "ended"})
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """A question to a human. `action` is the call that it is about."""
+    """A question to a human. `tool`, `call_id` and `args` are the call that it is about.
+
+    Where a child asks, `path` leads to it through the sessions between.
+    """
 
     request_id: str
     kind: str
@@ -59,6 +68,8 @@ class Request(Struct, frozen=True, kw_only=True):
     args: Any = None
     digest: str = ""
     expires_at: int = 0
+    path: tuple[str, ...] = ()
+    agent: str = ""
 
 
 class Result(Struct, Generic[Out], frozen=True, kw_only=True):
@@ -139,12 +150,14 @@ class Session(Generic[Out]):
         dispatch_id: str | None = None,
         lane: str = MAIN,
         by: str = "",
+        deadline: datetime | timedelta | None = None,
         scope: str = "",
         mark: str = "",
     ) -> Receipt[Out]:
         """Put a message into the session's queue; it is there for good when this returns.
 
-        The same `dispatch_id` again returns the first receipt. `scope` and `mark` say within
+        The same `dispatch_id` again returns the first receipt. At its `deadline` the message's
+        turn fails. `scope` and `mark` say within
         what, and by which content, a dispatch is the same; they are for channels.
         """
         info = await self.info()
@@ -152,7 +165,12 @@ class Session(Generic[Out]):
             raise TaskCannotWait(
                 "a task takes no follow-up: start a session in conversation mode", session=self.id
             )
-        queued = r.DeliveryQueued(delivery_id="", content=content_of(message), by=by)
+        queued = r.DeliveryQueued(
+            delivery_id="",
+            content=content_of(message),
+            by=by,
+            deadline_at=instant_of(deadline, self._clock.now()),
+        )
         scope = scope or f"session:{self.id}"
         return await self._add(info, queued, lane, scope, dispatch_id, mark)
 
@@ -168,11 +186,16 @@ class Session(Generic[Out]):
     ) -> Receipt[Out]:
         """Answer an open request: with one of its options, a text, or both."""
         request = await self._store.request(request_id)
-        if request is None or request.session_id != self.id:
+        if (
+            request is None
+            or request.session_id != self.id
+            or request.kind not in (*PEOPLE, RELAYED)
+        ):
             raise UnknownRequest(f"this session never asked {request_id}", request=request_id)
         asked = msgspec.json.decode(request.data, type=r.InputRequested)
         check_answer(asked, option, text, args)
         info = await self.info()
+        await self._check_approver(info, asked, by)
         reply = r.DeliveryQueued(
             delivery_id="",
             kind="reply",
@@ -184,15 +207,30 @@ class Session(Generic[Out]):
         )
         return await self._add(info, reply, request.lane, f"request:{request_id}", dispatch_id)
 
+    async def _check_approver(self, info: SessionInfo, asked: r.InputRequested, by: str) -> None:
+        tool = self._tool_of(info, asked)
+        if tool is None or not (tool.approvers or tool.bar_requester):
+            return
+        started = (await self._store.read(self.id, 0, 1)).entries[0].record
+        assert isinstance(started, r.SessionStarted)
+        if not tool.may_be_approved_by(by, started.principal):
+            raise NotAnApprover(
+                f"{by or 'who does not say who they are'} may not answer for {asked.tool}:"
+                " somebody else has to",
+                request=asked.request_id,
+            )
+
+    def _tool_of(self, info: SessionInfo, asked: r.InputRequested) -> Tool | None:
+        agent = self._agents.get(asked.agent or info.agent)
+        return agent.tools.get(asked.tool) if agent and asked.kind != "question" else None
+
     def _checked_args(
         self, info: SessionInfo, asked: r.InputRequested, args: Mapping[str, Any] | None
     ) -> str:
         if args is None:
             return ""
         text = to_json(args)
-        agent = self._agents.get(info.agent)
-        tool = agent.tools.get(asked.tool) if agent else None
-        if tool:
+        if tool := self._tool_of(info, asked):
             try:
                 tool.arguments.parse(text)
             except Retry as error:
@@ -243,13 +281,25 @@ class Session(Generic[Out]):
     # Out
 
     async def events(
-        self, after: int = 0, *, follow: bool = True, internals: bool = False
+        self,
+        after: int = 0,
+        *,
+        follow: bool = True,
+        internals: bool = False,
+        children: bool = False,
     ) -> AsyncIterator[Event]:
         """Give all events after a cursor, then new ones as they are committed.
 
         Ends when all was given and nothing is queued, ready or running; with `follow=False`
-        at the present end.
+        at the present end. With `children` the events of all sessions that this one starts come
+        between its own, and `session_id` says whose they are.
         """
+        if children:
+            async for event in Interleaving(partial(self._events_of, follow, internals)).read(
+                self.id, after
+            ):
+                yield event
+            return
         reader = EventReader(self._store, self.id, after, internals)
         with Wakeups(self._store, self.id) as wakeups:
             while True:
@@ -265,6 +315,14 @@ class Session(Generic[Out]):
                 # Whoever was given a request may have answered it by now: look again.
                 if not self._is_at_rest(info):
                     await wakeups.wait()
+
+    def _events_of(
+        self, follow: bool, internals: bool, session_id: str, after: int
+    ) -> AsyncIterator[Event]:
+        other: Session[Any] = Session(
+            session_id, self._store, self._clock, self._agents, self._inbox
+        )
+        return other.events(after, follow=follow, internals=internals)
 
     async def wait(self) -> Result[Out]:
         """Wait until nothing is queued, ready or running, and say what the last turn came to."""
@@ -284,7 +342,9 @@ class Session(Generic[Out]):
                 info = await self.info()
                 delivery = await self._store.delivery(delivery_id)
                 if delivery is None or delivery.session_id != self.id:
-                    raise UnknownDelivery(f"this session never got {delivery_id}")
+                    raise UnknownDelivery(
+                        f"this session never got {delivery_id}", delivery=delivery_id
+                    )
                 # An answer is settled when it is taken; its turn goes on.
                 answered = delivery.outcome == "answered"
                 goes_on = answered and any(lane.turn == delivery.turn for lane in info.lanes)
@@ -324,19 +384,13 @@ class Session(Generic[Out]):
 
     async def requests(self) -> tuple[Request, ...]:
         """Return the questions that are open."""
-        found = await self._store.requests(self.id)
+        found = await self._store.requests(self.id, kinds=(*PEOPLE, RELAYED))
         return tuple(request_of(info) for info in found)
 
     # Results
 
     def _is_at_rest(self, info: SessionInfo) -> bool:
-        return all(self._rests(lane) for lane in info.lanes)
-
-    def _rests(self, lane: LaneInfo) -> bool:
-        ready = lane.ready_at is not None and lane.ready_at <= self._clock.now()
-        # What is queued behind a turn that needs a human moves no more than that turn does.
-        queued = lane.queued and lane.status != "waiting"
-        return lane.status in AT_REST and not (lane.worker or queued or ready)
+        return is_at_rest(info, self._clock.now())
 
     async def _result(
         self, info: SessionInfo, turn: str | None, before: int | None = None
@@ -367,6 +421,18 @@ class Session(Generic[Out]):
         return output_value(outcome.output, agent)
 
 
+def is_at_rest(info: SessionInfo, now: int) -> bool:
+    """Say whether nothing of the session is queued, ready or running."""
+    return all(rests(lane, now) for lane in info.lanes)
+
+
+def rests(lane: LaneInfo, now: int) -> bool:
+    ready = lane.ready_at is not None and lane.ready_at <= now
+    # What is queued behind a turn that needs a human moves no more than that turn does.
+    queued = lane.queued and lane.status != "waiting"
+    return lane.status in AT_REST and not (lane.worker or queued or ready)
+
+
 def request_of(info: RequestInfo) -> Request:
     asked = msgspec.json.decode(info.data, type=r.InputRequested)
     return Request(
@@ -381,6 +447,8 @@ def request_of(info: RequestInfo) -> Request:
         args=msgspec.json.decode(asked.args) if asked.args else None,
         digest=asked.digest,
         expires_at=asked.expires_at,
+        path=asked.path,
+        agent=asked.agent or info.agent,
     )
 
 

@@ -6,16 +6,19 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast import Agent, Context, Holdfast, Session, Tool, tool
+from holdfast.errors import UnknownCallback
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import Ledger, ScriptedModel, call, calls, crash_everywhere, say
 from holdfast.testing.report import Report
+from holdfast.verify import verify
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "08_crash_test.py"
 
@@ -239,3 +242,85 @@ async def test_a_place_in_a_tool_lane_survives_a_crash_at_every_commit() -> None
     assert len(report.runs) > 10
     assert {run.output for run in report.runs} == {("Done.", "Done.", 0)}
     assert most == 1
+
+
+async def test_a_tool_that_waits_for_a_webhook_survives_a_crash_at_every_commit() -> None:
+    ledger = Ledger()
+    told: asyncio.Queue[str] = asyncio.Queue()
+
+    @tool(on_interrupt="rerun")
+    async def charge(ctx: Context[Any]) -> str:
+        hook = await ctx.webhook(timeout=timedelta(hours=1))
+        await ctx.step("order", told.put, hook.url)
+        paid = await hook.wait()
+        ledger.record("paid", idempotency_key=ctx.idempotency_key)
+        return paid.text
+
+    async def pay(app: Holdfast) -> str | None:
+        session: Session[Any] = await app.start("doer", "Do it")
+        url = await told.get()
+        await app.callback(url.rpartition("/")[2], b"17")
+        output = (await session.wait()).output
+        while not told.empty():  # whoever was told twice may call twice
+            with suppress(UnknownCallback):
+                await app.callback(told.get_nowait().rpartition("/")[2], b"17")
+        assert (await session.wait()).output == output
+        assert not await verify(app.store, session.id)
+        return output
+
+    report = await crash_everywhere(
+        pay, agents=[agent(charge)], ledger=ledger, public_url="https://agents.example"
+    )
+
+    assert any("webhook.opened" in run.point.writing for run in report.runs if run.point)
+    assert any("webhook.closed" in run.point.writing for run in report.runs if run.point)
+    report.assert_no_effect_repeated()
+    report.assert_nothing_lost()
+    report.assert_same_output()
+
+
+@pytest.mark.parametrize("store", [MemoryStore, None], ids=["memory", "sqlite"])
+async def test_three_levels_with_a_relayed_approval_survive_a_crash_at_every_commit(
+    store: type[MemoryStore] | None,
+) -> None:
+    ledger = Ledger()
+
+    @tool(approval="always", idempotent=True)
+    async def pay(ctx: Context[Any], cents: int) -> str:
+        ledger.record("paid", cents=cents, idempotency_key=ctx.idempotency_key)
+        return f"paid {cents}"
+
+    clerk: Agent[Any, Any] = Agent(
+        "clerk", ScriptedModel([call("pay", cents=500), say("paid")]), tools=[pay]
+    )
+    manager: Agent[Any, Any] = Agent(
+        "manager", ScriptedModel([call("clerk", message="pay"), say("managed")]), subagents=[clerk]
+    )
+    owner: Agent[Any, Any] = Agent(
+        "owner", ScriptedModel([call("manager", message="do"), say("done")]), subagents=[manager]
+    )
+
+    async def approve_at_the_top(app: Holdfast) -> str | None:
+        top: Session[Any] = await app.start("owner", "Go")
+        while not (result := await top.wait()).requests:
+            assert result.status == "waiting", result
+        await top.answer(result.requests[0].request_id, "approve", args={"cents": 5}, by="ada")
+        async for event in top.events(children=True):
+            if event.type == "turn.completed" and event.session_id == top.id:
+                break
+        sessions = await app.sessions()
+        assert len(sessions) == 3
+        for info in sessions:
+            assert await (await app.session(info.session_id)).requests() == ()
+            assert not await verify(app.store, info.session_id)
+        return (await top.wait()).output
+
+    report = await crash_everywhere(approve_at_the_top, agents=[owner], ledger=ledger, store=store)
+
+    writings = [run.point.writing for run in report.runs if run.point]
+    for kind in ("subagent.called", "subagent.completed", "input.requested", "input.resolved"):
+        assert any(kind in writing for writing in writings)
+    assert [effect.what for effect in report.undisturbed.effects] == ["paid(cents=5)"]
+    report.assert_no_effect_repeated()
+    report.assert_nothing_lost()
+    report.assert_same_output()

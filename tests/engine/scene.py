@@ -35,10 +35,13 @@ async def running(
 
 
 @asynccontextmanager
-async def at_standstill(*agents: Agent[Any, Any]) -> AsyncIterator[tuple[Holdfast, ManualClock]]:
+async def at_standstill(
+    *agents: Agent[Any, Any], **options: Any
+) -> AsyncIterator[tuple[Holdfast, ManualClock]]:
     """An app whose time stands still until the test moves it."""
     clock = ManualClock()
-    async with running(*agents, settings=PATIENT, store=MemoryStore(clock), clock=clock) as app:
+    options |= {"store": MemoryStore(clock), "clock": clock}
+    async with running(*agents, settings=PATIENT, **options) as app:
         yield app, clock
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 
 import msgspec
@@ -13,7 +13,10 @@ from scene import FAST, running, the, types_of, until
 
 from holdfast import Agent, Context, Holdfast, Limit, tool
 from holdfast.errors import InvalidDefinition, InvalidName, QueueFull
+from holdfast.store import Store
+from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing import ScriptedModel, calls, say
+from holdfast.testing.wrapped import WrappedStore
 from holdfast.verify import verify
 
 
@@ -299,6 +302,52 @@ async def test_updates_by_lanes_in_different_workers_lose_nothing(tmp_path):
         earned = len(await the(session, "tool.completed"))
         assert earned > 30
         assert (await session.query(Budget)).latest() == Budget(earned)
+        assert not await verify(app.store, session.id)
+
+
+class LateTransactions(WrappedStore):
+    """A store whose transactions begin when the test lets them."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.wanted, self.go = asyncio.Event(), asyncio.Event()
+
+    @asynccontextmanager
+    async def transaction(self, limit: float = 5.0):
+        self.wanted.set()
+        await self.go.wait()
+        async with self.inner.transaction(limit) as transaction:
+            yield transaction
+
+
+async def test_an_update_in_a_transaction_is_made_of_what_another_lane_changed_just_before(
+    tmp_path,
+):
+    @tool(transactional=True)
+    async def earn(ctx: Context) -> int:
+        """Earn."""
+        await ctx.tx.fetch("SELECT 1")
+        ctx.session.update(Budget, lambda b: Budget((b.cents if b else 0) + 1))
+        return 1
+
+    def script(request):
+        return calls(("earn", {})) if len(request.view.messages) < 2 else say("Done.")
+
+    agent = Agent("a", ScriptedModel(script), tools=[earn])
+    late = LateTransactions(SqliteStore(tmp_path / "shared.db"))
+    main = msgspec.structs.replace(FAST, lanes=("main",))
+    side = msgspec.structs.replace(FAST, lanes=("side",))
+    async with (
+        running(agent, store=f"sqlite:///{tmp_path}/shared.db", settings=main) as app,
+        running(agent, store=late, settings=side),
+    ):
+        session = await app.start(agent, "Go", lane="side")
+        await late.wanted.wait()
+        assert (await (await session.send("Go")).result()).output == "Done."
+        late.go.set()
+        await session.wait()
+
+        assert (await session.query(Budget)).latest() == Budget(2)
         assert not await verify(app.store, session.id)
 
 

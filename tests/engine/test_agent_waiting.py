@@ -440,3 +440,55 @@ async def test_other_arguments_are_no_repeat() -> None:
     async with running(agent([pays(5), pays(6), say("done")], tools=[pay])) as app:
         session = await app.start("a", "go")
         assert (await session.wait()).output == "done"
+
+
+# Who may answer
+
+
+async def code_of(answer: Any) -> str:
+    with pytest.raises(HoldfastError) as refused:
+        await answer
+    return refused.value.code
+
+
+async def test_only_approvers_may_approve() -> None:
+    bank = Bank(approvers=lambda who: who in ("ada", "bob"))
+    async with running(bank.agent(pays(5), say("done"))) as app:
+        session = await app.start("a", "go", principal="cy")
+        [request] = (await session.wait()).requests
+        for by in ("", "cy", "eve"):
+            answer = session.answer(request.request_id, "approve", by=by)
+            assert await code_of(answer) == "NOT_AN_APPROVER"
+        assert (await session.wait()).requests == (request,)
+        await session.answer(request.request_id, "approve", by="ada")
+
+        assert (await session.wait()).output == "done"
+        assert bank.approved_by == ["ada"]
+
+
+async def test_who_asked_for_it_may_be_barred_from_approving_it() -> None:
+    bank = Bank(bar_requester=True)
+    async with running(bank.agent(pays(5), say("done"))) as app:
+        session = await app.start("a", "go", principal="ada")
+        [request] = (await session.wait()).requests
+        for by in ("", "ada"):
+            answer = session.answer(request.request_id, "deny", by=by)
+            assert await code_of(answer) == "NOT_AN_APPROVER"
+        await session.answer(request.request_id, "approve", by="bob")
+
+        assert (await session.wait()).output == "done"
+
+
+async def test_the_log_says_who_approved_which_arguments_and_when() -> None:
+    bank = Bank()
+    async with running(bank.agent(pays(500, 7), say("done"))) as app:
+        session = await app.start("a", "go")
+        asked = await open_requests(session)
+        await session.answer(asked[500].request_id, "approve", args={"cents": 5}, by="ada")
+        await session.answer(asked[7].request_id, "approve", by="bob")
+        await session.wait()
+
+        resolved = {event.data["by"]: event for event in await the(session, "input.resolved")}
+        assert resolved["bob"].data["digest"] == asked[7].digest
+        assert resolved["ada"].data["digest"] not in ("", asked[500].digest)
+        assert resolved["ada"].at <= resolved["bob"].at

@@ -21,7 +21,7 @@ from holdfast.testing.simulation.model import (
     may_start,
 )
 
-SEEDS = 100
+SEEDS = 60
 CHUNK = 5
 
 
@@ -32,7 +32,7 @@ def test_every_promise_is_kept_in_any_weather(first: int) -> None:
 
 
 def test_all_ten_promises_are_checked() -> None:
-    numbered = [name.partition(" ")[0] for name in PROMISES if name != "limits hold"]
+    numbered = [number for name in PROMISES if (number := name.partition(" ")[0]).isdigit()]
     assert numbered == [str(n) for n in range(1, 11)]
 
 

@@ -10,10 +10,13 @@ from collections.abc import Sequence
 from random import Random
 from typing import TypeVar
 
+import msgspec
+
 from holdfast.core import record as r
 from holdfast.core.action import AnyAction, CallModel, CancelTurn, FailTurn, Park, RunTools, Sleep
 from holdfast.core.decide import decide
 from holdfast.core.fold import fold
+from holdfast.core.index import Opening
 from holdfast.core.lane import RUNNING, Call, Lane
 from holdfast.core.message import Part, Reasoning, Text, ToolCall
 from holdfast.core.name import args_digest, tool_call_name
@@ -22,9 +25,12 @@ from holdfast.core.policy import HOUR, Policy, ToolPolicy
 from holdfast.core.record import AnyRecord, Entry, Failure
 from holdfast.core.result import (
     Answered,
+    ChildEnd,
     Interrupted,
     Leftovers,
     ModelFailed,
+    NewAuthorization,
+    NewChild,
     Question,
     Raised,
     Result,
@@ -71,7 +77,8 @@ class Simulation:
         )
         mode = self.choose([*["conversation"] * 5, "task"])
         can_ask = self.choose([True, True, False])
-        self.write([r.SessionStarted(agent="a", mode=mode, can_ask=can_ask)])
+        deadline = self.choose([0, 0, 0, 2 * HOUR])
+        self.write([r.SessionStarted(agent="a", mode=mode, can_ask=can_ask, deadline_at=deadline)])
 
     def choose(self, options: Sequence[T]) -> T:
         return self._chance.choice(options)
@@ -99,7 +106,8 @@ class Simulation:
             return
         self._arrived += 1
         name = f"d{self._arrived}"
-        kind = self.choose([*["reply"] * 40, *["message"] * 16, "retry", *["cancel"] * 4, "end"])
+        often = [*["reply"] * 40, *["message"] * 16, *["relay"] * 10]
+        kind = self.choose([*often, "retry", *["cancel"] * 4, "end"])
         turn = self.lane.turn.id if self.lane.turn else ""
         match kind:
             case "message":
@@ -113,13 +121,52 @@ class Simulation:
                 self.write([r.CancelRequested(delivery_id=name, turn=turn, ends=True)])
             case "reply":
                 self._reply(name)
+            case "relay":
+                self._relay(name)
+
+    def _relay(self, name: str) -> None:
+        """A child asks, or does so no longer."""
+        requests = self.lane.turn.requests.values() if self.lane.turn else ()
+        children = [q.child for q in requests if q.kind == "child"]
+        asked = [q.origin for q in requests if q.origin]
+        if not children:
+            return
+        here = {"delivery_id": name, "child": self.choose(children)}
+        if asked and self.choose([True, False]):
+            how = self.choose(["answered", "completed", "cancelled", "superseded", "expired"])
+            self.write([r.RequestRelayed(**here, request_id=self.choose(asked), how=how)])
+            return
+        question = self.choose([self._question, self._sign_in])(f"req_{name}")
+        asks = msgspec.json.encode(question).decode()
+        self.write([r.RequestRelayed(**here, request_id=question.request_id, asked=asks)])
+
+    def _question(self, request_id: str) -> r.InputRequested:
+        return r.InputRequested(
+            request_id=request_id,
+            kind=self.choose(["approval", "question"]),
+            prompt="May I?",
+            call_id="t1.s1.c1",
+            tool="pay",
+            expires_at=self.choose([0, self.now + 1000]),
+        )
+
+    def _sign_in(self, request_id: str) -> r.AuthorizationRequired:
+        return r.AuthorizationRequired(
+            request_id=request_id,
+            call_id="t1.s1.c1",
+            attempt=1,
+            name="authorization:1",
+            connection="hub",
+            url="https://hub.example/authorize",
+            expires_at=self.now + 1000,
+        )
 
     def _reply(self, name: str) -> None:
         """Answer a request that is open; each can be answered once."""
         open_ = [
             entry.record
             for entry in self.entries
-            if isinstance(entry.record, r.InputRequested)
+            if isinstance(entry.record, Opening)
             and entry.record.request_id in (self.lane.turn.requests if self.lane.turn else ())
             and entry.record.request_id not in self._answered
         ]
@@ -127,6 +174,29 @@ class Simulation:
             return
         asked = self.choose(open_)
         self._answered.add(asked.request_id)
+        if isinstance(asked, r.SubagentCalled):
+            end = self.choose([ChildEnd(value='"a poem"'), ChildEnd(error=OOPS)])
+            ended = r.DeliveryQueued(
+                delivery_id=name,
+                kind="reply",
+                request_id=asked.request_id,
+                args=msgspec.json.encode(end).decode(),
+            )
+            self.write([ended])
+            return
+        if isinstance(asked, r.AuthorizationRequired):
+            how = self.choose(["completed", "completed", "denied", "failed"])
+            came = r.DeliveryQueued(
+                delivery_id=name, kind="reply", request_id=asked.request_id, option=how
+            )
+            self.write([came])
+            return
+        if isinstance(asked, r.WebhookOpened):
+            called = r.DeliveryQueued(
+                delivery_id=name, kind="reply", request_id=asked.request_id, args='{"body":"paid"}'
+            )
+            self.write([called])
+            return
         option = self.choose([o.id for o in asked.options] or [""])
         args = self.choose(["", '{"n":9}']) if option == "approve" else ""
         self.write(
@@ -239,11 +309,37 @@ class Simulation:
         return [
             r.ToolProgress(call_id=call.call_id, attempt=call.attempt, progress="1"),
             r.ToolStepRecorded(call_id=call.call_id, name="step:one", value="1"),
+            *self._webhooks(call),
+        ]
+
+    def _webhooks(self, call: Call) -> list[AnyRecord]:
+        """Perhaps an address: the first of its wait, or another of a further attempt."""
+        assert self.lane.turn is not None
+        if self.choose([True, False]):
+            return []
+        name = "webhook:1"
+        known = [q for q in self.lane.turn.requests.values() if q.name == name]
+        mine = [q.expires_at for q in known if q.call_id == call.call_id]
+        request_id = f"whk_{len(self.entries)}"
+        if name in call.memo:
+            return []
+        return [
+            r.WebhookOpened(
+                request_id=request_id,
+                call_id=call.call_id,
+                attempt=call.attempt,
+                name=name,
+                expires_at=mine[0] if mine else self.now + self.choose([1000, HOUR]),
+            )
         ]
 
     def _end(self, call: Call) -> ToolEnd:
         name, number = call.call_id, len(call.memo) + 1
-        match self.choose([*["return"] * 4, "raise", "retry", "cut", "ask", "sleep"]):
+        assert self.lane.turn is not None
+        opened = any(q.call_id == name for q in self.lane.turn.requests.values())
+        ends = ["raise", "retry", "cut", "ask", "sleep", "child", "child", "authorization"]
+        ends += ["return"] * 4
+        match self.choose([*ends, *["webhook"] * 9 * opened]):
             case "raise":
                 return Raised(name, OOPS, backoff=10)
             case "retry":
@@ -253,6 +349,17 @@ class Simulation:
             case "ask" if self.lane.can_ask:
                 expires_at = self.choose([0, self.now + 1000])
                 return Waits(name, f"ask:{number}", question=Question("?", expires_at=expires_at))
+            case "webhook":
+                return Waits(name, "webhook:1")
+            case "authorization":
+                asked = self._sign_in(f"aut_{len(self.entries)}")
+                new = NewAuthorization(
+                    asked.request_id, asked.connection, asked.url, asked.expires_at
+                )
+                return Waits(name, f"authorization:{number}", authorization=new)
+            case "child":
+                child = NewChild(f"ses_{len(self.entries)}", "writer", (Text("write"),))
+                return Waits(name, f"agent:{number}", child=child)
             case "sleep":
                 return Waits(name, f"sleep:{number}", due_at=self.now + 1000)
         changes = (r.StateChanged(slice="Note", op="append", value="1"),)

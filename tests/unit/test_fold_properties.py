@@ -113,7 +113,7 @@ def test_every_delivery_is_settled_exactly_once(life: Simulation) -> None:
 
 
 def arrived(entries: list[Entry]) -> list[str]:
-    kinds = (r.DeliveryQueued, r.CancelRequested)
+    kinds = (r.DeliveryQueued, r.CancelRequested, r.RequestRelayed)
     return [e.record.delivery_id for e in entries if isinstance(e.record, kinds)]
 
 
@@ -156,7 +156,7 @@ def test_nothing_runs_before_it_was_approved_or_after_it_has_ended(life: Simulat
         match entry.record:
             case r.ToolRequested() as e:
                 asks[e.call_id] = e.asks
-            case r.InputRequested() as e if not e.name:
+            case r.InputRequested() as e if not (e.name or e.origin):
                 about[e.request_id] = e.call_id
             case r.InputResolved() as e if e.request_id in about:
                 answered[about[e.request_id]] = e.option

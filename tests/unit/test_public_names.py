@@ -4,8 +4,8 @@ import sys
 from typing import Any
 
 HEAVY = set(
-    "anthropic fastapi google httpx httpx2 openai psycopg pydantic_ai rich starlette typer "
-    "uvicorn".split()
+    "anthropic authlib cryptography fastapi google httpx httpx2 openai psycopg pydantic_ai rich "
+    "starlette typer uvicorn".split()
 )
 
 

@@ -12,10 +12,12 @@ from pydantic.errors import PydanticUserError
 from holdfast.agents.context import Context
 from holdfast.agents.limit import Limit
 from holdfast.agents.model import ModelClient, ToolSpec
+from holdfast.agents.subagent import MAX_DEPTH, Askable, tool_for
 from holdfast.agents.tool import Function, Tool, tool
 from holdfast.core.policy import HOUR, OnBusy, OnPartial, Policy
 from holdfast.core.record import Option
 from holdfast.errors import InvalidDefinition
+from holdfast.webhook.subscription import Subscription
 
 Deps = TypeVar("Deps")
 Out = TypeVar("Out")
@@ -58,6 +60,10 @@ class Agent(Generic[Deps, Out]):
         ask_question: bool = False,
         limit: Limit | None = None,
         model_limit: Limit | None = None,
+        subscriptions: Sequence[Subscription] = (),
+        description: str = "",
+        subagents: Sequence[Askable] = (),
+        max_depth: int = MAX_DEPTH,
     ) -> None:
         if not _NAME.fullmatch(name):
             raise InvalidDefinition(
@@ -67,7 +73,10 @@ class Agent(Generic[Deps, Out]):
         self.name = name
         self.model = model
         self.instructions = instructions
-        self.tools = collect(name, tools, ask_question)
+        self.description = description
+        self.subagents = tuple(subagents)
+        self.max_depth = max_depth
+        self.tools = collect(name, [*tools, *(each.as_tool() for each in subagents)], ask_question)
         self.output_type = output_type
         self.model_timeout = model_timeout
         self.idle_timeout = idle_timeout
@@ -75,6 +84,7 @@ class Agent(Generic[Deps, Out]):
         self.stream = stream
         self.limit = limit
         self.model_limit = model_limit
+        self.subscriptions = one_of_each_name(name, subscriptions)
         self.output, self.wraps_output = output_spec(name, output_type)
         self.policy = Policy(
             on_busy=on_busy,
@@ -92,6 +102,10 @@ class Agent(Generic[Deps, Out]):
 
     def __repr__(self) -> str:
         return f"Agent({self.name!r})"
+
+    def as_tool(self) -> Tool:
+        """Return the tool by which another agent's model hands work to this one."""
+        return tool_for(self)
 
 
 def collect(agent: str, tools: Sequence[Tool | Function], ask: bool) -> dict[str, Tool]:
@@ -133,3 +147,13 @@ async def ask_question(ctx: Context[Any], question: str, options: list[str] | No
     """
     answer = await ctx.ask(question, [Option(o, o) for o in options or ()])
     return answer.text or answer.option
+
+
+def one_of_each_name(agent: str, given: Sequence[Subscription]) -> tuple[Subscription, ...]:
+    names = [each.name for each in given]
+    if len(set(names)) < len(names):
+        raise InvalidDefinition(
+            f"{agent} has several subscriptions of the same name: name each for its receiver",
+            agent=agent,
+        )
+    return tuple(given)

@@ -8,32 +8,37 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
 import msgspec
 from msgspec import Struct
 
+from holdfast.agents.authorization import require
+from holdfast.agents.child import Subagent
+from holdfast.agents.outside import Webhook
+from holdfast.agents.surrounding import ALONE, Surroundings
 from holdfast.agents.value import from_json, slice_name, to_json
+from holdfast.agents.wait import Waiting
 from holdfast.core.lane import Call, Lane
 from holdfast.core.name import check_id, effect_key
+from holdfast.core.policy import OnExpiry
 from holdfast.core.record import Option, SessionRekeyed, StateChanged, ToolEmitted
 from holdfast.core.result import Question, Update, Waits
 from holdfast.core.slices import Slices, change
 from holdfast.engine.performer import Desk
-from holdfast.errors import InvalidInput, NotInTransaction, TokenTaken, ToolError
+from holdfast.errors import (
+    InvalidInput,
+    NotInTransaction,
+    TokenTaken,
+    ToolError,
+    UnknownAgent,
+    UnknownConnection,
+)
 from holdfast.store import Transaction
 
 T = TypeVar("T")
 Deps = TypeVar("Deps")
-
-
-class Parked(BaseException):
-    """Unwinds a tool that waits. Private, and not an Exception: tools cannot swallow it."""
-
-    def __init__(self, wait: Waits) -> None:
-        super().__init__("the tool waits")
-        self.wait = wait
 
 
 class Answer(Struct, frozen=True):
@@ -67,6 +72,8 @@ class SessionContext:
         self.agent = lane.agent
         self.tenant = lane.tenant
         self.principal = lane.principal
+        self.can_ask = lane.can_ask
+        self.deadline = lane.deadline
         self.changes: list[StateChanged | SessionRekeyed | Update] = []
         self._slices = slices
         self._desk = desk
@@ -129,6 +136,8 @@ class Context(Generic[Deps]):
         call: Call,
         desk: Desk,
         key: str = "",
+        around: Surroundings = ALONE,
+        max_depth: int = 0,
     ) -> None:
         self.deps = deps
         self.session = session
@@ -138,11 +147,17 @@ class Context(Generic[Deps]):
         self.idempotency_key = key or effect_key(session.id, call.call_id)
         self.approved_by = call.by
         self.emitted: list[ToolEmitted] = []
-        self.parked: Parked | None = None
+        self.waiting = Waiting(call, desk)
         self._call = call
         self._desk = desk
-        self._waits = 0
+        self._around = around
+        self._max_depth = max_depth
         self._transaction: Transaction | None = None
+
+    @property
+    def has_address(self) -> bool:
+        """Whether the app can be reached from outside, so that webhooks can be opened."""
+        return bool(self._around.public_url)
 
     @property
     def cancelled(self) -> bool:
@@ -186,13 +201,16 @@ class Context(Generic[Deps]):
         *,
         allow_freeform: bool = True,
         within: timedelta | None = None,
+        on_expiry: OnExpiry = "deny",
     ) -> Answer:
-        """Ask a human and wait, for a week if need be.
+        """Ask a human and wait, for a week if need be, or only `within` a time.
 
+        If nobody has answered by then, ToolError is raised; with `on_expiry="fail"` the turn
+        fails.
         The call ends here and is run again from its first line when the answer is there.
         """
         self._not_in_transaction("ask")
-        name, known = self._wait("ask")
+        name, known = self.waiting.next("ask")
         if known is not None:
             answer = msgspec.json.decode(known)
             if answer.get("expired"):
@@ -204,26 +222,84 @@ class Context(Generic[Deps]):
         if not choices and not allow_freeform:
             raise InvalidInput("a question needs options, or allow_freeform=True")
         expires_at = self._desk.now() + milliseconds(within) if within else 0
-        question = Question(prompt, choices, allow_freeform, expires_at)
-        raise self._park(Waits(self.call_id, name, question=question))
+        question = Question(prompt, choices, allow_freeform, expires_at, on_expiry)
+        raise self.waiting.park(Waits(self.call_id, name, question=question))
 
     async def sleep(self, duration: timedelta) -> None:
         """Wait, holding nothing. The call is run again from its first line afterwards."""
         self._not_in_transaction("sleep")
-        name, known = self._wait("sleep")
+        name, known = self.waiting.next("sleep")
         if known is None:
             due_at = self._desk.now() + max(1, milliseconds(duration))
-            raise self._park(Waits(self.call_id, name, due_at=due_at))
+            raise self.waiting.park(Waits(self.call_id, name, due_at=due_at))
 
-    def _wait(self, kind: str) -> tuple[str, str | None]:
-        """Name the next wait by its order, and return what it has come to, if it has."""
-        self._waits += 1
-        name = f"{kind}:{self._waits}"
-        return name, self._call.memo.get(name)
+    async def wait_until(self, at: datetime) -> None:
+        """Wait for an instant, holding nothing. One that has passed is not waited for."""
+        self._not_in_transaction("wait_until")
+        if at.tzinfo is None:
+            raise InvalidInput("an instant needs a time zone: datetime(…, tzinfo=UTC)")
+        name, known = self.waiting.next("wait_until")
+        due_at = int(at.timestamp() * 1000)
+        if known is None and due_at > self._desk.now():
+            raise self.waiting.park(Waits(self.call_id, name, due_at=due_at))
 
-    def _park(self, wait: Waits) -> Parked:
-        self.parked = Parked(wait)
-        return self.parked
+    async def webhook(self, *, timeout: timedelta) -> Webhook:  # noqa: ASYNC109 - a week, perhaps
+        """Open an address of this app for somebody outside, and return it.
+
+        Hand its `url` over within a `ctx.step`, then `await webhook.wait()`. Nobody else can
+        know the address: only a digest of it is kept. After `timeout` it leads nowhere, and
+        the wait fails.
+        """
+        self._not_in_transaction("webhook")
+        if not self._around.public_url:
+            raise InvalidInput(
+                "a webhook needs the address at which this app is reached from outside:"
+                ' Holdfast(public_url="https://…")'
+            )
+        name, known = self.waiting.next("webhook")
+        if known is not None:
+            return Webhook(self.waiting, name, "")
+        token = await self._desk.open_webhook(self.call_id, name, max(1, milliseconds(timeout)))
+        return Webhook(self.waiting, name, f"{self._around.public_url}/v1/callback/{token}")
+
+    async def require_auth(
+        self,
+        connection: str,
+        *,
+        scopes: Sequence[str] = (),
+        within: timedelta | None = None,
+        instead_of: str = "",
+    ) -> str:
+        """Return an access token for a connection of the app; wait for a sign-in if need be.
+
+        It is the principal's, or the app's, and good for these `scopes`. Where somebody has to
+        sign in first, the call ends here and is run again from its first line when they have;
+        ToolError is raised if they said no, or did nothing `within` the time. A token that the
+        service has refused is given as `instead_of`, for another one.
+        """
+        self._not_in_transaction("require_auth")
+        if self._around.bureau is None:
+            raise UnknownConnection(
+                f"this app has no connection {connection!r}: Holdfast(connections=[…])",
+                connection=connection,
+            )
+        return await require(
+            self.waiting,
+            self._around.bureau,
+            connection,
+            scopes=scopes,
+            within=within,
+            instead_of=instead_of,
+        )
+
+    def agent(self, name: str) -> Subagent:
+        """Return another agent of the app, to be asked."""
+        self._not_in_transaction("agent")
+        kin = self._around.kin.get(name)
+        if kin is None:
+            known = ", ".join(sorted(self._around.kin)) or "none"
+            raise UnknownAgent(f"this app has no agent {name!r}; it has: {known}", agent=name)
+        return Subagent(self.waiting, kin, self._max_depth)
 
     def _not_in_transaction(self, what: str) -> None:
         if self._transaction is not None:

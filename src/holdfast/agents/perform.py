@@ -15,7 +15,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from holdfast.agents.agent import OUTPUT_TOOL, Agent
-from holdfast.agents.context import Context, Parked, SessionContext
+from holdfast.agents.context import Context, SessionContext
+from holdfast.agents.decision import Proposed, decided
 from holdfast.agents.limit import Limit, in_order
 from holdfast.agents.model import (
     AnswerCutOff,
@@ -28,10 +29,12 @@ from holdfast.agents.model import (
     SaidText,
     StillSpeaking,
 )
+from holdfast.agents.surrounding import ALONE, Surroundings
 from holdfast.agents.thread import ToolThreads
 from holdfast.agents.tool import NotDone, Tool, ToolResult
 from holdfast.agents.transaction import LazyTransaction
 from holdfast.agents.value import from_json, to_json
+from holdfast.agents.wait import Parked
 from holdfast.clock import Clock
 from holdfast.core.action import CallModel, Start
 from holdfast.core.lane import Call, Lane
@@ -74,12 +77,14 @@ class AgentPerformer:
         deps: Any,
         threads: ToolThreads,
         clock: Clock,
+        around: Surroundings = ALONE,
     ) -> None:
         self._agent = agent
         self._client = client
         self._deps = deps
         self._threads = threads
         self._clock = clock
+        self._around = around
         self._patience = Patience(agent.model_timeout, agent.idle_timeout)
         self._bounds_of_call = model_bounds(agent, client.name, starts_turn=False)
         self._bounds_of_turn = model_bounds(agent, client.name, starts_turn=True)
@@ -106,7 +111,7 @@ class AgentPerformer:
             return ModelFailed(failure_of(error), kind="structural")
         try:
             finished = await self._ask(request, hear)
-            return self._answered(finished, action, lane)
+            return await self._answered(finished, action, lane)
         except asyncio.CancelledError as error:
             if is_being_cancelled():
                 raise
@@ -167,14 +172,14 @@ class AgentPerformer:
     def _backoff(self, failed: int) -> int:
         return int(self._clock.jitter(500 * 2.0**failed))
 
-    def _answered(self, finished: Finished, action: CallModel, lane: Lane) -> Answered:
+    async def _answered(self, finished: Finished, action: CallModel, lane: Lane) -> Answered:
         parts: list[Part] = []
         wanted: list[Wanted] = []
         for part in finished.parts:
             if isinstance(part, ToolCall):
                 call_id = tool_call_name(action.call_id, len(wanted) + 1)
                 part = replace(part, call_id=call_id, args=storable(part.args))
-                wanted.append(self._wanted(part, lane))
+                wanted.append(await self._decided(part, lane))
             elif isinstance(part, Text | Reasoning):
                 part = replace(part, text=storable(part.text))
             parts.append(part)
@@ -190,6 +195,28 @@ class AgentPerformer:
             return from_json(text, self._agent.output_type)
         except StoreCorrupt as error:
             raise AnswerCutOff(f"the answer is not of the output type: {error}") from None
+
+    async def _decided(self, part: ToolCall, lane: Lane) -> Wanted:
+        """Look at a call that the model asks for, and let the hooks have their say."""
+        wanted = self._wanted(part, lane)
+        if wanted.output or wanted.refusal or not self._around.deciders:
+            return wanted
+        call = Proposed(
+            session_id=lane.session,
+            agent=lane.agent,
+            tenant=lane.tenant,
+            principal=lane.principal,
+            call_id=part.call_id,
+            tool=part.tool,
+            args=from_json(part.args or "{}"),
+            asks=wanted.asks,
+        )
+        return await decided(
+            wanted,
+            call,
+            self._around.deciders,
+            lambda args: self._wanted(replace(part, args=args), lane),
+        )
 
     def _wanted(self, part: ToolCall, lane: Lane) -> Wanted:
         """Look at a call that the model asks for, before anything runs."""
@@ -228,6 +255,11 @@ class AgentPerformer:
         known = self._agent.tools.get(tool)
         return Patience(known.timeout) if known else A_MINUTE
 
+    def output_of(self, text: str, output: str | None) -> str:
+        if output is not None:
+            return to_json(output_value(output, self._agent))
+        return text if self._agent.output_type else to_json(text)
+
     async def run_tool(self, call: Call, start: Start, desk: Desk) -> ToolEnd | None:
         tool = self._agent.tools.get(call.tool)
         if tool is None:
@@ -236,7 +268,15 @@ class AgentPerformer:
             args = tool.arguments.parse(call.args)
             key = f"{tool.name}:{tool.idempotency_key(args)}" if tool.idempotency_key else ""
             session = SessionContext(desk.lane, desk.slices, desk)
-            ctx = Context(deps=self._deps, session=session, call=call, desk=desk, key=key)
+            ctx = Context(
+                deps=self._deps,
+                session=session,
+                call=call,
+                desk=desk,
+                key=key,
+                around=self._around,
+                max_depth=self._agent.max_depth,
+            )
             if start.reconcile and callable(tool.on_interrupt):
                 found = await self._invoke(tool.on_interrupt, ctx, args)
                 if found is not NotDone and not isinstance(found, NotDone):
@@ -340,7 +380,8 @@ def delta(said: Said, request: ModelRequest) -> Delta:
 
 def ended(ctx: Context[Any], value: Any) -> ToolEnd:
     """Return what a tool came to that ran to its end; it may have caught its own parking."""
-    return ctx.parked.wait if ctx.parked else returned(ctx.call_id, value, ctx)
+    parked = ctx.waiting.parked
+    return parked.wait if parked else returned(ctx.call_id, value, ctx)
 
 
 def returned(call_id: str, value: Any, ctx: Context[Any]) -> Returned:

@@ -15,7 +15,7 @@ from holdfast.agents.model import ToolSpec
 from holdfast.agents.signature import Arguments, summary
 from holdfast.core.limit import Bound
 from holdfast.core.name import storable_key
-from holdfast.core.policy import ToolPolicy
+from holdfast.core.policy import OnExpiry, ToolPolicy
 from holdfast.errors import InvalidDefinition
 
 V = TypeVar("V")
@@ -56,6 +56,10 @@ class Tool:
         retry: int = 0,
         lane: str | None = None,
         limit: Limit | None = None,
+        answer_within: float | None = None,
+        on_expiry: OnExpiry = "deny",
+        approvers: Callable[[str], bool] | None = None,
+        bar_requester: bool = False,
     ) -> None:
         self.function = function
         self.name = name or function.__name__
@@ -68,10 +72,17 @@ class Tool:
         self.timeout = timeout
         self.lane = lane
         self.limit = limit
+        self.approvers = approvers
+        self.bar_requester = bar_requester
         self.is_async = inspect.iscoroutinefunction(function)
         repeatable = readonly or idempotent or transactional
         self.on_interrupt = on_interrupt or ("rerun" if repeatable else "report")
-        self.policy = policy_of(self.on_interrupt, retry)
+        self.policy = ToolPolicy(
+            on_interrupt="reconcile" if callable(self.on_interrupt) else self.on_interrupt,
+            tries=retry + 1,
+            answer_within=int((answer_within or 0) * 1000),
+            on_expiry=on_expiry,
+        )
         self._check(repeatable, retry)
 
     def _check(self, repeatable: bool, retry: int) -> None:
@@ -122,17 +133,17 @@ class Tool:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
 
+    def may_be_approved_by(self, who: str, requester: str) -> bool:
+        """Say whether somebody may answer for a call that is made for the requester."""
+        if self.bar_requester and who in ("", requester):
+            return False
+        return self.approvers is None or (bool(who) and self.approvers(who))
+
     def asks(self, args: dict[str, Any]) -> str:
         """Say what kind of approval these arguments need: none, once or always."""
         if callable(self.approval):
             return "always" if self.approval(args) else ""
         return "" if self.approval == "never" else self.approval
-
-
-def policy_of(on_interrupt: OnInterrupt, retry: int) -> ToolPolicy:
-    if callable(on_interrupt):
-        return ToolPolicy(on_interrupt="reconcile", tries=retry + 1)
-    return ToolPolicy(on_interrupt=on_interrupt, tries=retry + 1)
 
 
 @overload
@@ -155,6 +166,10 @@ def tool(
     retry: int = 0,
     lane: str | None = None,
     limit: Limit | None = None,
+    answer_within: float | None = None,
+    on_expiry: OnExpiry = "deny",
+    approvers: Callable[[str], bool] | None = None,
+    bar_requester: bool = False,
 ) -> Callable[[Function], Tool]: ...
 
 

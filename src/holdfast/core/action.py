@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 
 from msgspec import Struct
 
-from holdfast.core.lane import Reply
+from holdfast.core.lane import Relay, Reply
 from holdfast.core.record import Failure
 
 
@@ -64,6 +64,8 @@ class AskHuman(Action, frozen=True, kw_only=True):
 
     call_id: str
     kind: Literal["approval", "interrupted"]
+    expires_at: int = 0
+    on_expiry: str = "deny"
 
 
 class Sleep(Action, frozen=True, kw_only=True):
@@ -75,9 +77,10 @@ class Sleep(Action, frozen=True, kw_only=True):
 
 
 class Settle(Action, frozen=True, kw_only=True):
-    """Take a reply, close what has expired, or tell deliveries what became of them."""
+    """Take a reply or a relay, close what has expired, or tell deliveries what became of them."""
 
     reply: Reply | None = None
+    relay: Relay | None = None
     expired: tuple[str, ...] = ()
     settled: tuple[tuple[str, str, str], ...] = ()
 

@@ -37,6 +37,8 @@ def decide(lane: Lane, policy: Policy, now: int) -> AnyAction:
         return stop(lane, lane.cancels[0])
     if lane.replies:
         return Settle(reply=lane.replies[0])
+    if lane.relays:
+        return Settle(relay=lane.relays[0])
     if lane.turn is None:
         return between_turns(lane, policy, now)
     return within_turn(lane, lane.turn, policy, now)
@@ -49,6 +51,7 @@ def close(lane: Lane) -> AnyAction:
     left = [
         *((c.delivery_id, "ignored", "") for c in lane.cancels),
         *((reply.delivery_id, "ignored", "") for reply in lane.replies),
+        *((relay.delivery_id, "ignored", "") for relay in lane.relays),
         *((q.delivery_id, "refused", "") for q in lane.queue),
     ]
     return Settle(settled=tuple(left)) if left else Park(wait=())
@@ -80,9 +83,13 @@ def between_turns(lane: Lane, policy: Policy, now: int) -> AnyAction:
         if last.how == "completed":
             return CompleteSession(turn=last.turn)
         return FailSession(error=last.failure or Failure("CANCELLED", "the task was cancelled"))
+    if is_late(lane, now):
+        return after_deadline(lane)
     if not lane.queue:
-        return Park(wait=("message",))
+        return Park(wait=("message",), until=lane.deadline)
     head = lane.queue[0]
+    if 0 < head.deadline <= now:
+        return Settle(settled=((head.delivery_id, "failed", ""),))
     failed = lane.last.turn if lane.last and lane.last.how == "failed" else ""
     if head.retry and not failed:
         return Settle(settled=((head.delivery_id, "ignored", ""),))
@@ -92,10 +99,31 @@ def between_turns(lane: Lane, policy: Policy, now: int) -> AnyAction:
         attempt=1,
         turn=turn,
         step=1,
-        until=now + policy.turn_timeout,
+        until=earliest(now + policy.turn_timeout, lane.deadline, head.deadline),
         delivery=head.delivery_id,
         retries=failed if head.retry else "",
     )
+
+
+def is_late(lane: Lane, now: int) -> bool:
+    return 0 < in_time(lane, 0) <= now
+
+
+def in_time(lane: Lane, at: int) -> int:
+    """Return an instant, or the deadline of the session or its open turn if that comes first."""
+    return earliest(at, lane.deadline, lane.turn.deadline if lane.turn else 0)
+
+
+def earliest(*instants: int) -> int:
+    """Return the first of some instants; 0 is none."""
+    return min((at for at in instants if at), default=0)
+
+
+def after_deadline(lane: Lane) -> AnyAction:
+    """End a session whose time is up: a task that was not even begun has failed."""
+    if lane.mode == "task":
+        return FailSession(error=DEADLINE_EXCEEDED)
+    return CompleteSession(reason="its deadline has passed")
 
 
 def within_turn(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
@@ -103,6 +131,8 @@ def within_turn(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
         return FailTurn(turn=turn.id, error=turn.failure, structural=turn.structural)
     if expired := tuple(q.request_id for q in turn.requests.values() if 0 < q.expires_at <= now):
         return Settle(expired=expired)
+    if is_late(lane, now):
+        return FailTurn(turn=turn.id, error=DEADLINE_EXCEEDED)
     if lane.queue and policy.on_busy == "interrupt":
         return CancelTurn(turn=turn.id, reason="a newer message came", superseded=True)
     # A parked turn spends no active time, so it cannot run out of it.
@@ -118,8 +148,9 @@ def deadline(turn: Turn, policy: Policy) -> int:
 
 
 def ask_again_at(lane: Lane, turn: Turn, policy: Policy, now: int) -> int:
-    """Return when the open turn's active time runs out; a parked one starts counting now."""
-    return now + policy.turn_timeout - turn.spent if lane.waiting else deadline(turn, policy)
+    """Return when the open turn's time is up; the active time of a parked one starts now."""
+    active = now + policy.turn_timeout - turn.spent if lane.waiting else deadline(turn, policy)
+    return in_time(lane, active)
 
 
 # The model
@@ -133,8 +164,8 @@ def call_model(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
         return FailTurn(turn=turn.id, error=no_progress(model.call_id, model.lost))
     if model.status == "retry" and model.not_before > now:
         if model.parked:
-            return Park(wait=("provider",), until=model.not_before)
-        return Sleep(until=model.not_before)
+            return Park(wait=("provider",), until=in_time(lane, model.not_before))
+        return Sleep(until=in_time(lane, model.not_before))
     running = model.status == RUNNING
     return CallModel(
         call_id=model.call_id,
@@ -183,7 +214,7 @@ def settle_calls(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
             return FailTurn(turn=turn.id, error=no_progress(call.call_id, call.lost))
         match disposition(call, lane, policy, now):
             case "approval" | "interrupted" as kind:
-                return AskHuman(call_id=call.call_id, kind=kind)
+                return ask_human(call, kind, policy, now)
             case "fail":
                 return FailTurn(turn=turn.id, error=interrupted(call))
             case "report":
@@ -200,7 +231,18 @@ def settle_calls(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
         )
     if all(call.is_done for call in turn.calls.values()):
         return after_calls(lane, turn, policy, now)
-    return Park(wait=waits(turn), requests=tuple(turn.requests), until=wake_at(turn, now))
+    until = in_time(lane, wake_at(turn, now))
+    return Park(wait=waits(turn), requests=questions(turn), until=until)
+
+
+def ask_human(call: Call, kind: str, policy: Policy, now: int) -> AskHuman:
+    tool = policy.tool(call.tool)
+    return AskHuman(
+        call_id=call.call_id,
+        kind=kind,  # type: ignore[arg-type]
+        expires_at=now + tool.answer_within if tool.answer_within else 0,
+        on_expiry=tool.on_expiry,
+    )
 
 
 def disposition(call: Call, lane: Lane, policy: Policy, now: int) -> str:
@@ -251,18 +293,29 @@ def after_calls(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
 def await_permits(lane: Lane, now: int, again_at: int) -> Park:
     """Rest because no call may begin under its limits, until a place is free or a time."""
     if lane.turn is None:
-        return Park(wait=("limit",), until=again_at)
+        return Park(wait=("limit",), until=in_time(lane, again_at))
     return Park(
         wait=("limit", *waits(lane.turn)),
-        requests=tuple(lane.turn.requests),
-        until=wake_at(lane.turn, now, again_at),
+        requests=questions(lane.turn),
+        until=in_time(lane, wake_at(lane.turn, now, again_at)),
     )
 
 
 def waits(turn: Turn) -> tuple[str, ...]:
     """Name what the turn waits for."""
-    timers = any(call.due_at for call in turn.calls.values())
-    return (*(("input",) if turn.requests else ()), *(("timer",) if timers else ()))
+    found = {
+        "input": bool(questions(turn)),
+        "authorization": any(q.kind == "authorization" for q in turn.requests.values()),
+        "children": any(q.kind == "child" for q in turn.requests.values()),
+        "webhook": any(q.kind == "webhook" for q in turn.requests.values()),
+        "timer": any(call.due_at for call in turn.calls.values()),
+    }
+    return tuple(name for name, is_awaited in found.items() if is_awaited)
+
+
+def questions(turn: Turn) -> tuple[str, ...]:
+    """Return the requests that are a human's to answer."""
+    return tuple(q.request_id for q in turn.requests.values() if q.is_question)
 
 
 def wake_at(turn: Turn, now: int, latest: int = 0) -> int:
@@ -276,6 +329,7 @@ def wake_at(turn: Turn, now: int, latest: int = 0) -> int:
 # Failures that are decided here
 
 
+DEADLINE_EXCEEDED = Failure("DEADLINE_EXCEEDED", "the deadline has passed")
 TURN_TIMEOUT = Failure("TURN_TIMEOUT", "the turn has used up its active time")
 TOO_MANY_CORRECTIONS = Failure(
     "TOO_MANY_CORRECTIONS", "the model was asked too often to correct its arguments"

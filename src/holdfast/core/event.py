@@ -19,12 +19,15 @@ from holdfast.core.name import attempt_name, turn_and_step
 from holdfast.core.record import AnyRecord, Entry
 from holdfast.core.view import whole_parts
 
-JSON_FIELDS = ("value", "args", "progress", "data")
-HIDDEN_FIELDS = ("token", "revoked", "deltas_from", "streamed")
+JSON_FIELDS = ("value", "args", "changed", "progress", "data")
+HIDDEN_FIELDS = ("token", "revoked", "outlets", "deltas_from", "streamed")
 
 
 class Event(Struct, frozen=True, gc=False, kw_only=True):
-    """One thing that happened, in its place. `offset` is the cursor to go on from."""
+    """One thing that happened, in its place. `offset` is the cursor to go on from.
+
+    `session_id` is there only where events of several sessions come together.
+    """
 
     offset: int
     type: str
@@ -37,6 +40,7 @@ class Event(Struct, frozen=True, gc=False, kw_only=True):
     call_id: str = ""
     attempt_id: str = ""
     delivery_id: str = ""
+    session_id: str = ""
 
 
 Deltas = dict[tuple[str, int], dict[int, str]]
@@ -69,6 +73,25 @@ def present(entry: Entry, deltas: Mapping[int, str], args: Mapping[str, str]) ->
         attempt_id=attempt_name(call_id, attempt) if attempt else "",
         delivery_id=data.pop("delivery_id", ""),
     )
+
+
+LEFT_OUT_IF_EMPTY = ("turn", "step", "call_id", "attempt_id", "delivery_id")
+
+
+def encode(event: Event) -> bytes:
+    """Return an event as JSON text without a line break, as streams and webhooks have it."""
+    fields: dict[str, Any] = {
+        "offset": event.offset,
+        "type": event.type,
+        "at": event.at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "lane": event.lane,
+        "data": event.data,
+        "version": event.version,
+    }
+    for name in LEFT_OUT_IF_EMPTY:
+        if value := getattr(event, name):
+            fields[name] = value
+    return msgspec.json.encode(fields)
 
 
 def type_of(record: AnyRecord) -> str:

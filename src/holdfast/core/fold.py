@@ -22,6 +22,7 @@ from holdfast.core.lane import (
     Lane,
     ModelCall,
     Queued,
+    Relay,
     Reply,
     Request,
     Turn,
@@ -62,14 +63,30 @@ def session_started(lane: Lane, e: r.SessionStarted, _: int) -> Lane:
         can_ask=e.can_ask,
         tenant=e.tenant,
         principal=e.principal,
+        parent=e.parent,
+        deadline=e.deadline_at,
+        tells=told_at(e.outlets),
     )
+
+
+def told_at(outlets: Iterable[r.NewOutlet]) -> frozenset[str]:
+    """Return the types of records at which there is something to tell.
+
+    What arrives is told of when the lane takes it up: an arrival itself is no lane's commit.
+    """
+    kinds = frozenset(kind for outlet in outlets for kind in outlet.events)
+    return kinds | TAKES_UP if kinds & ARRIVE else kinds
+
+
+ARRIVE = frozenset({"session.started", "delivery.queued", "cancel.requested"})
+TAKES_UP = frozenset({"turn.started", "delivery.joined", "delivery.settled"})
 
 
 def delivery_queued(lane: Lane, e: r.DeliveryQueued, offset: int) -> Lane:
     if e.kind == "reply":
         reply = Reply(e.delivery_id, e.request_id, e.option, e.text, e.args, e.by)
         return replace(lane, replies=(*lane.replies, reply))
-    queued = Queued(e.delivery_id, offset, retry=e.kind == "retry")
+    queued = Queued(e.delivery_id, offset, e.kind == "retry", e.deadline_at)
     return replace(lane, queue=(*lane.queue, queued))
 
 
@@ -78,10 +95,16 @@ def cancel_requested(lane: Lane, e: r.CancelRequested, offset: int) -> Lane:
     return replace(lane, cancels=(*lane.cancels, cancel))
 
 
+def request_relayed(lane: Lane, e: r.RequestRelayed, _: int) -> Lane:
+    relay = Relay(e.delivery_id, e.request_id, e.child, e.asked, e.how)
+    return replace(lane, relays=(*lane.relays, relay))
+
+
 ARRIVALS: dict[type, Callable[[Lane, Any, int], Lane]] = {
     r.SessionStarted: session_started,
     r.DeliveryQueued: delivery_queued,
     r.CancelRequested: cancel_requested,
+    r.RequestRelayed: request_relayed,
 }
 
 
@@ -103,12 +126,13 @@ def session_over(how: str) -> Step:
 
 
 def turn_started(lane: Lane, e: r.TurnStarted) -> Lane:
-    taken = next((q.offset for q in lane.queue if q.delivery_id == e.delivery_id), 0)
+    absent = Queued(e.delivery_id)
+    taken = next((q for q in lane.queue if q.delivery_id == e.delivery_id), absent)
     return replace(
         lane,
         queue=tuple(q for q in lane.queue if q.delivery_id != e.delivery_id),
         turns=lane.turns + 1,
-        turn=Turn(e.turn, (e.delivery_id,), e.since, taken),
+        turn=Turn(e.turn, (e.delivery_id,), e.since, taken.offset, deadline=taken.deadline),
         waiting=(),
         last=None,
     )
@@ -154,6 +178,7 @@ def delivery_settled(lane: Lane, e: r.DeliverySettled) -> Lane:
         lane,
         queue=others(lane.queue),
         replies=others(lane.replies),
+        relays=others(lane.relays),
         cancels=others(lane.cancels),
         unsettled=others(lane.unsettled),
     )
@@ -217,14 +242,17 @@ def message_completed(lane: Lane, e: r.MessageCompleted) -> Lane:
 
 def usage_recorded(lane: Lane, e: r.UsageRecorded) -> Lane:
     assert lane.turn is not None
-    before = lane.turn.usage
-    usage = Tokens(
+    of_turn = add_usage(lane.turn.usage, e)
+    return replace(lane, usage=add_usage(lane.usage, e)).with_turn(usage=of_turn)
+
+
+def add_usage(before: Tokens, e: r.UsageRecorded) -> Tokens:
+    return Tokens(
         before.input_tokens + e.input_tokens,
         before.output_tokens + e.output_tokens,
         before.cache_read_tokens + e.cache_read_tokens,
         before.cache_write_tokens + e.cache_write_tokens,
     )
-    return lane.with_turn(usage=usage)
 
 
 # Tool calls
@@ -238,6 +266,7 @@ def tool_requested(lane: Lane, e: r.ToolRequested) -> Lane:
         repeats=e.repeats,
         output=e.output,
         dedupe=e.dedupe,
+        **({"args": e.changed} if e.changed else {}),
     )
 
 
@@ -303,9 +332,12 @@ def tool_denied(lane: Lane, e: r.ToolDenied) -> Lane:
 
 def input_requested(lane: Lane, e: r.InputRequested) -> Lane:
     assert lane.turn is not None
-    request = Request(e.request_id, e.kind, e.call_id, e.name, e.expires_at)
+    child = e.path[0] if e.path else ""
+    request = Request(
+        e.request_id, e.kind, e.call_id, e.name, e.expires_at, child, e.origin, e.on_expiry
+    )
     lane = lane.with_turn(requests={**lane.turn.requests, e.request_id: request})
-    return lane if e.name else lane.with_call(e.call_id, status="asked")
+    return lane if e.name or e.origin else lane.with_call(e.call_id, status="asked")
 
 
 def close_request(lane: Lane, request_id: str) -> Lane:
@@ -318,7 +350,7 @@ def input_resolved(lane: Lane, e: r.InputResolved) -> Lane:
     assert lane.turn is not None
     request = lane.turn.requests[e.request_id]
     lane = close_request(lane, e.request_id)
-    if e.how != "answered":
+    if e.how != "answered" or request.origin:
         return lane
     if request.kind == "question":
         answer = msgspec.json.encode({"option": e.option, "text": e.text}).decode()
@@ -342,9 +374,70 @@ def input_expired(lane: Lane, e: r.InputExpired) -> Lane:
     assert lane.turn is not None
     request = lane.turn.requests[e.request_id]
     lane = close_request(lane, e.request_id)
-    if request.kind == "question":
+    if request.kind == "question" and not request.origin:
         return remember(lane, request.call_id, request.name, '{"expired":true}')
     return lane
+
+
+def webhook_opened(lane: Lane, e: r.WebhookOpened) -> Lane:
+    assert lane.turn is not None
+    request = Request(e.request_id, "webhook", e.call_id, e.name, e.expires_at)
+    return lane.with_turn(requests={**lane.turn.requests, e.request_id: request})
+
+
+def webhook_closed(lane: Lane, e: r.WebhookClosed) -> Lane:
+    assert lane.turn is not None
+    name = lane.turn.requests[e.request_id].name
+    lane = close_request(lane, e.request_id)
+    match e.how:
+        case "answered":
+            return remember(lane, e.call_id, name, e.value)
+        case "expired":
+            return remember(lane, e.call_id, name, '{"expired":true}')
+    return lane
+
+
+def authorization_required(lane: Lane, e: r.AuthorizationRequired) -> Lane:
+    assert lane.turn is not None
+    request = Request(
+        e.request_id,
+        "authorization",
+        e.call_id,
+        e.name,
+        e.expires_at,
+        child=e.path[0] if e.path else "",
+        origin=e.origin,
+        connection=e.connection,
+    )
+    return lane.with_turn(requests={**lane.turn.requests, e.request_id: request})
+
+
+def authorization_ended(lane: Lane, e: r.AuthorizationCompleted | r.AuthorizationFailed) -> Lane:
+    """Remember how a sign-in went, never what came of it: that is in the vault."""
+    assert lane.turn is not None
+    request = lane.turn.requests[e.request_id]
+    lane = close_request(lane, e.request_id)
+    if isinstance(e, r.AuthorizationCompleted):
+        came = {"completed": e.request_id}
+    else:
+        came = {} if e.how in ("cancelled", "superseded") else {e.how: e.reason}
+    if request.origin or not came:
+        return lane
+    return remember(lane, e.call_id, request.name, msgspec.json.encode(came).decode())
+
+
+def subagent_called(lane: Lane, e: r.SubagentCalled) -> Lane:
+    assert lane.turn is not None
+    request = Request(e.request_id, "child", e.call_id, e.name, child=e.child)
+    return lane.with_turn(requests={**lane.turn.requests, e.request_id: request})
+
+
+def subagent_ended(lane: Lane, e: r.SubagentCompleted | r.SubagentFailed) -> Lane:
+    assert lane.turn is not None
+    name = lane.turn.requests[e.request_id].name
+    came = {"value": e.value} if isinstance(e, r.SubagentCompleted) else {"error": e.error}
+    lane = close_request(lane, e.request_id)
+    return remember(lane, e.call_id, name, msgspec.json.encode(came).decode())
 
 
 def timer_set(lane: Lane, e: r.TimerSet) -> Lane:
@@ -412,6 +505,14 @@ FACTS: dict[type, Step] = {
     r.InputRequested: input_requested,
     r.InputResolved: input_resolved,
     r.InputExpired: input_expired,
+    r.WebhookOpened: webhook_opened,
+    r.WebhookClosed: webhook_closed,
+    r.AuthorizationRequired: authorization_required,
+    r.AuthorizationCompleted: authorization_ended,
+    r.AuthorizationFailed: authorization_ended,
+    r.SubagentCalled: subagent_called,
+    r.SubagentCompleted: subagent_ended,
+    r.SubagentFailed: subagent_ended,
     r.TimerSet: timer_set,
     r.TimerFired: timer_fired,
     r.LaneTakenOver: lane_taken_over,

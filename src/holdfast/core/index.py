@@ -55,6 +55,13 @@ class Index(Struct, frozen=True, gc=False):
 
 NO_CHANGES = Index()
 
+GIVEN_UP = "GIVEN_UP"
+"""The code of a child's failure where it was its parent that did not wait any longer."""
+PEOPLE = ("approval", "question", "interrupted")
+"""The kinds of requests that a human answers."""
+RELAYED = "relayed"
+"""The kind of those that a child has asked: they are listed once, where they come from."""
+
 _OVER: dict[type, str] = {
     r.SessionCompleted: "completed",
     r.SessionFailed: "failed",
@@ -91,6 +98,17 @@ def _add(found: Index, e: AnyRecord, kind: type) -> Index:
         case r.InputExpired():
             closed = ClosedRequest(e.request_id, "expired")
             return replace(found, closed=(*found.closed, closed))
+        case r.WebhookOpened() | r.AuthorizationRequired() | r.SubagentCalled():
+            return replace(found, opened=(*found.opened, opened(e)))
+        case r.SubagentCompleted() | r.SubagentFailed():
+            closed = ClosedRequest(e.request_id, "answered" if is_answer(e) else "cancelled")
+            return replace(found, closed=(*found.closed, closed))
+        case r.WebhookClosed():
+            closed = ClosedRequest(e.request_id, e.how)
+            return replace(found, closed=(*found.closed, closed))
+        case r.AuthorizationCompleted() | r.AuthorizationFailed():
+            closed = ClosedRequest(e.request_id, how_closed(e))
+            return replace(found, closed=(*found.closed, closed))
         case r.SessionRekeyed():
             return replace(
                 found,
@@ -110,6 +128,14 @@ _INDEXED = frozenset(
         r.InputRequested,
         r.InputResolved,
         r.InputExpired,
+        r.WebhookOpened,
+        r.WebhookClosed,
+        r.AuthorizationRequired,
+        r.AuthorizationCompleted,
+        r.AuthorizationFailed,
+        r.SubagentCalled,
+        r.SubagentCompleted,
+        r.SubagentFailed,
         r.SessionRekeyed,
         r.StateChanged,
         *_OVER,
@@ -128,8 +154,32 @@ def change_offset(records: Sequence[AnyRecord], first: int) -> int:
     return first + max(places)
 
 
-def opened(e: r.InputRequested) -> OpenedRequest:
-    return OpenedRequest(e.request_id, e.kind, e.expires_at, msgspec.json.encode(e).decode())
+def is_answer(e: r.SubagentCompleted | r.SubagentFailed) -> bool:
+    """Whether a child has ended by itself; else its parent gave it up."""
+    return isinstance(e, r.SubagentCompleted) or e.error.code != GIVEN_UP
+
+
+def how_closed(e: r.AuthorizationCompleted | r.AuthorizationFailed) -> str:
+    """Return how a sign-in's request was closed: a denial is an answer too."""
+    if isinstance(e, r.AuthorizationCompleted) or e.how in ("denied", "failed"):
+        return "answered"
+    return e.how
+
+
+Opening = r.InputRequested | r.WebhookOpened | r.AuthorizationRequired | r.SubagentCalled
+"""The records that open a request."""
+
+
+def opened(e: Opening) -> OpenedRequest:
+    data = msgspec.json.encode(e).decode()
+    match e:
+        case r.InputRequested():
+            return OpenedRequest(e.request_id, RELAYED if e.origin else e.kind, e.expires_at, data)
+        case r.WebhookOpened():
+            return OpenedRequest(e.request_id, "webhook", e.expires_at, data)
+        case r.AuthorizationRequired():
+            return OpenedRequest(e.request_id, "authorization", e.expires_at, data)
+    return OpenedRequest(e.request_id, "child", 0, data)
 
 
 def status_of(lane: Lane) -> str:
@@ -140,7 +190,8 @@ def status_of(lane: Lane) -> str:
     if lane.over:
         return lane.over
     if lane.turn and lane.waiting:
-        return "waiting" if "input" in lane.waiting else "sleeping"
+        needs_somebody = "input" in lane.waiting or "authorization" in lane.waiting
+        return "waiting" if needs_somebody else "sleeping"
     if lane.turn:
         return "running"
     return "queued" if lane.queue else "idle"

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core.record import Failure, Tokens
+from holdfast.core.record import Failure, Parent, Tokens
 
-FOLD = 1
+FOLD = 2
 """Grows whenever the same log would fold into something else than before."""
 
 RUNNING = "running"
@@ -31,12 +31,23 @@ class Reply(Struct, frozen=True, gc=False, omit_defaults=True):
     by: str = ""
 
 
+class Relay(Struct, frozen=True, gc=False, omit_defaults=True):
+    """A child's request that was opened or closed, and that nobody here has seen yet."""
+
+    delivery_id: str
+    request_id: str
+    child: str
+    asked: str = ""
+    how: str = ""
+
+
 class Queued(Struct, frozen=True, gc=False, omit_defaults=True):
     """A delivery that waits for its turn."""
 
     delivery_id: str
     offset: int = 0
     retry: bool = False
+    deadline: int = 0
 
 
 class Cancel(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -100,13 +111,26 @@ class Call(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Request(Struct, frozen=True, gc=False, omit_defaults=True):
-    """A question to a human that is open."""
+    """A question to a human, an address for somebody outside, a sign-in, or a child, that is open.
+
+    `name` is that of the tool's own wait, where it is one. `child` is the session that is waited
+    for, or that asks: then `origin` is its own request. `connection` is what to sign in to.
+    """
 
     request_id: str
     kind: str
     call_id: str
     name: str = ""
     expires_at: int = 0
+    child: str = ""
+    origin: str = ""
+    on_expiry: str = "deny"
+    connection: str = ""
+
+    @property
+    def is_question(self) -> bool:
+        """Whether a human can answer it."""
+        return self.kind not in ("webhook", "authorization", "child")
 
 
 class Turn(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -130,6 +154,7 @@ class Turn(Struct, frozen=True, gc=False, omit_defaults=True):
     requests: Mapping[str, Request] = {}
     corrections: int = 0
     usage: Tokens = Tokens()
+    deadline: int = 0
 
     @property
     def in_flight(self) -> bool:
@@ -156,7 +181,11 @@ class Ended(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Lane(Struct, frozen=True, gc=False, omit_defaults=True):
-    """All that the next decision depends on."""
+    """All that the next decision depends on.
+
+    `tells` are the types of events that somebody outside wants to be told of, and `usage` is
+    what all turns have cost.
+    """
 
     session: str
     name: str = "main"
@@ -165,9 +194,13 @@ class Lane(Struct, frozen=True, gc=False, omit_defaults=True):
     can_ask: bool = True
     tenant: str = "default"
     principal: str = ""
+    parent: Parent | None = None
+    deadline: int = 0
+    tells: frozenset[str] = frozenset()
     over: str = ""
     queue: tuple[Queued, ...] = ()
     replies: tuple[Reply, ...] = ()
+    relays: tuple[Relay, ...] = ()
     cancels: tuple[Cancel, ...] = ()
     unsettled: tuple[Unsettled, ...] = ()
     turns: int = 0
@@ -176,6 +209,7 @@ class Lane(Struct, frozen=True, gc=False, omit_defaults=True):
     waiting: tuple[str, ...] = ()
     grants: frozenset[str] = frozenset()
     unknown: Mapping[str, str] = {}
+    usage: Tokens = Tokens()
 
     def with_turn(self, **changes: object) -> Lane:
         """Return the lane with its open turn changed."""

@@ -15,6 +15,8 @@ import msgspec
 from holdfast.errors import InvalidName
 
 MAIN = "main"
+PAUSE = "~"
+"""Stands in the name of a wait that is for something else or for a time, after the former."""
 MAX_ID = 256
 
 _plain = msgspec.json.Decoder()
@@ -47,6 +49,16 @@ def turn_and_step(call_id: str) -> tuple[str, int]:
 def request_name(session: str, call_id: str, name: str) -> str:
     """Name a request so that it is the same after a crash and unique across sessions."""
     return "req_" + blake2b(f"{session}\n{call_id}\n{name}".encode(), digest_size=13).hexdigest()
+
+
+def webhook_name(token: str) -> str:
+    """Name the request behind a secret address, without saying the secret."""
+    return "whk_" + sha256(token.encode(errors="surrogatepass")).hexdigest()
+
+
+def authorization_name(state: str) -> str:
+    """Name the request behind the `state` of a sign-in, without saying it."""
+    return "aut_" + sha256(state.encode(errors="surrogatepass")).hexdigest()
 
 
 def effect_key(session: str, call_id: str) -> str:

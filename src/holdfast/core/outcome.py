@@ -22,15 +22,17 @@ from holdfast.core.action import (
     RunTools,
     Settle,
 )
-from holdfast.core.lane import CUT, RUNNING, Call, Lane, Reply, Turn
+from holdfast.core.lane import CUT, RUNNING, Call, Lane, Turn
 from holdfast.core.message import Reasoning
-from holdfast.core.name import request_name
+from holdfast.core.name import PAUSE, request_name
 from holdfast.core.policy import Policy
-from holdfast.core.record import AnyRecord, Failure, Option
+from holdfast.core.record import AnyRecord, Failure
+from holdfast.core.request import ask, close_requests, close_webhooks, settle
 from holdfast.core.result import (
     Answered,
     Interrupted,
     ModelFailed,
+    NewAuthorization,
     Raised,
     Result,
     Returned,
@@ -40,12 +42,6 @@ from holdfast.core.result import (
     Waits,
 )
 
-APPROVAL = (Option("approve", "Approve"), Option("deny", "Deny"))
-AFTER_INTERRUPTION = (
-    Option("done", "It was done: my text is its result"),
-    Option("rerun", "Run it again"),
-    Option("give_up", "Leave it: tell the model that the outcome is unknown"),
-)
 NOT_RUN = Failure("NOT_RUN", "not run: the turn was stopped before this call began")
 
 
@@ -113,6 +109,7 @@ def tools_open(lane: Lane, action: RunTools) -> Iterator[AnyRecord]:
     for call_id in action.report:
         call = lane.turn.calls[call_id]
         yield r.ToolInterrupted(call_id=call_id, attempt=call.attempt, reason=call.reason)
+        yield from close_webhooks(lane, call_id)
     for start in action.start:
         if start.fired:
             yield r.TimerFired(call_id=start.call_id, name=start.fired)
@@ -120,47 +117,13 @@ def tools_open(lane: Lane, action: RunTools) -> Iterator[AnyRecord]:
         yield r.ToolStarted(call_id=start.call_id, attempt=start.attempt)
 
 
-def ask(lane: Lane, action: AskHuman) -> AnyRecord:
-    """Ask whether a call may run, or deny it where there is nobody to ask."""
-    assert lane.turn is not None
-    call = lane.turn.calls[action.call_id]
-    if not lane.can_ask:
-        return r.ToolDenied(
-            call_id=call.call_id, reason="it needs approval and nobody can be asked here"
-        )
-    return r.InputRequested(
-        request_id=request_name(lane.session, call.call_id, f"{action.kind}#{call.attempt}"),
-        kind=action.kind,
-        prompt=prompt(call, action.kind),
-        options=APPROVAL if action.kind == "approval" else AFTER_INTERRUPTION,
-        allow_freeform=action.kind == "interrupted",
-        call_id=call.call_id,
-        tool=call.tool,
-        args=call.args,
-        digest=call.digest,
-    )
-
-
-def prompt(call: Call, kind: str) -> str:
-    if kind == "interrupted":
-        return f"{call.tool} was interrupted and may or may not have happened. What now?"
-    if call.repeats:
-        return f"{call.tool} may have happened already, as {call.repeats}. Run it again?"
-    return f"May {call.tool} run?"
-
-
-def close_requests(lane: Lane, how: str) -> Iterator[AnyRecord]:
-    if lane.turn:
-        for request_id in lane.turn.requests:
-            yield r.InputResolved(request_id=request_id, how=how)
-
-
 def session_completes(action: CompleteSession) -> Iterator[AnyRecord]:
     if action.turn:
         yield r.SessionCompleted(turn=action.turn)
     else:
         yield r.SessionEnded(reason=action.reason)
-        yield r.DeliverySettled(delivery_id=action.delivery_id, outcome="completed")
+        if action.delivery_id:
+            yield r.DeliverySettled(delivery_id=action.delivery_id, outcome="completed")
 
 
 def park(lane: Lane, action: Park, now: int) -> Iterator[AnyRecord]:
@@ -180,64 +143,6 @@ def active_time(lane: Lane, now: int) -> int:
     if turn is None or lane.waiting:
         return turn.spent if turn else 0
     return turn.spent + max(0, now - turn.since)
-
-
-# Replies and expiry
-
-
-def settle(lane: Lane, action: Settle) -> Iterator[AnyRecord]:
-    if action.reply:
-        yield from take(lane, action.reply)
-    for request_id in action.expired:
-        yield from expire(lane, request_id)
-    for delivery_id, outcome, turn in action.settled:
-        yield r.DeliverySettled(delivery_id=delivery_id, outcome=outcome, turn=turn)
-
-
-def take(lane: Lane, reply: Reply) -> Iterator[AnyRecord]:
-    """Take an answer: to an open request it means something, to a closed one nothing."""
-    request = lane.turn.requests.get(reply.request_id) if lane.turn else None
-    if request is None or lane.turn is None:
-        yield r.DeliverySettled(delivery_id=reply.delivery_id, outcome="ignored")
-        return
-    yield r.InputResolved(
-        request_id=reply.request_id,
-        option=reply.option,
-        text=reply.text,
-        args=reply.args,
-        by=reply.by,
-    )
-    call = lane.turn.calls[request.call_id]
-    if request.name:
-        yield r.ToolWoken(call_id=call.call_id, name=request.name)
-    else:
-        yield from after_answer(call, reply)
-    yield r.DeliverySettled(delivery_id=reply.delivery_id, outcome="answered", turn=lane.turn.id)
-
-
-def after_answer(call: Call, reply: Reply) -> Iterator[AnyRecord]:
-    """Give the call an outcome where the answer is one."""
-    match reply.option:
-        case "deny":
-            reason = reply.text or "a human said no"
-            yield r.ToolDenied(call_id=call.call_id, reason=reason, by=reply.by)
-        case "done":
-            yield r.ToolCompleted(
-                call_id=call.call_id, attempt=call.attempt, value="null", message=reply.text
-            )
-        case "give_up":
-            yield r.ToolInterrupted(call_id=call.call_id, attempt=call.attempt, reason=call.reason)
-
-
-def expire(lane: Lane, request_id: str) -> Iterator[AnyRecord]:
-    assert lane.turn is not None
-    request = lane.turn.requests[request_id]
-    call = lane.turn.calls[request.call_id]
-    yield r.InputExpired(request_id=request_id)
-    if request.name:
-        yield r.ToolWoken(call_id=call.call_id, name=request.name)
-    else:
-        yield r.ToolDenied(call_id=call.call_id, reason="nobody answered in time")
 
 
 # After
@@ -294,8 +199,15 @@ def answered(lane: Lane, result: Answered) -> Iterator[AnyRecord]:
             repeats=repeats,
             output=wanted.output,
             dedupe=wanted.dedupe,
+            decision=wanted.decision,
+            decided_by=wanted.decided_by,
+            changed=wanted.changed,
         )
-        if wanted.refusal:
+        if wanted.denied:
+            yield r.ToolDenied(
+                call_id=wanted.call_id, reason=wanted.denied, by=f"hook:{wanted.decided_by}"
+            )
+        elif wanted.refusal:
             yield r.ToolFailed(call_id=wanted.call_id, attempt=0, error=wanted.refusal)
         elif wanted.output:
             yield r.ToolCompleted(call_id=wanted.call_id, attempt=0, value='"accepted"')
@@ -357,6 +269,7 @@ def tool_ended(
                 message=end.message,
                 same_as=end.same_as,
             )
+            yield from close_webhooks(lane, call.call_id)
         case Raised():
             again = end.error.code != "RETRY" and call.failed + 1 < policy.tool(call.tool).tries
             yield r.ToolFailed(
@@ -365,19 +278,38 @@ def tool_ended(
                 error=end.error,
                 again_at=now + end.backoff if again else 0,
             )
+            if not again:
+                yield from close_webhooks(lane, call.call_id)
         case Interrupted():
             final = policy.tool(call.tool).on_interrupt == "report"
             yield r.ToolInterrupted(
                 call_id=call.call_id, attempt=call.attempt, reason=end.reason, final=final
             )
+            if final:
+                yield from close_webhooks(lane, call.call_id)
         case Waits():
             yield from tool_waits(lane, call, end)
 
 
 def tool_waits(lane: Lane, call: Call, wait: Waits) -> Iterator[AnyRecord]:
     yield r.ToolWaiting(call_id=call.call_id, attempt=call.attempt, name=wait.name)
-    if wait.question is None:
+    if wait.child:
+        yield r.SubagentCalled(
+            request_id=request_name(lane.session, call.call_id, wait.name),
+            call_id=call.call_id,
+            attempt=call.attempt,
+            name=wait.name,
+            child=wait.child.session_id,
+            agent=wait.child.agent,
+        )
+    if wait.authorization:
+        yield authorization_required(call, wait.name, wait.authorization)
+    if wait.due_at:
         yield r.TimerSet(call_id=call.call_id, name=wait.name, due_at=wait.due_at)
+    if wait.question is None:
+        # It may have come in while the tool was on its way to wait for it.
+        if wait.name.partition(PAUSE)[0] in call.memo:
+            yield r.ToolWoken(call_id=call.call_id, name=wait.name)
         return
     yield r.InputRequested(
         request_id=request_name(lane.session, call.call_id, wait.name),
@@ -389,6 +321,20 @@ def tool_waits(lane: Lane, call: Call, wait: Waits) -> Iterator[AnyRecord]:
         tool=call.tool,
         name=wait.name,
         expires_at=wait.question.expires_at,
+        on_expiry=wait.question.on_expiry,
+    )
+
+
+def authorization_required(call: Call, name: str, new: NewAuthorization) -> AnyRecord:
+    return r.AuthorizationRequired(
+        request_id=new.request_id,
+        call_id=call.call_id,
+        attempt=call.attempt,
+        name=name,
+        connection=new.connection,
+        url=new.url,
+        expires_at=new.expires_at,
+        principal=new.principal,
     )
 
 

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 OnBusy = Literal["queue", "join", "interrupt"]
 OnPartial = Literal["continue", "restart"]
+OnExpiry = Literal["deny", "fail"]
 Interruption = Literal["rerun", "report", "ask", "fail", "reconcile"]
 
 SECOND = 1000
@@ -20,10 +21,16 @@ HOUR = 60 * MINUTE
 
 
 class ToolPolicy(Struct, frozen=True, gc=False):
-    """What an interruption means for a tool, and how often a failure is tried again."""
+    """What an interruption means for a tool, and how often a failure is tried again.
+
+    A human has `answer_within` to say whether it may run (0: any time); what becomes of it if
+    nobody does, `on_expiry` says: the call is denied, or the turn fails.
+    """
 
     on_interrupt: Interruption = "report"
     tries: int = 1
+    answer_within: int = 0
+    on_expiry: OnExpiry = "deny"
 
 
 class Policy(Struct, frozen=True, gc=False):

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from holdfast.core.message import Content, Part
 
-FORMAT = 2
+FORMAT = 3
 
 
 class Failure(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -42,6 +42,23 @@ class Option(Struct, frozen=True, gc=False):
     label: str
 
 
+class NewOutlet(Struct, frozen=True, gc=False, omit_defaults=True):
+    """Where events of the types in `events` shall be told of; no `url`: the app knows it."""
+
+    name: str
+    events: tuple[str, ...]
+    url: str = ""
+
+
+class Parent(Struct, frozen=True, gc=False, omit_defaults=True):
+    """Who started a session and waits for what it comes to; `depth` counts those above."""
+
+    session_id: str
+    lane: str
+    request_id: str
+    depth: int = 1
+
+
 class Record(Struct, frozen=True, gc=False, kw_only=True, tag_field="type", omit_defaults=True):
     """A fact. `internal` facts are hidden from readers without the scope for them."""
 
@@ -58,6 +75,9 @@ class SessionStarted(Record, frozen=True, kw_only=True, tag="session.started"):
     tenant: str = "default"
     principal: str = ""
     token: str = ""
+    deadline_at: int = 0
+    outlets: tuple[NewOutlet, ...] = ()
+    parent: Parent | None = None
 
 
 class SessionWaiting(Record, frozen=True, kw_only=True, tag="session.waiting"):
@@ -160,6 +180,7 @@ class DeliveryQueued(Record, frozen=True, kw_only=True, tag="delivery.queued"):
     option: str = ""
     text: str = ""
     args: str = ""
+    deadline_at: int = 0
 
 
 class DeliveryJoined(Record, frozen=True, kw_only=True, tag="delivery.joined"):
@@ -183,6 +204,18 @@ class CancelRequested(Record, frozen=True, kw_only=True, tag="cancel.requested")
     turn: str = ""
     ends: bool = False
     by: str = ""
+
+
+class RequestRelayed(Record, frozen=True, kw_only=True, tag="request.relayed"):
+    """A child asks a human (`asked` is its request as JSON text), or with `how` no longer does."""
+
+    internal: ClassVar[bool] = True
+
+    delivery_id: str
+    request_id: str
+    child: str
+    asked: str = ""
+    how: str = ""
 
 
 # Model calls
@@ -267,7 +300,7 @@ class ToolRequested(Record, frozen=True, kw_only=True, tag="tool.requested"):
     """The model wants a tool run. `asks` says what a human has to say to it first, if anything.
 
     `output` marks the call that carries the agent's typed answer. The arguments are those of
-    the answer's part with the same `call_id`.
+    the answer's part with the same `call_id`, or what a hook has `changed` them to.
     """
 
     call_id: str
@@ -277,6 +310,9 @@ class ToolRequested(Record, frozen=True, kw_only=True, tag="tool.requested"):
     repeats: str = ""
     output: bool = False
     dedupe: str = ""
+    decision: str = ""
+    decided_by: str = ""
+    changed: str = ""
 
 
 class ToolStarted(Record, frozen=True, kw_only=True, tag="tool.started"):
@@ -359,7 +395,12 @@ class ToolDenied(Record, frozen=True, kw_only=True, tag="tool.denied"):
 
 
 class InputRequested(Record, frozen=True, kw_only=True, tag="input.requested"):
-    """A human is asked. `kind`: approval, question, interrupted; `name` is a tool's own wait."""
+    """A human is asked. `kind`: approval, question, interrupted; `name` is a tool's own wait.
+
+    `on_expiry` says what becomes of it then: the call is denied, or the turn fails.
+    Where a child asks, `path` leads to it through the sessions between, `agent` is its own, and
+    `origin` is the request of the first of them.
+    """
 
     request_id: str
     kind: str
@@ -372,10 +413,14 @@ class InputRequested(Record, frozen=True, kw_only=True, tag="input.requested"):
     digest: str = ""
     name: str = ""
     expires_at: int = 0
+    on_expiry: str = "deny"
+    path: tuple[str, ...] = ()
+    agent: str = ""
+    origin: str = ""
 
 
 class InputResolved(Record, frozen=True, kw_only=True, tag="input.resolved"):
-    """`how`: answered, cancelled or superseded."""
+    """`how`: answered, cancelled or superseded; `digest` is that of the arguments approved."""
 
     request_id: str
     how: str = "answered"
@@ -383,10 +428,65 @@ class InputResolved(Record, frozen=True, kw_only=True, tag="input.resolved"):
     text: str = ""
     args: str = ""
     by: str = ""
+    digest: str = ""
 
 
 class InputExpired(Record, frozen=True, kw_only=True, tag="input.expired"):
     request_id: str
+
+
+class WebhookOpened(Record, frozen=True, kw_only=True, tag="webhook.opened"):
+    """A tool has an address at which somebody outside can reach it; its secret is not kept."""
+
+    request_id: str
+    call_id: str
+    attempt: int
+    name: str
+    expires_at: int
+
+
+class WebhookClosed(Record, frozen=True, kw_only=True, tag="webhook.closed"):
+    """`how`: answered (with what came as JSON text), expired, cancelled or superseded."""
+
+    request_id: str
+    call_id: str
+    how: str = "answered"
+    value: str = ""
+
+
+class AuthorizationRequired(Record, frozen=True, kw_only=True, tag="authorization.required"):
+    """Somebody has to sign in at `url` before a call can go on: `principal`, if a user has to.
+
+    `path`, `agent` and `origin` are as in `input.requested`.
+    """
+
+    request_id: str
+    call_id: str
+    attempt: int
+    name: str
+    connection: str
+    url: str
+    expires_at: int
+    principal: str = ""
+    path: tuple[str, ...] = ()
+    agent: str = ""
+    origin: str = ""
+
+
+class AuthorizationCompleted(Record, frozen=True, kw_only=True, tag="authorization.completed"):
+    request_id: str
+    call_id: str
+    connection: str
+
+
+class AuthorizationFailed(Record, frozen=True, kw_only=True, tag="authorization.failed"):
+    """`how`: denied, failed (both with the provider's `reason`), expired, cancelled, superseded."""
+
+    request_id: str
+    call_id: str
+    connection: str
+    how: str = "denied"
+    reason: str = ""
 
 
 class TimerSet(Record, frozen=True, kw_only=True, tag="timer.set"):
@@ -398,6 +498,36 @@ class TimerSet(Record, frozen=True, kw_only=True, tag="timer.set"):
 class TimerFired(Record, frozen=True, kw_only=True, tag="timer.fired"):
     call_id: str
     name: str
+
+
+# Children
+
+
+class SubagentCalled(Record, frozen=True, kw_only=True, tag="subagent.called"):
+    """A session was started for a call, which waits for what it comes to."""
+
+    request_id: str
+    call_id: str
+    attempt: int
+    name: str
+    child: str
+    agent: str
+
+
+class SubagentCompleted(Record, frozen=True, kw_only=True, tag="subagent.completed"):
+    request_id: str
+    call_id: str
+    child: str
+    value: str
+
+
+class SubagentFailed(Record, frozen=True, kw_only=True, tag="subagent.failed"):
+    """It came to nothing, or nobody waits for it any more: then it is ended."""
+
+    request_id: str
+    call_id: str
+    child: str
+    error: Failure
 
 
 # State and ownership
@@ -444,6 +574,7 @@ AnyRecord = (
     | DeliveryJoined
     | DeliverySettled
     | CancelRequested
+    | RequestRelayed
     | ModelStarted
     | ModelRetrying
     | MessageDelta
@@ -466,8 +597,16 @@ AnyRecord = (
     | InputRequested
     | InputResolved
     | InputExpired
+    | WebhookOpened
+    | WebhookClosed
+    | AuthorizationRequired
+    | AuthorizationCompleted
+    | AuthorizationFailed
     | TimerSet
     | TimerFired
+    | SubagentCalled
+    | SubagentCompleted
+    | SubagentFailed
     | StateChanged
     | LaneTakenOver
 )

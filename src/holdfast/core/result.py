@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core.message import Part
+from holdfast.core.message import Content, Part
 from holdfast.core.record import (
     Failure,
     MessageDelta,
+    NewOutlet,
     Option,
     ReasoningDelta,
     SessionRekeyed,
@@ -31,7 +32,11 @@ class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Wanted(Struct, frozen=True, gc=False):
-    """A tool call that the model asked for, looked at: is it valid, does it need approval?"""
+    """A tool call that the model asked for, looked at: is it valid, does it need approval?
+
+    `decision` is what the hook `decided_by` said to it: then `changed` are its arguments, or it
+    is `denied` for a reason.
+    """
 
     call_id: str
     tool: str
@@ -40,6 +45,10 @@ class Wanted(Struct, frozen=True, gc=False):
     output: bool = False
     refusal: Failure | None = None
     dedupe: str = ""
+    decision: str = ""
+    decided_by: str = ""
+    changed: str = ""
+    denied: str = ""
 
 
 class Answered(Struct, frozen=True, gc=False):
@@ -111,15 +120,47 @@ class Question(Struct, frozen=True, gc=False):
     options: tuple[Option, ...] = ()
     allow_freeform: bool = True
     expires_at: int = 0
+    on_expiry: str = "deny"
+
+
+class NewChild(Struct, frozen=True, gc=False):
+    """A session that a tool starts and waits for."""
+
+    session_id: str
+    agent: str
+    content: Content
+    outlets: tuple[NewOutlet, ...] = ()
+
+
+class NewAuthorization(Struct, frozen=True, gc=False):
+    """A sign-in that a tool waits for."""
+
+    request_id: str
+    connection: str
+    url: str
+    expires_at: int
+    principal: str = ""
+
+
+class ChildEnd(Struct, frozen=True, gc=False, omit_defaults=True):
+    """What a child came to, as it is told to its parent: a value as JSON text, or a failure."""
+
+    value: str = ""
+    error: Failure | None = None
 
 
 class Waits(Struct, frozen=True, gc=False):
-    """The tool stopped at a wait named `name`: for an answer, or for a time."""
+    """The tool stopped at a wait named `name`.
+
+    It waits for an answer, a time, a child, a sign-in, or its webhook.
+    """
 
     call_id: str
     name: str
     question: Question | None = None
     due_at: int = 0
+    child: NewChild | None = None
+    authorization: NewAuthorization | None = None
 
 
 def is_contended(end: Returned) -> bool:

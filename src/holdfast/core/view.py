@@ -47,7 +47,7 @@ class View:
         self._calls: tuple[ToolCall, ...] = ()
         self._results: dict[str, ToolResult] = {}
         self._asked: dict[str, str] = {}
-        self._edited: dict[str, str] = {}
+        self._edited: dict[str, tuple[str, str]] = {}
 
     def see(self, record: AnyRecord) -> None:
         """Take in one more record."""
@@ -96,12 +96,17 @@ class View:
         self._deltas, self._said = {}, set()
 
     def _requested(self, e: r.InputRequested) -> None:
-        self._asked[e.request_id] = e.call_id
+        if not e.origin:  # what a child asks is about a call of its own
+            self._asked[e.request_id] = e.call_id
 
     def _resolved(self, e: r.InputResolved) -> None:
         call_id = self._asked.pop(e.request_id, "")
-        if e.args:
-            self._edited[call_id] = e.args
+        if e.args and call_id:
+            self._edited[call_id] = ("A human", e.args)
+
+    def _decided(self, e: r.ToolRequested) -> None:
+        if e.changed:
+            self._edited[e.call_id] = ("The application", e.changed)
 
     def _tool_ended(self, e: Any) -> None:
         if isinstance(e, r.ToolFailed) and e.again_at:
@@ -110,8 +115,8 @@ class View:
             return
         call = next(call for call in self._calls if call.call_id == e.call_id)
         text, failed = told(e)
-        if args := self._edited.pop(e.call_id, ""):
-            text = f"(A human changed the arguments to {args}.)\n{text}"
+        if edited := self._edited.pop(e.call_id, None):
+            text = f"({edited[0]} changed the arguments to {edited[1]}.)\n{text}"
         self._results[e.call_id] = ToolResult(e.call_id, call.tool, text, failed, call.provider_id)
 
     def _step_over(self, _: AnyRecord) -> None:
@@ -162,6 +167,7 @@ STEPS: dict[type, Callable[[View, Any], None]] = {
     r.ReasoningDelta: View._delta,
     r.MessageAborted: View._aborted,
     r.MessageCompleted: View._completed,
+    r.ToolRequested: View._decided,
     r.InputRequested: View._requested,
     r.InputResolved: View._resolved,
     r.ToolCompleted: View._tool_ended,

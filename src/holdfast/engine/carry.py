@@ -15,7 +15,16 @@ import msgspec
 
 from holdfast.clock import Clock
 from holdfast.core import record as r
-from holdfast.core.action import AnyAction, CallModel, CancelTurn, FailTurn, RunTools, Start
+from holdfast.core.action import (
+    AnyAction,
+    CallModel,
+    CancelTurn,
+    CompleteSession,
+    FailSession,
+    FailTurn,
+    RunTools,
+    Start,
+)
 from holdfast.core.decide import await_permits, decide
 from holdfast.core.lane import Call
 from holdfast.core.limit import Bound
@@ -23,6 +32,7 @@ from holdfast.core.outcome import opening, outcome
 from holdfast.core.record import AnyRecord, Failure, MessageDelta, ReasoningDelta
 from holdfast.core.result import (
     Answered,
+    ChildEnd,
     Interrupted,
     ModelFailed,
     Raised,
@@ -30,6 +40,7 @@ from holdfast.core.result import (
     Returned,
     Stopped,
     ToolEnd,
+    Waits,
     is_contended,
     with_updates,
 )
@@ -40,6 +51,7 @@ from holdfast.engine.performer import Performer
 from holdfast.engine.settings import WorkerSettings
 from holdfast.engine.stream import DeltaStream
 from holdfast.engine.work import Work
+from holdfast.reading import read_outcome
 from holdfast.store import Effect, Store
 
 Do = Callable[[], Awaitable[Result | None]]
@@ -132,11 +144,18 @@ class Carrier:
 
     async def _open(self, action: AnyAction) -> bool:
         """Write down what is about to be done; False if another call has its key by now."""
+        if self.lane.state.parent and isinstance(action, CompleteSession | FailSession):
+            await self._report(action)
         records = opening(self.lane.state, action, self.lane.now())
         if self._takes_key(action):
             return not await self.lane.attempt(lambda _: records)
         self.lane.write(records)
         return True
+
+    async def _report(self, action: CompleteSession | FailSession) -> None:
+        """Tell the parent what this session came to, in the commit that ends it."""
+        await self.lane.flush()
+        self.lane.report(await end_of(action, self.lane, self._store, self._performer))
 
     async def _record(self, action: AnyAction, results: list[Result]) -> None:
         now = self.lane.now()
@@ -146,6 +165,8 @@ class Carrier:
                     continue
                 result = Raised(result.call_id, TOKEN_TAKEN)
             self.lane.write(outcome(self.lane.state, action, result, self._policy, now))
+            if isinstance(result, Waits) and result.child:
+                self.lane.start(result.child)
 
     def _concluded(
         self, action: AnyAction, result: Returned, now: int, slices: Slices
@@ -389,6 +410,22 @@ class Carrier:
     async def _wait_for_work(self, seconds: float) -> None:
         if tasks := [work.task for work in self._work.values()]:
             await asyncio.wait(tasks, timeout=seconds)
+
+
+async def end_of(
+    action: CompleteSession | FailSession, lane: OwnedLane, store: Store, performer: Performer
+) -> ChildEnd:
+    """Return what a session that ends came to: its last turn's answer, or why there is none."""
+    if isinstance(action, FailSession):
+        return ChildEnd(error=action.error)
+    if not action.turn:
+        return ChildEnd(error=Failure("ENDED", action.reason or "somebody ended it"))
+    before = lane.head + 1
+    outcome = await lane.insist(
+        lambda: read_outcome(store, lane.session_id, before, lambda turn: turn == action.turn)
+    )
+    assert outcome is not None
+    return ChildEnd(value=performer.output_of(outcome.text, outcome.output))
 
 
 def same_outcome(call: Call, effect: Effect) -> list[AnyRecord]:

@@ -9,10 +9,11 @@ from typing import Any, Protocol
 
 from holdfast.clock import Clock
 from holdfast.core.lane import Lane
+from holdfast.core.name import webhook_name
 from holdfast.core.outcome import tool_ended
 from holdfast.core.policy import Policy
-from holdfast.core.record import ToolProgress, ToolStepRecorded
-from holdfast.core.result import Returned, with_updates
+from holdfast.core.record import ToolProgress, ToolStepRecorded, WebhookOpened
+from holdfast.core.result import Returned, is_contended, with_updates
 from holdfast.core.slices import Slices
 from holdfast.engine.owned import OwnedLane
 from holdfast.store import Store, Transaction
@@ -55,9 +56,29 @@ class CallDesk:
     def now(self) -> int:
         return self._clock.now()
 
+    def new_id(self, prefix: str) -> str:
+        return self._clock.new_id(prefix)
+
     async def record_step(self, call_id: str, name: str, value: str) -> None:
         self._owned.write([ToolStepRecorded(call_id=call_id, name=name, value=value)])
         await self._flush()
+
+    async def open_webhook(self, call_id: str, name: str, within: int) -> str:
+        token = self._clock.token()
+        turn = self._owned.state.turn
+        assert turn is not None
+        earlier = (q for q in turn.requests.values() if (q.call_id, q.name) == (call_id, name))
+        first = next(earlier, None)
+        opened = WebhookOpened(
+            request_id=webhook_name(token),
+            call_id=call_id,
+            attempt=turn.calls[call_id].attempt,
+            name=name,
+            expires_at=first.expires_at if first else self.now() + within,
+        )
+        self._owned.write([opened])
+        await self._flush()
+        return token
 
     async def progress(self, call_id: str, progress: str) -> None:
         if self._clock.monotonic() - self._last_progress < PROGRESS_EVERY:
@@ -83,7 +104,8 @@ class CallDesk:
         call = self._owned.state.turn.calls[end.call_id]
         whole = with_updates(end, self.slices)
         records = list(tool_ended(self.lane, call, whole, self._policy, self.now()))
-        await to_its_end(self._owned.conclude(transaction, records))
+        contended = is_contended(end)
+        await to_its_end(self._owned.conclude(transaction, records, of_newest=contended))
 
     async def find_token(self, token: str) -> str | None:
         """Return the session that a continuation token leads to."""

@@ -19,20 +19,25 @@ from holdfast.clock import Clock
 from holdfast.core import codec
 from holdfast.core import record as r
 from holdfast.core.action import Park
+from holdfast.core.event import type_of
 from holdfast.core.fold import ARRIVALS, fold, fold_all
 from holdfast.core.index import change_offset, index, status_of
 from holdfast.core.lane import FOLD, Lane
-from holdfast.core.limit import Bound, freed_by
+from holdfast.core.limit import Bound
 from holdfast.core.outcome import active_time, opening
 from holdfast.core.record import AnyRecord, Entry
+from holdfast.core.result import ChildEnd, NewChild
 from holdfast.core.slices import EMPTY, Slices, change, change_all
 from holdfast.core.view import View
-from holdfast.errors import StoreFull, StoreUnavailable
+from holdfast.engine.beside import HOLDS, NOTHING
+from holdfast.engine.letter import WORTH_A_LETTER, Letters
+from holdfast.engine.tally import Tally
+from holdfast.errors import StoreFull, StoreUnavailable, UnknownSession
 from holdfast.store import (
+    Admission,
     Claim,
     Commit,
     Committed,
-    Effect,
     Loaded,
     Permit,
     Refused,
@@ -47,8 +52,6 @@ log = logging.getLogger("holdfast.engine")
 T = TypeVar("T")
 
 SNAPSHOT_OVER = 64 * 1024
-HOLDS = frozenset({r.ToolStarted, r.ToolCompleted, r.ToolFailed, r.ToolInterrupted})
-"""The records that take, fill or give up a hold on an idempotency key."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_lane = msgspec.msgpack.Decoder(Lane).decode
@@ -66,7 +69,7 @@ class LaneStale(BaseException):
 class OwnedLane:
     """One claimed lane. Only one commit is under way at a time."""
 
-    def __init__(self, claim: Claim, worker: str, store: Store, clock: Clock) -> None:
+    def __init__(self, claim: Claim, worker: str, store: Store, clock: Clock, tally: Tally) -> None:
         self.session_id = claim.session_id
         self.name = claim.lane
         self.worker = worker
@@ -84,12 +87,14 @@ class OwnedLane:
         self._slices_changed = False
         self._snapshots: tuple[Snapshot | None, Snapshot | None] = (None, None)
         self._buffer: list[AnyRecord] = []
-        self._effects: list[Effect] = []
+        self._beside = NOTHING
         self._permits = set(claim.permits)
-        self._frees: list[str] = []
         self._slices_seen = 0
         self._store = store
         self._clock = clock
+        self._letters = Letters(clock)
+        self._tally = tally
+        self._step_began = 0
         self._lag = max(0, claim.now - clock.now())
 
     def now(self) -> int:
@@ -114,8 +119,7 @@ class OwnedLane:
         async with self.lock:
             self.state = Lane(session=self.session_id, name=self.name)
             self.slices, self._view = EMPTY, None
-            self._buffer, self._effects, self._snapshots = [], [], (None, None)
-            self._frees = []
+            self._buffer, self._beside, self._snapshots = [], NOTHING, (None, None)
         await self.load()
 
     def _restore(self, loaded: Loaded) -> None:
@@ -188,16 +192,31 @@ class OwnedLane:
     def write(self, records: Iterable[AnyRecord]) -> None:
         """Fold records now; they are in the log after the next flush."""
         for record in records:
-            self._note(record, self._effects, self._frees)
+            self._note(record)
             self._fold(record)
             self._buffer.append(record)
 
-    def _note(self, record: AnyRecord, effects: list[Effect], frees: list[str]) -> None:
-        """Add what a record means for idempotency keys and permits."""
-        if type(record) in HOLDS and (effect := effect_of(self.state, record)):
-            effects.append(effect)
-        if self._permits:
-            frees += freed_by(record, self._permits)
+    def _note(self, record: AnyRecord) -> None:
+        if self._permits or type(record) in HOLDS:
+            self._beside = self._beside.noting(record, self.state, self._permits)
+        if type(record) in WORTH_A_LETTER:
+            self.send(self._letters.about(record, self.state))
+
+    def send(self, letters: tuple[Admission, ...]) -> None:
+        """Have letters arrive at other sessions with the next flush."""
+        if letters:
+            self._beside = self._beside.sending(letters)
+
+    def start(self, child: NewChild) -> None:
+        """Start a child with the next flush; the call that waits for it has just been written."""
+        assert self.state.turn is not None
+        awaited = self.state.turn.requests.values()
+        request_id = next(q.request_id for q in awaited if q.child == child.session_id)
+        self.send((self._letters.start(self.state, child, request_id),))
+
+    def report(self, end: ChildEnd) -> None:
+        """Tell the parent, with the next flush, what this session came to."""
+        self.send(self._letters.report(self.state, end))
 
     def _fold(self, record: AnyRecord) -> None:
         self.state = fold(self.state, record)
@@ -231,12 +250,12 @@ class OwnedLane:
                 return False  # taken in with a commit that was under way: decide anew
             parting = opening(self.state, park, self.now())
             awaits_permit = "limit" in park.wait
-            frees = list(self._frees)
-            if not awaits_permit:
-                self._frees += self._permits  # whatever asked for them is not there any more
+            before = self._beside
+            if not awaits_permit:  # whatever asked for them is not there any more
+                self._beside = before.freeing(self._permits)
             if await self._release(parting, park.until or None, awaits_permit=awaits_permit):
                 return True
-            self._frees = frees
+            self._beside = before
             return False
 
     async def hand_back(self) -> None:
@@ -281,29 +300,26 @@ class OwnedLane:
         await self.flush()
         async with self.lock:
             while True:
-                commit = self._prepare_apart(list(make(self.slices)))
-                self._effects[:0], self._frees[:0] = commit.effects, commit.frees
+                before = self._beside
+                commit = self._prepare_apart(list(make(self.slices)), of_newest=True)
                 result = await self._commit(commit, folded=0)
                 if isinstance(result, Committed):
                     return None
-                del self._effects[: len(commit.effects)], self._frees[: len(commit.frees)]
+                self._beside = before
                 if result.reason != "slices_changed":
                     return result
                 await self._look_again()
 
-    def _prepare_apart(self, records: Sequence[AnyRecord]) -> Commit:
-        """Return a commit of records that are not folded, with what they alone mean."""
-        effects: list[Effect] = []
-        frees: list[str] = []
+    def _prepare_apart(
+        self, records: Sequence[AnyRecord], *, of_newest: bool, after: Sequence[AnyRecord] = ()
+    ) -> Commit:
+        """Return a commit of records that are not folded, `after` others that are."""
         for record in records:
-            self._note(record, effects, frees)
-        commit = self._prepare(records)
-        return replace(
-            commit,
-            effects=tuple(effects),
-            frees=tuple(frees),
-            slices_seen=self._slices_seen if commit.index.changes_slices else None,
-        )
+            self._note(record)
+        commit = self._prepare([*after, *records])
+        if of_newest and commit.index.changes_slices:
+            return replace(commit, slices_seen=self._slices_seen)
+        return commit
 
     async def _look_again(self) -> None:
         """Take in what other lanes of the session have changed since the last commit."""
@@ -329,7 +345,7 @@ class OwnedLane:
         permits: dict[str, Permit] = {}
         async with self.lock:
             # A call that gave its permit back and begins again in the same commit keeps it.
-            self._frees = [call_id for call_id in self._frees if call_id not in bounds]
+            self._beside = self._beside.keeping(bounds)
             self._permits |= bounds.keys()
             results = await self.insist(lambda: self._store.acquire(wishes))
         for call_id, permit in zip(bounds, results, strict=True):
@@ -338,21 +354,22 @@ class OwnedLane:
             permits[call_id] = permit
         return permits
 
-    async def conclude(self, transaction: Transaction, records: Sequence[AnyRecord]) -> None:
+    async def conclude(
+        self, transaction: Transaction, records: Sequence[AnyRecord], *, of_newest: bool
+    ) -> None:
         """Write records in a tool's own transaction. The caller holds the lane's lock.
 
-        They are folded when they are in the log, not before: the transaction may be undone.
+        They are folded when they are in the log, not before: the transaction may be undone. So
+        it is where they were made `of_newest` slices, and another lane was quicker.
         """
-        waiting, effects, frees = len(self._buffer), len(self._effects), len(self._frees)
-        for record in records:
-            self._note(record, self._effects, self._frees)
-        commit = self._prepare([*self._buffer, *records])
+        waiting, before_it = len(self._buffer), self._beside
+        commit = self._prepare_apart(records, of_newest=of_newest, after=self._buffer)
         try:
             result = await transaction.commit(commit)
         except StoreUnavailable:
             raise LaneLost from None  # only the log knows what became of it: claim it again
         except BaseException:
-            del self._effects[effects : len(commit.effects)], self._frees[frees : len(commit.frees)]
+            self._beside = before_it
             raise
         self._buffer = self._buffer[waiting:]
         before = self.head
@@ -382,12 +399,15 @@ class OwnedLane:
             index=index(records),
             status=status_of(state),
             turn=state.turn.id if state.turn else "",
+            wait=",".join(state.waiting) if release else "",
+            tells=bool(state.tells) and any(type_of(record) in state.tells for record in records),
             ready_at=ready_at,
             release=release,
             snapshot=snapshot,
             slices=slices,
-            effects=tuple(self._effects),
-            frees=tuple(self._frees),
+            effects=self._beside.effects,
+            frees=self._beside.frees,
+            sends=self._beside.sends,
         )
 
     async def _commit(self, commit: Commit, *, folded: int | None = None) -> Committed | Refused:
@@ -412,21 +432,25 @@ class OwnedLane:
                 pause = min(pause * 2, 5.0)
 
     async def _load(self, after: int | None = None) -> Loaded:
-        return await self.insist(lambda: self._store.load(self.session_id, self.name, after))
+        try:
+            return await self.insist(lambda: self._store.load(self.session_id, self.name, after))
+        except UnknownSession:
+            raise LaneLost from None  # it was erased
 
     def _accept(
         self, commit: Commit, result: Committed | Refused, *, folded: int | None = None
     ) -> Committed | Refused:
         """Take in what became of a commit; its first `folded` records, or all, were before."""
         if isinstance(result, Refused):
+            self._tally.refused()
             if result.reason == "lease_lost":
                 raise LaneLost
             if folded != 0 and not commit.release:
                 raise LaneStale(result.reason)
             return result
         self.number += 1
-        self._effects = self._effects[len(commit.effects) :]
-        self._frees = self._frees[len(commit.frees) :]
+        self._step_began = self._tally.committed(commit, result.at, self._step_began)
+        self._beside = self._beside.without(commit)
         self._permits -= set(commit.frees)
         if commit.index.changes_slices:
             self._slices_seen = change_offset(commit.records, result.first_offset)
@@ -481,26 +505,3 @@ async def read_view(store: Store, session_id: str, lane: str, head: int) -> View
         view.see_all((e for e in page.entries if e.offset <= head), lane)
         cursor = page.cursor
     return view
-
-
-def effect_of(lane: Lane, record: AnyRecord) -> Effect | None:
-    """Return the hold on an idempotency key that a record takes, fills or gives up."""
-    call_id = getattr(record, "call_id", "")
-    call = lane.turn.calls.get(call_id) if lane.turn and call_id else None
-    if call is None or not call.dedupe:
-        return None
-    if not (call.attempt or isinstance(record, r.ToolStarted)):
-        return None  # it never began, so the key may be another call's
-    scope, _, key = call.dedupe.partition("\n")
-    hold = Effect(scope, key, lane.session, call.call_id)
-    match record:
-        case r.ToolStarted():
-            return hold
-        case r.ToolCompleted(same_as=""):
-            told = msgspec.json.encode([record.value, record.message]).decode()
-            return msgspec.structs.replace(hold, state="done", value=told)
-        case r.ToolFailed(again_at=0):
-            return msgspec.structs.replace(hold, state="free")
-        case r.ToolInterrupted(final=True):
-            return msgspec.structs.replace(hold, state="unknown")
-    return None

@@ -23,6 +23,7 @@ class Ownership:
     """Renews a lease three times in its length, and knows how fresh it is.
 
     `asked_at` is when the lease was asked for: the answer may have taken longer than it lasts.
+    `tally` says what the worker has counted, for the registry.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class Ownership:
         on_drain: Callable[[], None],
         *,
         asked_at: float,
+        tally: Callable[[], str] = str,
     ) -> None:
         self.worker = worker
         self._lease = lease
@@ -42,6 +44,7 @@ class Ownership:
         self._clock = clock
         self._on_lost = on_lost
         self._on_drain = on_drain
+        self._tally = tally
         self._drains = False
         self._confirmed = asked_at
         self._stopped = threading.Event()
@@ -78,7 +81,7 @@ class Ownership:
         """Renew once; return how long that is good for, or None if the lease is lost."""
         asked = self._clock.monotonic()
         try:
-            renewal = self._lease.renew()
+            renewal = self._lease.renew(self._tally())
         except StoreError as error:
             self._warn("the lease could not be renewed", error)
             return self._length / 30

@@ -41,12 +41,23 @@ class Desk(Protocol):
 
     def now(self) -> int: ...
 
+    def new_id(self, prefix: str) -> str:
+        """Return a new id."""
+        ...
+
     async def record_step(self, call_id: str, name: str, value: str) -> None:
         """Record what a named step of the call returned, durably."""
         ...
 
     async def progress(self, call_id: str, progress: str) -> None:
         """Tell readers how far the call is; frequent calls are thinned out."""
+        ...
+
+    async def open_webhook(self, call_id: str, name: str, within: int) -> str:
+        """Open an address for a wait of the call, durably, and return its secret.
+
+        The wait is over `within` milliseconds after its first address was opened.
+        """
         ...
 
     def transaction(self) -> AbstractAsyncContextManager[Transaction]:
@@ -93,6 +104,10 @@ class Performer(Protocol):
 
     def too_late(self, lane: Lane) -> ModelFailed:
         """Return what a model call came to that had to be stopped."""
+        ...
+
+    def output_of(self, text: str, output: str | None) -> str:
+        """Return an answer as JSON text: what the agent said, or its typed value."""
         ...
 
     async def run_tool(self, call: Call, start: Start, desk: Desk) -> ToolEnd | None:

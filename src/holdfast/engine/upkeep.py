@@ -34,6 +34,27 @@ async def keep_up(duty: Duty) -> None:
         await asyncio.sleep(duty.interval)
 
 
+class Gravedigger:
+    """Erases the sessions whose parent was erased, level by level."""
+
+    interval = 30.0
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def run_once(self) -> int:
+        return await bury(self._store)
+
+
+async def bury(store: Store) -> int:
+    """Erase all sessions that are doomed, and those that are doomed by that."""
+    count = 0
+    while doomed := await store.doomed():
+        for session_id in doomed:
+            count += await store.erase(session_id)
+    return count
+
+
 class DeathWatch:
     """Frees the lanes of workers that are visibly dead."""
 

@@ -20,7 +20,8 @@ from holdfast.engine.owned import LaneLost, OwnedLane
 from holdfast.engine.ownership import Ownership
 from holdfast.engine.performer import Performer
 from holdfast.engine.settings import WorkerSettings
-from holdfast.engine.upkeep import DeathWatch, keep_up
+from holdfast.engine.tally import Tally
+from holdfast.engine.upkeep import DeathWatch, Gravedigger, keep_up
 from holdfast.errors import StoreError
 from holdfast.ids import enter, get_logger
 from holdfast.store import Claim, Store, WorkerInfo
@@ -46,6 +47,7 @@ class Worker:
         self._performers = performers
         self._clock = clock
         self._settings = settings
+        self._tally = Tally(store.counts)
         self._most = {n: p.policy.at_once for n, p in performers.items() if p.policy.at_once}
         self._hot = HotLanes(settings.hot)
         self._carriers: defaultdict[str, dict[str, Carrier]] = defaultdict(dict)
@@ -71,6 +73,7 @@ class Worker:
         self._services = [
             asyncio.create_task(self._claim_repeatedly(), name="holdfast claim"),
             asyncio.create_task(keep_up(watch), name="holdfast death watch"),
+            asyncio.create_task(keep_up(Gravedigger(self._store)), name="holdfast gravedigger"),
         ]
 
     def drain(self) -> None:
@@ -140,6 +143,7 @@ class Worker:
             self._declared_dead,
             self.drain,
             asked_at=asked_at,
+            tally=self._tally.text,
         )
         self._ownership.start()
 
@@ -218,6 +222,7 @@ class Worker:
             lanes=self._settings.lanes or None,
             most=self._most,
         )
+        self._tally.claims += len(claims)
         for claim in claims:
             self._carry(claim)
         if len(claims) == free:
@@ -278,6 +283,6 @@ class Worker:
         if lane:
             await lane.renew(claim, self.name)
             return lane
-        lane = OwnedLane(claim, self.name, self._store, self._clock)
+        lane = OwnedLane(claim, self.name, self._store, self._clock, self._tally)
         await lane.load()
         return lane

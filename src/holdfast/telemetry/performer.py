@@ -71,6 +71,9 @@ class ObservedPerformer:
     def patience(self) -> Patience:
         return self._performer.patience
 
+    def output_of(self, text: str, output: str | None) -> str:
+        return self._performer.output_of(text, output)
+
     def patience_with(self, tool: str) -> Patience:
         return self._performer.patience_with(tool)
 

@@ -7,7 +7,7 @@ the next, and a fresh one takes over its lanes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -40,17 +40,18 @@ async def crash_everywhere(
     deps: Deps | None = None,
     store: Callable[[], Store] | None = None,
     within: float = 30.0,
+    **options: Any,
 ) -> Report:
     """Run the scenario once undisturbed, then once for each crash before and after a commit.
 
     The scenario is given an open app; it starts sessions, answers requests, waits for what it
     began, and returns what should be the same in every run. Tools record what they do in the
     `ledger`. Each run has a fresh store: a SQLite file, or what `store` makes. A run may take
-    `within` seconds.
+    `within` seconds. Further `options` are those of the app: `public_url`, say.
     """
     ledger = ledger or Ledger()
     watched = [watch(agent, ledger) for agent in agents]
-    rehearsal = Rehearsal(scenario, watched, ledger, deps, store, within)
+    rehearsal = Rehearsal(scenario, watched, ledger, deps, store, within, options)
     undisturbed, commits = await rehearsal.run(UNDISTURBED)
     runs: list[Run] = []
     for point in points():
@@ -85,6 +86,7 @@ class Rehearsal:
     deps: Deps | None
     make_store: Callable[[], Store] | None
     within: float
+    options: Mapping[str, Any]
 
     async def run(self, point: CrashPoint) -> tuple[Run, int]:
         """Run the scenario with a crash at that point; say also how many commits it made."""
@@ -108,7 +110,7 @@ class Rehearsal:
 
     async def _play(self, store: Store, worker: asyncio.Task[None]) -> object:
         """Return what the scenario returns, or raise what ended it or its worker."""
-        async with Holdfast(self.agents, store=store, worker=None) as app:
+        async with Holdfast(self.agents, store=store, worker=None, **self.options) as app:
             scenario = asyncio.create_task(self.scenario(app))
             await asyncio.wait(
                 [scenario, worker], timeout=self.within, return_when=asyncio.FIRST_COMPLETED
@@ -141,7 +143,7 @@ class Rehearsal:
 
     def _worker(self, store: Store) -> Holdfast:
         # Leaving a crashed one only ends its lease: its store takes nothing any more.
-        return Holdfast(self.agents, store=store, worker=ABRUPT, deps=self.deps)
+        return Holdfast(self.agents, store=store, worker=ABRUPT, deps=self.deps, **self.options)
 
     @asynccontextmanager
     async def _fresh_store(self) -> AsyncIterator[Store]:

@@ -56,9 +56,12 @@ class Ledger:
 
 
 def watch(agent: Agent[Any, Any], ledger: Ledger) -> Agent[Any, Any]:
-    """Return the agent with tools that tell the ledger who they are."""
+    """Return the agent, and those that it asks, with tools that tell the ledger who they are."""
     watched = copy(agent)
     watched.tools = {name: watch_tool(tool, ledger) for name, tool in agent.tools.items()}
+    watched.subagents = tuple(
+        watch(each, ledger) if isinstance(each, Agent) else each for each in agent.subagents
+    )
     return watched
 
 

@@ -137,8 +137,10 @@ class Connection(WrappedStore):
     async def effect(self, scope: str, key: str) -> Effect | None:
         return await self._send(lambda: self.inner.effect(scope, key), self._read_fault())
 
-    async def find_token(self, tenant: str, token: str) -> str | None:
-        return await self._send(lambda: self.inner.find_token(tenant, token), self._read_fault())
+    async def find_token(self, tenant: str, token: str, *, living: bool = True) -> str | None:
+        return await self._send(
+            lambda: self.inner.find_token(tenant, token, living=living), self._read_fault()
+        )
 
     async def find_dead(self) -> Sequence[str]:
         return await self._send(lambda: self.inner.find_dead(), self._read_fault())
@@ -194,9 +196,9 @@ class WiredLease:
         self._lease = lease
         self._connection = connection
 
-    def renew(self) -> Any:
+    def renew(self, tally: str = "") -> Any:
         self._connection.check_renewal()
-        return self._lease.renew()
+        return self._lease.renew(tally)
 
     def release(self) -> None:
         self._connection.check_renewal()

@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.core import record as r
 from holdfast.core.event import type_of
+from holdfast.core.fold import ARRIVALS
 from holdfast.testing.simulation.evidence import Evidence, SessionEvidence
 from holdfast.testing.simulation.history import Admitted, Claimed, Surprise, Wrote
 
@@ -42,7 +43,7 @@ def transitions_are_whole(evidence: Evidence) -> Iterator[str]:
 
 
 def is_arrival(record: r.AnyRecord) -> bool:
-    return isinstance(record, r.SessionStarted | r.DeliveryQueued | r.CancelRequested)
+    return type(record) in ARRIVALS
 
 
 def numbers_rise(name: str, writes: list[Wrote]) -> Iterator[str]:

@@ -35,10 +35,10 @@ def settled_once(name: str, session: SessionEvidence, evidence: Evidence) -> Ite
     arrived: dict[str, str] = {}
     for entry in session.entries:
         e = entry.record
-        if isinstance(e, r.DeliveryQueued | r.CancelRequested):
+        if isinstance(e, r.DeliveryQueued | r.CancelRequested | r.RequestRelayed):
             if e.delivery_id in arrived:
                 yield f"{name}@{entry.offset}: {e.delivery_id} arrived twice"
-            arrived[e.delivery_id] = e.kind if isinstance(e, r.DeliveryQueued) else "cancel"
+            arrived[e.delivery_id] = kind_of(e)
     settled = session.records(r.DeliverySettled)
     for delivery_id, times in Counter(e.delivery_id for e in settled).items():
         if times > 1:
@@ -49,6 +49,12 @@ def settled_once(name: str, session: SessionEvidence, evidence: Evidence) -> Ite
             yield f"{name}: {e.delivery_id} is settled as {e.outcome}: {facts}"
     for delivery_id in arrived.keys() - {e.delivery_id for e in settled}:
         yield f"{name}: {delivery_id} was accepted and never settled"
+
+
+def kind_of(e: r.DeliveryQueued | r.CancelRequested | r.RequestRelayed) -> str:
+    if isinstance(e, r.DeliveryQueued):
+        return e.kind
+    return "cancel" if isinstance(e, r.CancelRequested) else "relay"
 
 
 def facts_of(evidence: Evidence, session: SessionEvidence, kind: str) -> DeliveryFacts:

@@ -22,7 +22,7 @@ class DeliveryFacts(Struct, frozen=True, kw_only=True):
 def may_settle(facts: DeliveryFacts) -> set[str]:
     """Return the outcomes that a delivery may have."""
     match facts.kind:
-        case "reply":
+        case "reply" | "relay":
             return {"answered", "ignored"}
         case "cancel":
             return {"completed", "ignored"}

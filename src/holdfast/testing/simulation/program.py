@@ -25,7 +25,7 @@ from holdfast.testing.simulation.watch import note_step
 OTHER_LANE = "notes"
 TOOLS = (
     "find note charge pay hurry look sign launch transfer reserve register survey nap march move"
-    " edit query"
+    " edit query delegate"
 ).split()
 
 
@@ -95,6 +95,7 @@ def random_agents(seed: int, history: History) -> list[Agent[Any, Any]]:
             on_busy=chance.choice(["queue", "join", "interrupt"]),
             on_partial=chance.choice(["continue", "restart"]),
             max_attempts=10,
+            max_depth=2,
             max_steps=chance.choice([3, 50]),
             max_corrections=chance.choice([1, 3]),
             limit=chance.choice([None, Limit(concurrency=3), Limit(rate=5, per=10)]),
@@ -195,7 +196,13 @@ def waiting_tools(outside: Outside) -> list[Tool]:
         await ctx.session.set_continuation_token(f"{ctx.session.tenant} {n % 20}")
         return await outside.work(ctx)
 
-    return [survey, nap, march, move]
+    @tool(on_interrupt="rerun")
+    async def delegate(ctx: Context[Any], n: int) -> str:
+        counted = await ctx.step("mile 0", outside.walk, 0)
+        said = await ctx.agent("plain").ask(f"task {ctx.idempotency_key}")
+        return f"{counted} {said}"
+
+    return [survey, nap, march, move, delegate]
 
 
 def limited_tools(outside: Outside) -> list[Tool]:

@@ -11,6 +11,7 @@ from holdfast.testing.simulation.judge_call import (
     interrupted_effects_are_not_repeated,
     recorded_work_never_reruns,
 )
+from holdfast.testing.simulation.judge_child import children_are_started_once
 from holdfast.testing.simulation.judge_limit import limits_hold
 from holdfast.testing.simulation.judge_log import (
     all_work_ends,
@@ -39,6 +40,7 @@ PROMISES: dict[str, Judge] = {
     "9 waiting is free": waiting_is_free,
     "10 cost is linear": cost_is_linear,
     "limits hold": limits_hold,
+    "children are started once": children_are_started_once,
 }
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from holdfast.agents.agent import Agent
+from holdfast.agents.subagent import kin_of
+from holdfast.agents.surrounding import Surroundings
 from holdfast.agents.thread import ToolThreads
 from holdfast.app import client_of
 from holdfast.engine.ownership import Ownership
@@ -108,9 +110,10 @@ class Staff:
 
     async def _start(self, process: Process) -> None:
         threads = NoThreads()
+        around = Surroundings(kin={agent.name: kin_of(agent, ()) for agent in self._agents})
         performers = {
             agent.name: WatchedPerformer(
-                agent, client_of(agent), threads, process.clock, self._history
+                agent, client_of(agent), threads, process.clock, self._history, around
             )
             for agent in self._agents
         }

@@ -11,6 +11,7 @@ from typing import Any
 from holdfast.agents.agent import Agent
 from holdfast.agents.model import ModelClient
 from holdfast.agents.perform import AgentPerformer
+from holdfast.agents.surrounding import Surroundings
 from holdfast.agents.thread import ToolThreads
 from holdfast.agents.tool import Tool
 from holdfast.clock import Clock
@@ -36,8 +37,9 @@ class WatchedPerformer(AgentPerformer):
         threads: ToolThreads,
         clock: Clock,
         history: History,
+        around: Surroundings,
     ) -> None:
-        super().__init__(agent, client, None, threads, clock)
+        super().__init__(agent, client, None, threads, clock, around)
         self._history = history
 
     async def call_model(
@@ -71,6 +73,9 @@ def watch(agent: Agent[Any, Any], history: History) -> Agent[Any, Any]:
     """Return the agent with tools that note when they begin."""
     watched = copy(agent)
     watched.tools = {name: watch_tool(tool, history) for name, tool in agent.tools.items()}
+    watched.subagents = tuple(
+        watch(each, history) if isinstance(each, Agent) else each for each in agent.subagents
+    )
     return watched
 
 

@@ -34,7 +34,7 @@ PATIENCE = 1800.0
 """How many seconds all work may take to end once nothing goes wrong any more."""
 EXCITEMENT = 20_000
 """How many things may happen in that time."""
-SERVICES = 4
+SERVICES = 5
 """How many tasks a worker may have that carries nothing: it claims, watches, enlists, stops."""
 
 Wrap = Callable[[Store], Store]

@@ -1,0 +1,51 @@
+"""Another agent, as a tool asks it: it waits durably for a session of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.agents.surrounding import Kin
+from holdfast.agents.wait import Waiting
+from holdfast.core.message import Content, Text
+from holdfast.core.record import Failure
+from holdfast.core.result import NewChild, Waits
+from holdfast.errors import SubagentFailed, ToolError
+
+
+class Subagent:
+    """Another agent of the app; made by `ctx.agent`."""
+
+    def __init__(self, waiting: Waiting, kin: Kin, max_depth: int) -> None:
+        self._waiting = waiting
+        self._kin = kin
+        self._max_depth = max_depth
+
+    async def ask(self, message: str | Content) -> Any:
+        """Start a session with a message, wait for its end, and return its output.
+
+        It is a session of its own, in task mode, whose owner, deadline and capabilities are
+        this one's. The call ends here and is run again from its first line when that is done.
+        """
+        waiting = self._waiting
+        name, known = waiting.next("agent")
+        if known is not None:
+            return self._come_to(known)
+        parent = waiting.lane.parent
+        if parent and parent.depth >= self._max_depth:
+            raise ToolError(
+                f"{self._kin.name} was not asked: it would be {parent.depth + 1} sessions below the"
+                f" first, and {self._max_depth} is the most"
+            )
+        content = (Text(message),) if isinstance(message, str) else tuple(message)
+        child_id = waiting.desk.new_id("ses")
+        child = NewChild(child_id, self._kin.name, content, self._kin.outlets)
+        raise waiting.park(Waits(waiting.call_id, name, child=child))
+
+    def _come_to(self, known: str) -> Any:
+        came = msgspec.json.decode(known)
+        if error := came.get("error"):
+            failure = msgspec.convert(error, Failure)
+            raise SubagentFailed(f"{self._kin.name} failed: {failure.code}: {failure.message}")
+        return self._kin.parse(came["value"])

@@ -1,0 +1,50 @@
+"""Where a tool's waits stand: named by their order, known by what they have come to.
+
+A tool that has to wait is unwound by `Parked`, and run again from its first line when it
+wakes; a wait that is over returns at once then.
+"""
+
+from __future__ import annotations
+
+from holdfast.core.lane import Call, Lane
+from holdfast.core.result import Waits
+from holdfast.engine.performer import Desk
+
+
+class Parked(BaseException):
+    """Unwinds a tool that waits. Private, and not an Exception: tools cannot swallow it."""
+
+    def __init__(self, wait: Waits) -> None:
+        super().__init__("the tool waits")
+        self.wait = wait
+
+
+class Waiting:
+    """The waits of one run of a call. `parked` is the one that it stopped at, if it did."""
+
+    def __init__(self, call: Call, desk: Desk) -> None:
+        self.call_id = call.call_id
+        self.desk = desk
+        self.parked: Parked | None = None
+        self._memo = call.memo
+        self._count = 0
+
+    @property
+    def lane(self) -> Lane:
+        return self.desk.lane
+
+    def next(self, kind: str) -> tuple[str, str | None]:
+        """Name the next wait by its order, and return what it has come to, if it has."""
+        self._count += 1
+        name = f"{kind}:{self._count}"
+        return name, self._memo.get(name)
+
+    def come_since(self, name: str) -> str | None:
+        """Return what a wait has come to by now, even if that was while this run was going on."""
+        turn = self.lane.turn
+        return turn.calls[self.call_id].memo.get(name) if turn else None
+
+    def park(self, wait: Waits) -> Parked:
+        """Return what unwinds the tool until its wait is over."""
+        self.parked = Parked(wait)
+        return self.parked

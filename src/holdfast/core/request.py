@@ -1,0 +1,298 @@
+"""How requests are opened, answered, relayed, expired and closed: all as records.
+
+A request is a wait that somebody else ends: a human, a call from outside, a sign-in, a child.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.core import record as r
+from holdfast.core.action import AskHuman, Settle
+from holdfast.core.index import GIVEN_UP
+from holdfast.core.lane import Call, Lane, Relay, Reply, Request, Turn
+from holdfast.core.name import PAUSE, args_digest, request_name
+from holdfast.core.record import AnyRecord, Failure, Option
+from holdfast.core.result import ChildEnd
+
+APPROVAL = (Option("approve", "Approve"), Option("deny", "Deny"))
+NOBODY_ANSWERED = Failure("REQUEST_EXPIRED", "nobody answered in time")
+AFTER_INTERRUPTION = (
+    Option("done", "It was done: my text is its result"),
+    Option("rerun", "Run it again"),
+    Option("give_up", "Leave it: tell the model that the outcome is unknown"),
+)
+
+
+# Asking
+
+
+def ask(lane: Lane, action: AskHuman) -> AnyRecord:
+    """Ask whether a call may run, or deny it where there is nobody to ask."""
+    assert lane.turn is not None
+    call = lane.turn.calls[action.call_id]
+    if not lane.can_ask:
+        return r.ToolDenied(
+            call_id=call.call_id, reason="it needs approval and nobody can be asked here"
+        )
+    return r.InputRequested(
+        request_id=request_name(lane.session, call.call_id, f"{action.kind}#{call.attempt}"),
+        kind=action.kind,
+        prompt=prompt(call, action.kind),
+        options=APPROVAL if action.kind == "approval" else AFTER_INTERRUPTION,
+        allow_freeform=action.kind == "interrupted",
+        call_id=call.call_id,
+        tool=call.tool,
+        args=call.args,
+        digest=call.digest,
+        expires_at=action.expires_at,
+        on_expiry=action.on_expiry,
+    )
+
+
+def prompt(call: Call, kind: str) -> str:
+    if kind == "interrupted":
+        return f"{call.tool} was interrupted and may or may not have happened. What now?"
+    if call.repeats:
+        return f"{call.tool} may have happened already, as {call.repeats}. Run it again?"
+    return f"May {call.tool} run?"
+
+
+# Closing
+
+
+def close_requests(lane: Lane, how: str) -> Iterator[AnyRecord]:
+    if lane.turn:
+        for request in lane.turn.requests.values():
+            yield close_request(request, how)
+
+
+def close_request(request: Request, how: str) -> AnyRecord:
+    """Close a request that has not been answered, and will not be."""
+    match request.kind:
+        case "webhook":
+            return r.WebhookClosed(request_id=request.request_id, call_id=request.call_id, how=how)
+        case "authorization":
+            return authorization_failed(request, how)
+        case "child":
+            return r.SubagentFailed(
+                request_id=request.request_id,
+                call_id=request.call_id,
+                child=request.child,
+                error=Failure(GIVEN_UP, "nobody waits for it any more"),
+            )
+    return r.InputResolved(request_id=request.request_id, how=how)
+
+
+def authorization_failed(request: Request, how: str, reason: str = "") -> AnyRecord:
+    return r.AuthorizationFailed(
+        request_id=request.request_id,
+        call_id=request.call_id,
+        connection=request.connection,
+        how=how,
+        reason=reason,
+    )
+
+
+def close_webhooks(lane: Lane, call_id: str, how: str = "cancelled") -> Iterator[AnyRecord]:
+    """Close what a call that has ended had opened to the outside."""
+    for request in webhooks_of(lane, call_id):
+        yield close_request(request, how)
+
+
+def webhooks_of(lane: Lane, call_id: str, name: str = "") -> Iterator[Request]:
+    for request in lane.turn.requests.values() if lane.turn else ():
+        if (request.kind, request.call_id) == ("webhook", call_id) and name in ("", request.name):
+            yield request
+
+
+def expire(lane: Lane, request_id: str) -> Iterator[AnyRecord]:
+    assert lane.turn is not None
+    request = lane.turn.requests[request_id]
+    call = lane.turn.calls[request.call_id]
+    if request.kind == "webhook":
+        yield close_request(request, "expired")
+        first = next(webhooks_of(lane, request.call_id, request.name))
+        yield from wake(lane, request.call_id, request.name) if first is request else ()
+        return
+    if request.kind == "authorization":
+        yield close_request(request, "expired")
+        yield from wake(lane, request.call_id, request.name)
+        return
+    yield r.InputExpired(request_id=request_id)
+    if request.origin:
+        return
+    if request.on_expiry == "fail":
+        turn = lane.turn
+        yield r.StepFailed(turn=turn.id, step=turn.step, error=NOBODY_ANSWERED)
+    elif request.name:
+        yield r.ToolWoken(call_id=call.call_id, name=request.name)
+    else:
+        yield r.ToolDenied(call_id=call.call_id, reason="nobody answered in time")
+
+
+# Answers
+
+
+def settle(lane: Lane, action: Settle) -> Iterator[AnyRecord]:
+    if action.reply:
+        yield from take(lane, action.reply)
+    if action.relay:
+        yield from pass_on(lane, action.relay)
+    for request_id in action.expired:
+        yield from expire(lane, request_id)
+    for delivery_id, outcome, turn in action.settled:
+        yield r.DeliverySettled(delivery_id=delivery_id, outcome=outcome, turn=turn)
+
+
+def take(lane: Lane, reply: Reply) -> Iterator[AnyRecord]:
+    """Take an answer: to an open request it means something, to a closed one nothing."""
+    request = lane.turn.requests.get(reply.request_id) if lane.turn else None
+    if request is None or lane.turn is None:
+        yield r.DeliverySettled(delivery_id=reply.delivery_id, outcome="ignored")
+        return
+    if request.kind == "webhook":
+        yield from webhook_answered(lane, request, reply)
+    elif request.kind == "authorization":
+        yield authorization_ends(request, reply.option, reply.text)
+        yield from wake(lane, request.call_id, request.name)
+    elif request.kind == "child":
+        yield from child_ended(lane, request, reply)
+    else:
+        yield from request_answered(lane, lane.turn.calls[request.call_id], request, reply)
+    yield r.DeliverySettled(delivery_id=reply.delivery_id, outcome="answered", turn=lane.turn.id)
+
+
+def request_answered(lane: Lane, call: Call, request: Request, reply: Reply) -> Iterator[AnyRecord]:
+    yield r.InputResolved(
+        request_id=reply.request_id,
+        option=reply.option,
+        text=reply.text,
+        args=reply.args,
+        by=reply.by,
+        digest=approved_digest(call, request, reply),
+    )
+    if request.origin:
+        return  # the child that asked is told
+    if request.name:
+        yield r.ToolWoken(call_id=call.call_id, name=request.name)
+    else:
+        yield from after_answer(call, reply)
+        if reply.option in ("done", "give_up"):
+            yield from close_webhooks(lane, call.call_id)
+
+
+def approved_digest(call: Call, request: Request, reply: Reply) -> str:
+    """Return the digest of the exact arguments that somebody let through."""
+    if request.origin or reply.option not in ("approve", "rerun"):
+        return ""
+    return args_digest(call.tool, reply.args) if reply.args else call.digest
+
+
+def after_answer(call: Call, reply: Reply) -> Iterator[AnyRecord]:
+    """Give the call an outcome where the answer is one."""
+    match reply.option:
+        case "deny":
+            reason = reply.text or "a human said no"
+            yield r.ToolDenied(call_id=call.call_id, reason=reason, by=reply.by)
+        case "done":
+            yield r.ToolCompleted(
+                call_id=call.call_id, attempt=call.attempt, value="null", message=reply.text
+            )
+        case "give_up":
+            yield r.ToolInterrupted(call_id=call.call_id, attempt=call.attempt, reason=call.reason)
+
+
+def webhook_answered(lane: Lane, request: Request, reply: Reply) -> Iterator[AnyRecord]:
+    """Keep what came in for a tool, and wake it if it waits for that already.
+
+    Each attempt at a call has an address of its own for the same wait: one answer is enough.
+    """
+    call_id, name = request.call_id, request.name
+    yield r.WebhookClosed(request_id=request.request_id, call_id=call_id, value=reply.args)
+    for other in webhooks_of(lane, call_id, name):
+        if other is not request:
+            yield close_request(other, "superseded")
+    yield from wake(lane, call_id, name)
+
+
+def authorization_ends(request: Request, how: str, reason: str = "") -> AnyRecord:
+    """Say how a sign-in went: `completed`, or what else."""
+    if how != "completed":
+        return authorization_failed(request, how, reason)
+    return r.AuthorizationCompleted(
+        request_id=request.request_id, call_id=request.call_id, connection=request.connection
+    )
+
+
+def child_ended(lane: Lane, request: Request, reply: Reply) -> Iterator[AnyRecord]:
+    """Keep what a child came to, and wake the tool that waits for it."""
+    assert lane.turn is not None
+    came = msgspec.json.decode(reply.args, type=ChildEnd)
+    where = {
+        "request_id": request.request_id,
+        "call_id": request.call_id,
+        "child": request.child,
+    }
+    for other in lane.turn.requests.values():
+        if other.origin and other.child == request.child:
+            yield close_request(other, "cancelled")
+    if came.error:
+        yield r.SubagentFailed(**where, error=came.error)
+    else:
+        yield r.SubagentCompleted(**where, value=came.value)
+    yield from wake(lane, request.call_id, request.name)
+
+
+def wake(lane: Lane, call_id: str, name: str) -> Iterator[AnyRecord]:
+    """Wake a tool that stopped at this very wait."""
+    assert lane.turn is not None
+    call = lane.turn.calls[call_id]
+    if call.status == "waiting" and call.waits_for.partition(PAUSE)[0] == name:
+        yield r.ToolWoken(call_id=call_id, name=call.waits_for)
+
+
+# What children ask
+
+
+Asked = r.InputRequested | r.AuthorizationRequired
+
+
+def pass_on(lane: Lane, relay: Relay) -> Iterator[AnyRecord]:
+    """Show here what a child asks, or that it does so no longer."""
+    shown = list(relayed(lane, lane.turn, relay) if lane.turn else ())
+    yield from shown
+    yield r.DeliverySettled(
+        delivery_id=relay.delivery_id,
+        outcome="answered" if shown else "ignored",
+        turn=lane.turn.id if shown and lane.turn else "",
+    )
+
+
+def relayed(lane: Lane, turn: Turn, relay: Relay) -> Iterator[AnyRecord]:
+    if relay.how:
+        shown = (q for q in turn.requests.values() if q.origin == relay.request_id)
+        for request in shown:
+            if request.kind == "authorization":
+                yield authorization_ends(request, relay.how)
+            elif relay.how == "expired":
+                yield r.InputExpired(request_id=request.request_id)
+            else:
+                yield close_request(request, relay.how)
+        return
+    awaited = (q for q in turn.requests.values() if (q.kind, q.child) == ("child", relay.child))
+    for request in awaited:
+        asked = msgspec.json.decode(relay.asked, type=Asked)
+        if isinstance(asked, r.AuthorizationRequired):
+            asked = replace(asked, attempt=0)  # that of a call of the child
+        yield replace(
+            asked,
+            request_id=request_name(lane.session, relay.request_id, "relay"),
+            call_id=request.call_id,
+            name="",
+            path=(relay.child, *asked.path),
+            origin=relay.request_id,
+        )

@@ -1,0 +1,214 @@
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from scene import agent, at_standstill, results_of, running, the, until
+
+from holdfast import Context, HoldfastError, tool
+from holdfast.core.record import Tokens
+from holdfast.explanation import read_state
+from holdfast.testing.scripted import call, say
+from holdfast.verify import verify
+
+DAY = 86_400_000
+
+
+@tool
+async def ask(ctx: Context) -> str:
+    return (await ctx.ask("Well?")).text
+
+
+@tool
+async def nap(ctx: Context) -> str:
+    await ctx.sleep(timedelta(days=7))
+    return "rested"
+
+
+async def test_an_open_turn_fails_at_the_deadline_and_the_session_ends() -> None:
+    async with at_standstill(agent([call("ask")], tools=[ask])) as (app, clock):
+        session = await app.start("a", "go", deadline=timedelta(days=1))
+        assert (await session.wait()).status == "waiting"
+        clock.advance(DAY)
+
+        async for _ in session.events():  # till nothing more happens
+            pass
+        assert (await session.info()).over == "ended"
+        [failed] = await the(session, "turn.failed")
+        assert failed.data["error"]["code"] == "DEADLINE_EXCEEDED"
+        assert await session.requests() == ()
+
+
+async def test_a_task_fails_at_its_deadline_whatever_it_waits_for() -> None:
+    async with at_standstill(agent([call("nap")], tools=[nap])) as (app, clock):
+        session = await app.start("a", "go", mode="task", deadline=timedelta(days=1))
+        await until(session, "session.waiting")
+        clock.advance(DAY)
+
+        result = await session.wait()
+        assert (result.status, result.error.code) == ("failed", "DEADLINE_EXCEEDED")
+        assert (await session.info()).over == "failed"
+
+
+async def test_an_idle_conversation_ends_at_its_deadline() -> None:
+    async with at_standstill(agent([say("hi"), say("never")])) as (app, clock):
+        token = "desk"
+        deadline = datetime.fromtimestamp((clock.now() + DAY) / 1000, UTC)
+        session = await app.start("a", "go", deadline=deadline, continuation_token=token)
+        assert (await session.wait()).output == "hi"
+        clock.advance(DAY)
+        async for _ in session.events():  # till nothing more happens
+            pass
+
+        [ended] = await the(session, "session.ended")
+        assert ended.data["reason"] == "its deadline has passed"
+        assert await app.store.find_token("default", token) is None
+
+
+async def test_what_is_done_in_time_is_done_as_without_a_deadline() -> None:
+    async with at_standstill(agent([call("nap"), say("done")], tools=[nap])) as (app, clock):
+        session = await app.start("a", "go", deadline=timedelta(days=8))
+        await until(session, "session.waiting")
+        clock.advance(7 * DAY)
+
+        assert (await session.wait()).output == "done"
+        assert await results_of(session) == ["rested"]
+
+
+async def test_a_repeated_start_with_a_span_of_time_is_the_same_start() -> None:
+    async with at_standstill(agent([say("hi")])) as (app, clock):
+        first = await app.start("a", "go", dispatch_id="d", deadline=timedelta(days=1))
+        clock.advance(1000)
+        again = await app.start("a", "go", dispatch_id="d", deadline=timedelta(days=1))
+        assert again.id == first.id
+
+
+@pytest.mark.parametrize(
+    "deadline", [timedelta(0), timedelta(days=-1), datetime(2020, 1, 1, tzinfo=UTC)]
+)
+async def test_a_deadline_that_has_passed_is_refused(deadline: datetime | timedelta) -> None:
+    async with running(agent([])) as app:
+        with pytest.raises(HoldfastError) as refused:
+            await app.start("a", "go", deadline=deadline)
+        assert refused.value.code == "INVALID_INPUT"
+        assert await app.sessions() == []
+
+
+async def test_a_deadline_needs_a_time_zone() -> None:
+    async with running(agent([])) as app:
+        with pytest.raises(HoldfastError, match="time zone"):
+            await app.start("a", "go", deadline=datetime(2030, 1, 1))  # noqa: DTZ001
+        assert await app.sessions() == []
+
+
+async def test_all_turns_together_have_a_cost() -> None:
+    async with running(agent([say("one"), say("two")])) as app:
+        session = await app.start("a", "go")
+        first = (await session.wait()).usage
+        second = (await (await session.send("on")).result()).usage
+        lane = await read_state(app.store, session.id, "main")
+        assert lane.usage == Tokens(
+            first.input_tokens + second.input_tokens, first.output_tokens + second.output_tokens
+        )
+
+
+# Turns
+
+
+async def test_a_turn_fails_at_the_deadline_of_its_message_and_the_session_goes_on() -> None:
+    script = [say("hi"), call("nap"), say("still here")]
+    async with at_standstill(agent(script, tools=[nap])) as (app, clock):
+        session = await app.start("a", "go")
+        await session.wait()
+        late = await session.send("be quick", deadline=timedelta(days=1))
+        await until(session, "timer.set")
+        clock.advance(DAY)
+
+        result = await late.result()
+        assert (result.status, result.error.code) == ("failed", "DEADLINE_EXCEEDED")
+        assert (await (await session.send("well?")).result()).output == "still here"
+
+
+async def test_a_message_whose_deadline_passes_in_the_queue_is_never_taken_up() -> None:
+    async with at_standstill(agent([call("ask"), say("done")], tools=[ask])) as (app, clock):
+        session = await app.start("a", "go")
+        [request] = (await session.wait()).requests
+        late = await session.send("be quick", deadline=timedelta(days=1))
+        clock.advance(DAY)
+        await session.answer(request.request_id, text="well")
+
+        assert (await late.result()).status == "failed"
+        assert len(await the(session, "turn.started")) == 1
+
+
+# Waiting for an instant
+
+
+async def test_a_tool_waits_for_an_instant() -> None:
+    instants = []
+
+    @tool
+    async def later(ctx: Context) -> str:
+        await ctx.wait_until(instants[0])
+        await ctx.wait_until(instants[0] - timedelta(days=9))
+        return "it is time"
+
+    async with at_standstill(agent([call("later"), say("done")], tools=[later])) as (app, clock):
+        instants.append(datetime.fromtimestamp((clock.now() + DAY) / 1000, UTC))
+        session = await app.start("a", "go")
+        timer = await until(session, "timer.set")
+        assert timer.data["due_at"] == clock.now() + DAY
+        clock.advance(DAY)
+
+        assert (await session.wait()).output == "done"
+        assert await results_of(session) == ["it is time"]
+
+
+# Requests that expire
+
+
+def strict(on_expiry: str) -> Any:
+    @tool(approval="always", answer_within=3600.0, on_expiry=on_expiry)
+    async def pay() -> str:
+        return "paid"
+
+    return pay
+
+
+async def test_a_call_that_nobody_approves_in_time_is_denied() -> None:
+    script = [call("pay"), say("sorry")]
+    async with at_standstill(agent(script, tools=[strict("deny")])) as (app, clock):
+        session = await app.start("a", "go")
+        [request] = (await session.wait()).requests
+        assert request.expires_at == clock.now() + 3_600_000
+        clock.advance(3_600_000)
+
+        assert (await session.wait()).output == "sorry"
+        assert await results_of(session) == ["Not run: nobody answered in time."]
+        with pytest.raises(HoldfastError) as refused:
+            await session.answer(request.request_id, "approve")
+        assert refused.value.code == "REQUEST_CLOSED"
+
+
+async def test_a_turn_can_fail_because_nobody_answered_in_time() -> None:
+    async with at_standstill(agent([call("pay")], tools=[strict("fail")])) as (app, clock):
+        session = await app.start("a", "go")
+        await session.wait()
+        clock.advance(3_600_000)
+
+        result = await session.wait()
+        assert (result.status, result.error.code) == ("failed", "REQUEST_EXPIRED")
+
+
+async def test_a_question_of_a_tool_can_fail_the_turn_likewise() -> None:
+    @tool
+    async def inquire(ctx: Context) -> str:
+        return (await ctx.ask("Well?", within=timedelta(hours=1), on_expiry="fail")).text
+
+    async with at_standstill(agent([call("inquire")], tools=[inquire])) as (app, clock):
+        session = await app.start("a", "go")
+        await session.wait()
+        clock.advance(3_600_000)
+
+        result = await session.wait()
+        assert (result.status, result.error.code) == ("failed", "REQUEST_EXPIRED")
+        assert not await verify(app.store, session.id)

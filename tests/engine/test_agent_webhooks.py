@@ -1,0 +1,264 @@
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from scene import agent, at_standstill, log_of, results_of, running, the, types_of, until
+
+from holdfast import Agent, Context, Holdfast, HoldfastError, Session, tool
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.scripted import call, say
+
+DAY = 86_400_000
+HERE = "https://agents.example"
+
+
+def token_of(url: str) -> str:
+    return url.rpartition("/")[2]
+
+
+class Shop:
+    """A tool that orders a payment and waits for the bank to call back."""
+
+    def __init__(self, **manners: Any) -> None:
+        self.urls: list[str] = []
+        self.told: list[str] = []
+        self.paid: list[Any] = []
+
+        @tool(**{"timeout": 5.0, **manners})
+        async def charge(ctx: Context) -> Any:
+            hook = await ctx.webhook(timeout=timedelta(days=1))
+            self.urls.append(hook.url)
+            await ctx.step("order", self.told.append, hook.url)
+            await self.on_the_way()
+            came = await hook.wait()
+            self.paid.append(came.json())
+            return came.json()
+
+        self.charge = charge
+
+    async def on_the_way(self) -> None:
+        """What happens between the order and the wait."""
+
+    def agent(self, **options: Any) -> Agent[Any, Any]:
+        return agent([call("charge"), say("done")], tools=[self.charge], **options)
+
+    async def parked(self, session: Session[Any]) -> str:
+        """Wait for the tool to wait, and return the secret of its address."""
+        await until(session, "session.waiting")
+        return token_of(self.told[0])
+
+
+async def code_of(attempt: Any) -> str:
+    with pytest.raises(HoldfastError) as refused:
+        await attempt
+    return refused.value.code
+
+
+async def test_a_tool_waits_for_a_call_from_outside_and_returns_what_it_said() -> None:
+    shop = Shop()
+    async with running(shop.agent(), public_url=f"{HERE}/") as app:
+        session = await app.start("a", "go")
+        token = await shop.parked(session)
+        assert shop.told[0] == f"{HERE}/v1/callback/{token}"
+        info = await session.info()
+        assert (info.status, info.lanes[0].worker) == ("sleeping", "")
+
+        await app.callback(token, b'{"cents":5}')
+
+        assert (await session.wait()).output == "done"
+        assert shop.paid == [{"cents": 5}]
+        assert len(shop.told) == 1
+        assert shop.urls[1:] == [""]
+        assert await results_of(session) == ['{"cents":5}']
+
+
+async def test_the_secret_is_neither_in_the_log_nor_in_the_stream() -> None:
+    shop = Shop()
+    async with running(shop.agent(), public_url=HERE) as app:
+        session = await app.start("a", "go")
+        token = await shop.parked(session)
+        await app.callback(token, b"{}")
+        await session.wait()
+
+        assert all(token not in repr(event) for event in await log_of(session))
+        entries = (await app.store.read(session.id, 0)).entries
+        assert all(token not in repr(entry) for entry in entries)
+
+
+async def test_a_call_that_comes_before_the_tool_waits_is_not_lost() -> None:
+    shop = Shop()
+    ordered, arrived = asyncio.Event(), asyncio.Event()
+
+    async def on_the_way() -> None:
+        ordered.set()
+        await arrived.wait()
+
+    shop.on_the_way = on_the_way  # type: ignore[method-assign]
+    async with running(shop.agent(), public_url=HERE) as app:
+        session = await app.start("a", "go")
+        await ordered.wait()
+        await app.callback(token_of(shop.told[0]), b"1")
+        await until(session, "webhook.closed")
+        arrived.set()
+
+        assert (await session.wait()).output == "done"
+        assert shop.paid == [1]
+
+
+async def test_the_same_call_again_is_accepted_once_and_another_one_refused() -> None:
+    shop = Shop()
+    async with running(shop.agent(), public_url=HERE) as app:
+        session = await app.start("a", "go")
+        token = await shop.parked(session)
+
+        first = await app.callback(token, b"1")
+        again = await app.callback(token, b"1")
+        assert (again.delivery_id, again.duplicate) == (first.delivery_id, True)
+        assert await code_of(app.callback(token, b"2")) == "UNKNOWN_CALLBACK"
+        await session.wait()
+
+        assert (await app.callback(token, b"1")).duplicate
+        assert await code_of(app.callback(token, b"2")) == "UNKNOWN_CALLBACK"
+        assert shop.paid == [1]
+
+
+async def test_an_address_that_was_never_given_out_leads_nowhere() -> None:
+    shop = Shop()
+    async with running(shop.agent(), public_url=HERE) as app:
+        session = await app.start("a", "go")
+        await shop.parked(session)
+        before = (await session.info()).end
+
+        for token in ("", "guess", "\0", "\ud800", "x" * 10_000):
+            assert await code_of(app.callback(token, b"1")) == "UNKNOWN_CALLBACK"
+
+        assert (await session.info()).end == before
+
+
+async def test_nobody_calls_in_time() -> None:
+    shop = Shop()
+    async with at_standstill(shop.agent(), public_url=HERE) as (app, clock):
+        session = await app.start("a", "go")
+        token = await shop.parked(session)
+        clock.advance(DAY)
+
+        assert (await session.wait()).output == "done"
+        assert await results_of(session) == ["TOOL_ERROR: nobody called in time"]
+        assert await code_of(app.callback(token, b"1")) == "UNKNOWN_CALLBACK"
+        [closed] = await the(session, "webhook.closed")
+        assert closed.data["how"] == "expired"
+
+
+async def test_an_address_dies_with_its_turn() -> None:
+    shop = Shop()
+    async with running(shop.agent(), public_url=HERE) as app:
+        session = await app.start("a", "go")
+        token = await shop.parked(session)
+        await session.cancel()
+        await session.wait()
+
+        assert await code_of(app.callback(token, b"1")) == "UNKNOWN_CALLBACK"
+        [closed] = await the(session, "webhook.closed")
+        assert closed.data["how"] == "cancelled"
+
+
+async def test_an_address_that_a_tool_never_waits_for_dies_with_the_call() -> None:
+    urls = []
+
+    @tool
+    async def forget(ctx: Context) -> str:
+        urls.append((await ctx.webhook(timeout=timedelta(days=1))).url)
+        return "never mind"
+
+    async with running(
+        agent([call("forget"), say("done")], tools=[forget]), public_url=HERE
+    ) as app:
+        session = await app.start("a", "go")
+        assert (await session.wait()).output == "done"
+
+        assert await code_of(app.callback(token_of(urls[0]), b"1")) == "UNKNOWN_CALLBACK"
+        assert "webhook.closed" in await types_of(session)
+
+
+async def test_each_attempt_has_its_own_address_and_any_of_them_wakes_the_tool() -> None:
+    shop = Shop(on_interrupt="rerun", timeout=0.2)
+    hang = asyncio.Event()
+    shop.on_the_way = hang.wait  # type: ignore[method-assign,assignment]
+    async with running(shop.agent(), public_url=HERE) as app:
+        session = await app.start("a", "go")
+        await until(session, "tool.interrupted")
+        hang.set()
+        await until(session, "session.waiting")
+        assert len(set(shop.urls)) == 2
+        assert len(shop.told) == 1  # the bank knows the first one
+
+        await app.callback(token_of(shop.told[0]), b"1")
+
+        assert (await session.wait()).output == "done"
+        assert shop.paid == [1]
+        closed = [e.data.get("how", "answered") for e in await the(session, "webhook.closed")]
+        assert sorted(closed) == ["answered", "superseded"]
+        opened = await the(session, "webhook.opened")
+        assert len({event.data["expires_at"] for event in opened}) == 1
+
+
+async def test_a_webhook_is_no_question_to_a_human() -> None:
+    shop = Shop()
+    async with running(shop.agent(), public_url=HERE) as app:
+        session = await app.start("a", "go")
+        await shop.parked(session)
+        [opened] = await the(session, "webhook.opened")
+
+        assert await session.requests() == ()
+        assert await app.requests() == ()
+        answer = session.answer(opened.data["request_id"], text="1")
+        assert await code_of(answer) == "UNKNOWN_REQUEST"
+        [lane] = (await session.explain()).lanes
+        assert any("a call from outside" in link.text for link in lane.links)
+
+
+async def test_a_body_need_not_be_text() -> None:
+    urls, bodies = [], []
+
+    @tool
+    async def listen(ctx: Context) -> str:
+        hook = await ctx.webhook(timeout=timedelta(days=1))
+        urls.append(hook.url)
+        came = await hook.wait()
+        bodies.append((came.content_type, came.body))
+        return "ok"
+
+    async with running(
+        agent([call("listen"), say("done")], tools=[listen]), public_url=HERE
+    ) as app:
+        session = await app.start("a", "go")
+        await until(session, "session.waiting")
+        await app.callback(token_of(urls[0]), b"\xff\x00", "image/png")
+
+        assert (await session.wait()).output == "done"
+        assert bodies == [("image/png", b"\xff\x00")]
+
+
+async def test_without_a_public_url_a_webhook_says_what_is_missing() -> None:
+    shop = Shop()
+    async with running(shop.agent()) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+
+        [told] = await results_of(session)
+        assert "public_url" in told
+
+
+async def test_a_webhook_survives_the_worker_that_opened_it() -> None:
+    shop = Shop()
+    store = MemoryStore()
+    kept = {"store": store, "public_url": HERE}
+    async with running(shop.agent(), **kept) as app:
+        session_id = (session := await app.start("a", "go")).id
+        token = await shop.parked(session)
+    async with Holdfast([shop.agent()], worker=None, **kept) as app:
+        await app.callback(token, b"7")
+    async with running(shop.agent(), **kept) as app:
+        assert (await (await app.session(session_id)).wait()).output == "done"
+        assert shop.paid == [7]

@@ -1,0 +1,97 @@
+"""Schedules as they are written, and what is refused."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from holdfast import Agent, Holdfast, Schedule
+from holdfast.core.message import Text
+from holdfast.errors import HoldfastError, InvalidMessage, UnknownAgent
+from holdfast.schedule.schedule import read_fingerprint
+from holdfast.testing import ScriptedModel
+
+SPRING = 1_774_746_000_000  # 2026-03-29 01:00 UTC: the clock in Berlin is set forward
+
+
+def schedule(cron: str = "0 9 * * 1-5", **options: Any) -> Schedule:
+    return Schedule(cron, **{"agent": "digest", "message": "Go.", **options})
+
+
+def digest() -> Agent:
+    return Agent("digest", ScriptedModel([]))
+
+
+def test_a_schedule_is_named_after_its_agent() -> None:
+    assert schedule().name == "digest"
+    assert schedule(agent=digest()).name == "digest"
+    assert schedule(name="monday").name == "monday"
+
+
+def test_a_message_may_be_made_of_the_instant_where_the_schedule_is() -> None:
+    def say(at: datetime) -> str:
+        return f"{at:%Y-%m-%d %H:%M %Z}"
+
+    made = schedule(message=say, timezone="Europe/Berlin")
+
+    assert made.message_at(SPRING) == (Text("2026-03-29 03:00 CEST"),)
+    assert schedule().message_at(SPRING) == (Text("Go."),)
+
+
+def test_the_store_keeps_the_line_itself() -> None:
+    written = schedule("0  9 * *   MON-FRI", timezone="Europe/Berlin", tenant="a c m e")
+
+    timetable, tenant = read_fingerprint(written.fingerprint)
+
+    assert (timetable.line, timetable.timezone) == ("0 9 * * MON-FRI", "Europe/Berlin")
+    assert tenant == "a c m e"
+
+
+@pytest.mark.parametrize(
+    "change", [{"message": "Other."}, {"overlap": "queue"}, {"catch_up": "one"}]
+)
+def test_another_message_is_the_same_schedule(change: dict[str, Any]) -> None:
+    assert schedule(**change).fingerprint == schedule().fingerprint
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"cron": "0 25 * * *"}, "bad hour"),
+        ({"timezone": "Mars/Olympus"}, "no time zone 'Mars/Olympus'"),
+        ({"catch_up": "some"}, "catch_up is skip, one or all, not 'some'"),
+        ({"overlap": "all"}, "overlap is skip, queue or cancel"),
+        ({"name": "a b"}, "cannot be a schedule's name"),
+        ({"name": "x" * 65}, "cannot be a schedule's name"),
+        ({"tenant": ""}, "tenant"),
+    ],
+)
+def test_what_cannot_work_is_refused_as_it_is_written(
+    options: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(HoldfastError, match=complaint):
+        schedule(**options)
+
+
+@pytest.mark.parametrize("message", ["", (), 5, None])
+def test_a_message_that_cannot_be_sent_is_refused_as_it_is_written(message: Any) -> None:
+    with pytest.raises(InvalidMessage):
+        schedule(message=message)
+
+
+def test_an_app_refuses_schedules_of_agents_that_it_does_not_have() -> None:
+    with pytest.raises(UnknownAgent, match="schedule other starts agent other"):
+        Holdfast([digest()], store="memory://", schedules=[schedule(agent="other")])
+
+
+def test_an_app_refuses_two_schedules_of_one_name() -> None:
+    with pytest.raises(HoldfastError, match="two schedules are named digest"):
+        Holdfast([digest()], store="memory://", schedules=[schedule(), schedule("0 8 * * *")])
+
+
+def test_an_app_refuses_what_is_no_schedule() -> None:
+    not_one: Any = "0 9 * * *"
+    with pytest.raises(HoldfastError, match="a str is not a Schedule"):
+        Holdfast([digest()], store="memory://", schedules=[not_one])
