@@ -1,0 +1,59 @@
+"""People talk to an agent somewhere else: a channel takes in what they say, and tells the answers.
+
+What is posted twice is heard once, and what the agent asks is answered by a button.
+"""
+
+import asyncio
+import json
+import time
+
+from holdfast import Agent, Holdfast, tool
+from holdfast.channel import Channel, Inbound, InboundRequest, Outgoing, Reply
+from holdfast.testing import ScriptedModel, call, say
+from holdfast.webhook import sign, verify
+
+SECRET = "at least sixteen bytes"  # noqa: S105 - an example
+told: asyncio.Queue[Outgoing] = asyncio.Queue()
+
+
+class Desk(Channel):
+    def verify(self, request: InboundRequest) -> None:
+        verify(SECRET, request.headers, request.body)
+
+    def read(self, request: InboundRequest) -> Inbound:
+        said, name = request.json(), request.header("webhook-id")
+        reply = Reply(request_id=said["asked"], option=said["button"]) if "button" in said else None
+        return Inbound(id=name, thread=said["room"], message=said.get("text"), reply=reply)
+
+    async def send(self, outgoing: Outgoing, thread: str) -> None:
+        await told.put(outgoing)  # here it would be posted to the desk
+
+
+@tool(approval="always")
+async def refund(order: int) -> str:
+    """Give the money back."""
+    return "done"
+
+
+model = ScriptedModel([call("refund", order=17), say("It is on its way.")])
+support = Agent("support", model, tools=[refund])
+app = Holdfast([support], store="sqlite:///channel.db", channels=[Desk("desk", support)])
+
+
+async def post(name: str, **said: str) -> None:
+    body = json.dumps({"room": "7", **said}).encode()
+    received = await app.receive("desk", sign(SECRET, body, int(time.time()), name), body)
+    print("in: ", name, "again" if received.receipt.duplicate else "new")
+
+
+async def main() -> None:
+    async with app:
+        for _ in range(2):
+            await post("msg-1", text="Refund order 17, please")
+        asked = await told.get()
+        print("out:", asked.text, [option.id for option in asked.request.options])
+        await post("msg-2", asked=asked.request.request_id, button="approve")
+        print("out:", (await told.get()).text)
+
+
+asyncio.run(main())

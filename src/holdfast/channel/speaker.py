@@ -1,0 +1,53 @@
+"""Tells a channel of one event: in words, and at the newest address of the session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.channel.channel import Channel
+from holdfast.channel.outgoing import compose
+from holdfast.clock import Clock
+from holdfast.core.event import Event
+from holdfast.reading import read_outcome
+from holdfast.store import SessionInfo, Store
+from holdfast.webhook.book import Subscriber
+from holdfast.webhook.letter import output_of
+
+
+class Speaker:
+    """What the outbox calls for each event that a channel wants to know of."""
+
+    def __init__(
+        self, channel: Channel, agents: Mapping[str, Subscriber], store: Store, clock: Clock
+    ) -> None:
+        self._channel = channel
+        self._agents = agents
+        self._store = store
+        self._clock = clock
+
+    async def __call__(self, event: Event) -> None:
+        info = await self._store.session(event.session_id)
+        thread = await self._thread(event.session_id)
+        if info is None or thread is None:
+            return  # it was erased meanwhile: there is nothing to tell any more
+        output = await self._output(event, info) if event.type == "turn.completed" else None
+        outgoing = compose(event, info, output, self._clock.now() // 1000)
+        await self._channel.send(outgoing, thread)
+
+    async def _thread(self, session_id: str) -> str | None:
+        """Return where the conversation is now; when it is over, where it was last."""
+        living, last = None, None
+        for token, leads in await self._store.tokens(session_id):
+            if (thread := self._channel.thread(token)) is not None:
+                last = thread
+                living = thread if leads else living
+        return living or last
+
+    async def _output(self, event: Event, info: SessionInfo) -> Any:
+        found = await read_outcome(
+            self._store, info.session_id, event.offset + 1, lambda turn: turn == event.turn
+        )
+        agent = self._agents.get(info.agent)
+        wraps = agent is not None and agent.wraps_output
+        return output_of(found, wraps) if found else ""

@@ -1,0 +1,85 @@
+"""Functions of the app that watch what happens, or decide what may.
+
+Observers are told of events after they are in the log, at least once and in order for each
+session: the log is their outbox, as it is that of webhooks. Deciders are asked about tool calls
+before these are recorded.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.agents.decision import Decider
+from holdfast.core.event import Event
+from holdfast.core.record import NewOutlet
+from holdfast.errors import InvalidDefinition
+from holdfast.webhook.subscription import check_events
+
+OF_HOOK = "hook:"
+DECIDABLE = "tool.requested"
+
+Observe = Callable[[Event], Awaitable[None] | None]
+
+
+class Observer(Struct, frozen=True):
+    """A function and the types of events that it wants to be told of."""
+
+    name: str
+    events: tuple[str, ...]
+    function: Observe
+
+    async def __call__(self, event: Event) -> None:
+        said = self.function(event)
+        if inspect.isawaitable(said):
+            await said
+
+
+class Hooks:
+    """All hooks of an app, by name."""
+
+    def __init__(self) -> None:
+        self._observers: dict[str, Observer] = {}
+        self._deciders: dict[str, Decider] = {}
+
+    @property
+    def deciders(self) -> tuple[Decider, ...]:
+        """Those who decide, in the order in which they are asked."""
+        return tuple(self._deciders.values())
+
+    @property
+    def outlets(self) -> tuple[NewOutlet, ...]:
+        """What every new session needs so that observers are told of it."""
+        return tuple(
+            NewOutlet(OF_HOOK + name, observer.events) for name, observer in self._observers.items()
+        )
+
+    def find(self, outlet: str) -> Observer | None:
+        """Return the observer behind an outlet; None if it is gone from the code."""
+        return self._observers.get(outlet.removeprefix(OF_HOOK))
+
+    def observe(self, function: Observe, events: Sequence[str], name: str) -> None:
+        observer = Observer(
+            self._new(name or function_name(function)), check_events(events), function
+        )
+        self._observers[observer.name] = observer
+
+    def decide(self, function: Any, events: Sequence[str], tools: Sequence[str], name: str) -> None:
+        if tuple(events) != (DECIDABLE,):
+            raise InvalidDefinition(
+                f'hooks decide about "{DECIDABLE}" only; the others can be observed'
+            )
+        decider = Decider(self._new(name or function_name(function)), function, frozenset(tools))
+        self._deciders[decider.name] = decider
+
+    def _new(self, name: str) -> str:
+        if name in self._observers or name in self._deciders:
+            raise InvalidDefinition(f"two hooks are named {name}: give one another name")
+        return name
+
+
+def function_name(function: Any) -> str:
+    return str(getattr(function, "__name__", type(function).__name__))

@@ -1,0 +1,88 @@
+"""Sessions that have something to tell, and a courier that a test sends out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast import Agent, Holdfast, WorkerSettings
+from holdfast.outbound.client import Outbound
+from holdfast.store import Outlet, Store
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.clock import ManualClock
+from holdfast.testing.scripted import ScriptedModel, say
+from holdfast.webhook import Subscription, WebhookSettings
+from holdfast.webhook.book import AddressBook
+from holdfast.webhook.courier import Courier
+
+SECRET = "correct horse battery"
+HOUR = 3_600_000
+DAY = 24 * HOUR
+QUICK = WorkerSettings(poll=0.02, watch=60.0, flush=0.0, lease=1e6)
+"""The lease outlives a manual clock that is moved by days."""
+
+
+def poet(*subscriptions: Subscription, **options: Any) -> Agent[Any, Any]:
+    """An agent that answers every message."""
+    model = ScriptedModel(lambda request: say(f"verse {len(request.view.messages)}"))
+    return Agent("poet", model, subscriptions=subscriptions, **options)
+
+
+class Office:
+    """A store whose time stands still, and one courier."""
+
+    def __init__(self, agent: Agent[Any, Any] | None = None, **settings: Any) -> None:
+        self.clock = ManualClock()
+        self.store: Store = MemoryStore(self.clock)
+        self.agent = agent or poet()
+        self.settings = WebhookSettings(secret=SECRET, allow_private=True, **settings)
+        self._outbound = Outbound(allow_private=True, timeout=self.settings.timeout)
+
+    def reading(self) -> Holdfast:
+        """An app that starts and reads, and does no work."""
+        return Holdfast(
+            [self.agent], store=self.store, clock=self.clock, worker=None, webhooks=self.settings
+        )
+
+    async def talk(self, *messages: str, **options: Any) -> str:
+        """Hold a conversation to its end; nobody is told of anything meanwhile."""
+        async with self.reading() as app:
+            session = await app.start(self.agent, messages[0], **options)
+        await self.work(session.id, *messages[1:])
+        return session.id
+
+    async def work(self, session_id: str, *messages: str) -> None:
+        silent = Holdfast([silenced(self.agent)], store=self.store, clock=self.clock, worker=QUICK)
+        async with silent as app:
+            session = await app.session(session_id)
+            await session.wait()
+            for message in messages:
+                await (await session.send(message)).result()
+
+    def courier(self, outbound: Outbound | None = None, **agents: Agent[Any, Any]) -> Courier:
+        book = AddressBook(agents or {self.agent.name: self.agent}, self.settings)
+        return Courier(self.store, self.clock, book, outbound or self._outbound)
+
+    async def send(self, outbound: Outbound | None = None) -> int:
+        """Have all told that is due at this instant."""
+        return await self.courier(outbound).run_once()
+
+    async def outlet(self, name: str = "callback") -> Outlet:
+        (found,) = [each for each in await self.store.outlets() if each.name == name]
+        return found
+
+    async def dead(self) -> Sequence[tuple[int, str]]:
+        return [(each.offset, each.error) for each in await self.store.dead_letters()]
+
+    async def until_due(self) -> int:
+        """Move the clock to when the next outlet is due, and return how far that was."""
+        due_at = await self.store.next_due_at()
+        assert due_at is not None
+        passed = due_at - self.clock.now()
+        self.clock.advance(passed)
+        return passed
+
+
+def silenced(agent: Agent[Any, Any]) -> Agent[Any, Any]:
+    """The same agent without subscriptions: who works with it has nobody to tell."""
+    return Agent(agent.name, agent.model, output_type=agent.output_type)

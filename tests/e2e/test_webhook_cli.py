@@ -1,0 +1,52 @@
+"""What the command line shows of webhooks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from mail import Office
+from terminal import Place
+from webhook_receiver import Receiver, always
+
+from holdfast.stores.sqlite import SqliteStore
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+async def test_the_commands_show_what_was_told_what_fails_and_what_is_dead(place: Place) -> None:
+    office = Office()
+    office.store = SqliteStore(place.path / "holdfast.db", office.clock)
+    async with Receiver(always(410)) as gone, Receiver(always(500)) as busy:
+        first = await office.talk("one", callback_url=gone.url + "?token=s3cret")
+        second = await office.talk("one", callback_url=busy.url, tenant="acme")
+        await office.store.migrate()
+        await office.send()
+        await office.store.close()
+
+    listed = place.run("webhooks", "list").stdout
+    failing = place.json("webhooks", "list", "--failing")
+    dead = place.run("webhooks", "dead").stdout
+    dead_of_acme = place.run("webhooks", "dead", "--tenant", "acme").stdout
+
+    lines = {line.split()[0]: line for line in listed.splitlines()}
+    assert f"callback  http://127.0.0.1:{gone.port}" in lines[first]
+    assert " told " in lines[first]
+    assert " failing " in lines[second]
+    assert lines[second].endswith("answered 500")
+    assert "s3cret" not in listed
+    assert "/hook" not in listed
+    assert [(each["session_id"], each["tries"]) for each in failing] == [(second, 1)]
+    assert first in dead
+    assert dead.rstrip().endswith("turn.completed  answered 410")
+    assert dead_of_acme == "no dead webhooks\n"
+
+
+def test_a_store_without_webhooks_has_none_to_show(place: Place) -> None:
+    place.chat("hello")
+    assert place.run("webhooks", "list").stdout == "no webhooks\n"
+    assert json.loads(place.run("webhooks", "dead", "--json").stdout) == []

@@ -1,0 +1,185 @@
+"""A courier at work: many sessions at once, receivers and stores that do not keep up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from mail import HOUR, QUICK, SECRET, Office, poet
+from webhook_receiver import Post, Receiver, Reply, hang, ok
+
+from holdfast import Holdfast
+from holdfast.clock import Clock
+from holdfast.errors import StoreUnavailable
+from holdfast.store import Outlet
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.wrapped import WrappedStore
+from holdfast.webhook import WebhookSettings
+
+
+def real_office(**settings: Any) -> Office:
+    """An office in which time passes."""
+    office = Office(**{"poll": 0.05, **settings})
+    office.clock = Clock()  # type: ignore[assignment]
+    office.store = MemoryStore(office.clock)
+    return office
+
+
+async def test_a_receiver_that_hangs_does_not_keep_others_from_being_told() -> None:
+    office = real_office(at_once=6, at_once_per_receiver=2, timeout=60.0)
+    async with Receiver(hang) as stuck, Receiver() as hook:
+        for _ in range(12):
+            await office.talk("one", callback_url=stuck.url)
+        await office.talk("one", callback_url=hook.url)
+        courier = office.courier()
+        courier.start()
+        await hook.until(1)
+        assert len(stuck.posts) == 2
+        await courier.stop()
+
+
+async def test_a_place_that_gets_free_is_taken_at_once() -> None:
+    office = real_office(at_once=1, poll=60.0)
+    async with Receiver() as hook:
+        for _ in range(3):
+            await office.talk("one", callback_url=hook.url)
+        courier = office.courier()
+        courier.start()
+        await hook.until(3)
+        await courier.stop()
+
+
+async def test_many_sessions_are_told_of_at_once_and_no_more_than_allowed() -> None:
+    office = Office(at_once=20, at_once_per_receiver=3)
+    now = most = 0
+
+    async def slowly(post: Post) -> Reply:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        now -= 1
+        return Reply()
+
+    async with Receiver(slowly) as hook:
+        sessions = {await office.talk("one", callback_url=hook.url) for _ in range(15)}
+        assert await office.send() == 15
+    assert most == 3
+    assert {post.json["session_id"] for post in hook.posts} == sessions
+    assert await office.store.next_due_at() is None
+
+
+async def test_a_courier_that_is_stopped_gives_back_what_it_has_not_told() -> None:
+    office = Office(at_once_per_receiver=1)
+    async with Receiver(hang) as hook:
+        for _ in range(3):
+            await office.talk("one", "two", callback_url=hook.url)
+        hook.answers = first_only
+        courier = office.courier()
+        courier.start()
+        await hook.until(2)
+        await courier.stop()
+
+        hook.posts.clear()
+        hook.answers = ok
+        assert await office.send() == 3
+    assert len(hook.posts) == 5
+
+
+async def first_only(post: Post) -> Reply:
+    return Reply() if post.json["output"] == "verse 1" else await hang(post)
+
+
+async def test_sessions_that_tell_nothing_cost_a_courier_no_write(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Counting(WrappedStore):
+        taken = looked = 0
+
+        async def take_outlets(self, limit: int, hold: int) -> Sequence[Outlet]:
+            self.taken += 1
+            return await super().take_outlets(limit, hold)
+
+        async def next_due_at(self) -> int | None:
+            self.looked += 1
+            return await super().next_due_at()
+
+    store, clock = Counting(MemoryStore()), Clock()
+    settings = WebhookSettings(secret=SECRET, allow_private=True)
+    async with Holdfast([poet()], store=store, worker=QUICK, webhooks=settings) as app:
+        began = clock.monotonic()
+        session = await app.start("poet", "one")
+        for _ in range(50):
+            await (await session.send("more")).result()
+        assert store.taken == 0
+        assert store.looked <= 10 * (clock.monotonic() - began) + 2
+    assert caplog.messages == []
+
+
+class Failing(WrappedStore):
+    """A store that is away for the next call of one kind."""
+
+    down = ""
+
+    def _fail(self, name: str) -> None:
+        if self.down == name:
+            self.down = ""
+            raise StoreUnavailable("the store is away")
+
+    async def settle_outlet(self, *args: Any, **options: Any) -> bool:
+        self._fail("settle")
+        return await super().settle_outlet(*args, **options)
+
+    async def next_due_at(self) -> int | None:
+        self._fail("look")
+        return await super().next_due_at()
+
+    async def read(self, *args: Any) -> Any:
+        self._fail("read")
+        return await super().read(*args)
+
+
+async def test_what_could_not_be_settled_is_told_again_when_its_hold_is_over(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    office = Office()
+    store = office.store = Failing(office.store)
+    async with Receiver() as hook:
+        await office.talk("one", "two", callback_url=hook.url)
+        store.down = "settle"
+        await office.send()
+        assert caplog.messages == ["a webhook could not be settled"]
+        assert await office.send() == 0
+        office.clock.advance(HOUR)
+        await office.send()
+    said = [post.json["output"] for post in hook.posts]
+    assert said == ["verse 1", "verse 3"] * 2
+
+
+async def test_what_could_not_be_read_is_told_a_little_later() -> None:
+    office = Office()
+    store = office.store = Failing(office.store)
+    async with Receiver() as hook:
+        await office.talk("one", callback_url=hook.url)
+        store.down = "read"
+        await office.send()
+        assert hook.posts == []
+        assert await office.until_due() <= 20_000
+        await office.send()
+    assert hook.types == ["turn.completed"]
+
+
+async def test_a_store_that_was_away_is_looked_into_again() -> None:
+    office = real_office()
+    store = office.store = Failing(office.store)
+    async with Receiver() as hook:
+        await office.talk("one", callback_url=hook.url)
+        store.down = "look"
+        courier = office.courier()
+        courier.start()
+        await hook.until(1)
+        await courier.stop()
+    assert store.down == ""

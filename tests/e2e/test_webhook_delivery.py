@@ -1,0 +1,353 @@
+"""Webhooks as a receiver gets them: which events, in which order, signed by whom."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mail import DAY, QUICK, SECRET, Office, poet
+from webhook_receiver import Receiver, always, failing
+
+from holdfast import Agent, Context, Holdfast, tool
+from holdfast.core.event import encode
+from holdfast.errors import AddressRefused, InvalidDefinition, InvalidInput, InvalidSignature
+from holdfast.outbound.client import Outbound
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.scripted import ScriptedModel, call, say
+from holdfast.webhook import DEFAULT_EVENTS, Subscription, WebhookSettings, verify
+from holdfast.webhook.subscription import EVENTS
+
+OTHER = "staple of another sort"
+
+
+async def test_a_session_tells_its_callback_how_its_turns_ended_in_order() -> None:
+    office = Office()
+    async with Receiver() as hook:
+        session = await office.talk("one", "two", "three", callback_url=hook.url)
+        assert await office.send() == 1
+
+    assert hook.types == ["turn.completed"] * 3
+    offsets = [post.json["event"]["offset"] for post in hook.posts]
+    assert offsets == sorted(offsets)
+    assert [post.id for post in hook.posts] == [f"{session}-{offset}" for offset in offsets]
+    assert [post.json["output"] for post in hook.posts] == ["verse 1", "verse 3", "verse 5"]
+    assert hook.connections == 1
+
+
+async def test_what_is_posted_is_the_event_as_streams_have_it_and_where_it_comes_from() -> None:
+    office = Office()
+    async with Receiver() as hook:
+        session = await office.talk("one", callback_url=hook.url, tenant="acme")
+        await office.send()
+
+    (post,) = hook.posts
+    async with office.reading() as app:
+        handle = await app.session(session)
+        (event,) = [e async for e in handle.events(follow=False) if e.type == "turn.completed"]
+    head = f'{{"id":"{post.id}","session_id":"{session}","agent":"poet","tenant":"acme","event":'
+    assert post.body == head.encode() + encode(event) + b',"output":"verse 1"}'
+    assert post.method == "POST"
+    assert post.headers["content-type"] == "application/json"
+
+
+async def test_what_is_posted_can_be_verified_with_the_secret_and_with_no_other() -> None:
+    office = Office()
+    async with Receiver() as hook:
+        await office.talk("one", callback_url=hook.url)
+        await office.send()
+
+    (post,) = hook.posts
+    said = verify(SECRET, post.headers, post.body, clock=office.clock)
+    assert said["event"]["type"] == "turn.completed"
+    with pytest.raises(InvalidSignature):
+        verify(OTHER, post.headers, post.body, clock=office.clock)
+
+
+async def test_an_answer_that_is_typed_comes_as_its_value() -> None:
+    model = ScriptedModel([call("final_result", value=[1, 2])])
+    office = Office(Agent("poet", model, output_type=list[int]))
+    async with Receiver() as hook:
+        await office.talk("count", callback_url=hook.url)
+        await office.send()
+    assert hook.posts[0].json["output"] == [1, 2]
+
+
+async def test_only_the_chosen_events_are_told() -> None:
+    office = Office()
+    chosen = ["message.completed", "session.started", "delivery.settled"]
+    async with Receiver() as hook:
+        await office.talk("one", "two", callback_url=hook.url, callback_events=chosen)
+        await office.send()
+    (first, *rest) = hook.types
+    assert first == "session.started"
+    assert rest == ["message.completed", "delivery.settled"] * 2
+
+
+@pytest.mark.parametrize("kind", ["session.started", "delivery.queued", "cancel.requested"])
+async def test_what_arrives_is_told_too_when_it_is_taken_up(kind: str) -> None:
+    office = Office()
+    async with Receiver() as hook:
+        session = await office.talk("one", callback_url=hook.url, callback_events=[kind])
+        await cancel(office, session)
+        await office.send()
+    assert hook.types == [kind]
+
+
+async def cancel(office: Office, session_id: str) -> None:
+    async with office.reading() as app:
+        await (await app.session(session_id)).cancel("enough")
+    await office.work(session_id)
+
+
+async def test_events_of_every_lane_are_told() -> None:
+    office = Office()
+    async with Receiver() as hook:
+        session = await office.talk("one", callback_url=hook.url)
+        async with office.reading() as app:
+            await (await app.session(session)).send("two", lane="side")
+        await office.work(session)
+        await office.send()
+    assert [post.json["event"]["lane"] for post in hook.posts] == ["main", "side"]
+
+
+async def test_what_was_told_is_not_told_again() -> None:
+    office = Office()
+    async with Receiver() as hook:
+        session = await office.talk("one", callback_url=hook.url)
+        await office.send()
+        told = await office.store.session(session)
+        assert told is not None
+        assert (await office.outlet()).cursor == told.end
+        assert await office.send() == 0
+        await office.work(session, "two")
+        assert await office.send() == 1
+        await office.send()
+    assert [post.json["output"] for post in hook.posts] == ["verse 1", "verse 3"]
+
+
+async def test_a_session_that_ends_says_so() -> None:
+    office = Office()
+    async with Receiver() as hook:
+        await office.talk("one", callback_url=hook.url, mode="task")
+        await office.send()
+    assert hook.types == ["turn.completed", "session.completed"]
+
+
+async def test_subscribers_of_an_agent_are_told_of_all_its_sessions() -> None:
+    async with Receiver() as crm, Receiver() as audit, Receiver() as hook:
+        office = Office(
+            poet(
+                Subscription(crm.url, events=["turn.completed"], name="crm"),
+                Subscription(audit.url, events=["session.started"], name="audit", secret=OTHER),
+            )
+        )
+        one = await office.talk("one", callback_url=hook.url)
+        two = await office.talk("two")
+        await office.send()
+
+    assert {post.json["session_id"] for post in crm.posts} == {one, two}
+    assert crm.types == ["turn.completed"] * 2
+    assert audit.types == ["session.started"] * 2
+    assert len(hook.posts) == 1
+    for post in audit.posts:
+        verify(OTHER, post.headers, post.body, clock=office.clock)
+
+
+async def test_url_and_secret_of_a_subscription_are_those_of_the_code_of_today() -> None:
+    async with Receiver() as before, Receiver() as after:
+        office = Office(poet(Subscription(before.url, secret=SECRET)))
+        await office.talk("one")
+        office.agent = poet(Subscription(after.url, secret=[OTHER, SECRET]))
+        await office.send()
+
+    assert before.posts == []
+    (post,) = after.posts
+    for secret in (OTHER, SECRET):
+        verify(secret, post.headers, post.body, clock=office.clock)
+    assert (await office.outlet("agent:default")).url == ""
+
+
+async def test_what_nobody_subscribes_to_any_more_is_dead_after_a_day() -> None:
+    async with Receiver() as crm:
+        office = Office(poet(Subscription(crm.url)))
+        await office.talk("one")
+        office.agent = poet()
+        await office.send()
+        assert (await office.outlet("agent:default")).tries == 1
+        office.clock.advance(DAY)
+        await office.send()
+    ((_, error),) = await office.dead()
+    assert "subscribed" in error
+    assert crm.posts == []
+
+
+async def test_a_receiver_that_fails_keeps_nothing_from_another() -> None:
+    async with Receiver(always(500)) as bad, Receiver() as good:
+        office = Office(poet(Subscription(bad.url, name="bad"), Subscription(good.url, name="ok")))
+        await office.talk("one", "two")
+        await office.send()
+    assert (len(bad.posts), len(good.posts)) == (1, 2)
+
+
+async def test_an_outlet_of_an_agent_that_this_app_does_not_have_is_left_to_others() -> None:
+    office = Office()
+    async with Receiver() as hook:
+        await office.talk("one", callback_url=hook.url)
+        stranger = office.courier(painter=poet())
+        await stranger.run_once()
+        left = await office.outlet()
+        assert (left.tries, left.cursor, left.error) == (0, 0, "")
+        await office.until_due()
+        await office.send()
+    assert hook.types == ["turn.completed"]
+
+
+async def test_a_session_that_is_erased_while_it_is_told_of_tells_nothing_more() -> None:
+    office = Office()
+
+    async def resolve(host: str, port: int) -> list[str]:
+        await office.store.erase(session)
+        return ["127.0.0.1"]
+
+    async with Receiver() as hook:
+        url = f"http://hook.example:{hook.port}/"
+        session = await office.talk("one", "two", callback_url=url)
+        await office.send(Outbound(allow_private=True, resolve=resolve))
+        assert await office.send() == 0
+    assert len(hook.posts) < 2
+    assert await office.store.outlets() == []
+
+
+async def test_nobody_but_the_receiver_gets_to_know_a_secret_or_a_url() -> None:
+    url = "http://127.0.0.1:1/s3cret?token=s3cret"
+    async with Receiver() as crm:
+        office = Office(poet(Subscription(crm.url + "/s3cret", secret=OTHER)))
+        session = await office.talk("one", callback_url=url, callback_events=sorted(EVENTS))
+        await office.send()
+        async with office.reading() as app:
+            handle = await app.session(session)
+            events = [event async for event in handle.events(follow=False, internals=True)]
+    told = [*events, await office.outlet("agent:default"), *crm.posts[0].json.values()]
+    failing = (await office.outlet()).error
+    text = " ".join([*map(str, told), failing])
+    for secret in (SECRET, OTHER, "s3cret"):
+        assert secret not in text
+    assert failing == "no connection"
+
+
+# At the start
+
+
+async def refused(kind: type[Exception], match: str, **options: Any) -> None:
+    settings = options.pop("webhooks", WebhookSettings(secret=SECRET))
+    async with Holdfast([poet()], store="memory://", worker=None, webhooks=settings) as app:
+        with pytest.raises(kind, match=match) as found:
+            await app.start("poet", "one", **options)
+        assert "s3cret" not in str(found.value)
+        assert await app.sessions() == []
+
+
+async def test_a_callback_url_needs_a_secret() -> None:
+    url = "https://shop.example/s3cret"
+    await refused(InvalidInput, r"WebhookSettings\(secret=…\)", callback_url=url, webhooks=None)
+
+
+async def test_a_callback_url_in_ones_own_network_is_refused_at_the_start() -> None:
+    await refused(AddressRefused, "allow_private", callback_url="http://127.0.0.1/s3cret")
+    await refused(AddressRefused, "allow_private", callback_url="http://localhost/s3cret")
+
+
+async def test_events_that_do_not_exist_or_are_internal_are_refused_at_the_start() -> None:
+    url = "https://shop.example/"
+    for events in (["turn.done"], ["state.changed"], []):
+        await refused(InvalidDefinition, "event", callback_url=url, callback_events=events)
+    await refused(InvalidInput, "callback_url", callback_events=["turn.completed"])
+
+
+def test_a_subscription_without_any_secret_is_refused_where_the_app_is_made() -> None:
+    agent = poet(Subscription("https://shop.example/"))
+    with pytest.raises(InvalidDefinition, match="no secret"):
+        Holdfast([agent], store="memory://")
+    Holdfast([agent], store="memory://", webhooks=WebhookSettings(secret=SECRET))
+
+
+def test_two_subscriptions_of_an_agent_have_different_names() -> None:
+    with pytest.raises(InvalidDefinition, match="name"):
+        poet(Subscription("https://a.example/"), Subscription("https://b.example/"))
+
+
+async def test_a_start_that_is_repeated_after_a_change_of_subscriptions_is_the_same() -> None:
+    store = MemoryStore()
+    ids = []
+    for agent in (poet(), poet(Subscription("https://a.example/", secret=SECRET))):
+        async with Holdfast([agent], store=store, worker=None) as app:
+            ids.append((await app.start("poet", "one", dispatch_id="d")).id)
+    assert ids[0] == ids[1]
+
+
+# In an app that works
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    match request.param:
+        case "sqlite":
+            return f"sqlite:///{tmp_path / 'holdfast.db'}"
+        case "postgres":
+            return str(request.getfixturevalue("postgres_url"))
+    return "memory://"
+
+
+async def test_an_app_with_webhooks_sends_them_by_itself(store_url: str) -> None:
+    settings = WebhookSettings(secret=SECRET, allow_private=True, poll=60.0)
+    async with Receiver(failing(1)) as hook:
+        app = Holdfast([poet()], store=store_url, worker=QUICK, webhooks=settings)
+        async with app:
+            session = await app.start("poet", "one", callback_url=hook.url)
+            await hook.until(1)
+            await session.send("two")
+            await hook.until(2)
+        assert [post.json["output"] for post in hook.posts] == ["verse 1", "verse 1", "verse 3"]
+
+
+@tool(transactional=True)
+async def count(ctx: Context) -> int:
+    """Count to one."""
+    ((one,),) = await ctx.tx.fetch("SELECT 1")
+    return int(one)
+
+
+async def test_what_was_recorded_in_a_tools_transaction_is_told(store_url: str) -> None:
+    if store_url == "memory://":
+        pytest.skip("it has no transactions for tools")
+    settings = WebhookSettings(secret=SECRET, allow_private=True, poll=60.0)
+    counter = Agent("counter", ScriptedModel([call("count"), say("one")]), tools=[count])
+    async with Receiver() as hook:
+        app = Holdfast([counter], store=store_url, worker=QUICK, webhooks=settings)
+        async with app:
+            events = ["tool.completed"]
+            await app.start("counter", "go", callback_url=hook.url, callback_events=events)
+            await hook.until(1)
+    assert hook.types == ["tool.completed"]
+
+
+async def test_what_is_due_when_an_app_closes_is_told_before() -> None:
+    settings = WebhookSettings(secret=SECRET, allow_private=True)
+    async with Receiver() as hook:
+        async with Holdfast([poet()], store="memory://", worker=QUICK, webhooks=settings) as app:
+            await (await app.start("poet", "one", callback_url=hook.url)).wait()
+        assert hook.types == ["turn.completed"]
+
+
+async def test_an_app_without_webhooks_has_no_courier() -> None:
+    async with Holdfast([poet()], store="memory://", worker=QUICK):
+        names = {task.get_name() for task in asyncio.all_tasks()}
+    assert "holdfast claim" in names
+    assert "holdfast courier" not in names
+
+
+def test_the_default_events_say_how_turns_ended_and_what_is_asked() -> None:
+    assert "turn.completed" in DEFAULT_EVENTS
+    assert "input.requested" in DEFAULT_EVENTS

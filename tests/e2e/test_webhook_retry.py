@@ -1,0 +1,244 @@
+"""Webhooks that are not taken: tried again later each time, in order, and dead after a day."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from email.utils import formatdate
+
+import pytest
+from mail import DAY, HOUR, Office
+from webhook_receiver import Receiver, Reply, always, failing, hang, ok
+
+from holdfast.outbound.client import Outbound
+from holdfast.webhook import verify
+from holdfast.webhook.visit import pause_of
+
+
+async def test_a_webhook_is_tried_again_later_each_time_under_the_same_id() -> None:
+    office = Office()
+    async with Receiver(failing(5)) as hook:
+        await office.talk("one", callback_url=hook.url)
+        pauses = []
+        for _ in range(5):
+            await office.send()
+            pauses.append(await office.until_due())
+        assert (await office.outlet()).error == "answered 500"
+        await office.send()
+
+    assert len({post.id for post in hook.posts}) == 1
+    assert len({post.body for post in hook.posts}) == 1
+    for number, pause in enumerate(pauses):
+        assert 500 * 2**number <= pause <= 1000 * 2**number
+    last = hook.posts[-1]
+    assert last.headers["webhook-timestamp"] != hook.posts[0].headers["webhook-timestamp"]
+    verify("correct horse battery", last.headers, last.body, clock=office.clock)
+    settled = await office.outlet()
+    assert (settled.tries, settled.error, settled.due_at) == (0, "", None)
+
+
+async def test_before_its_time_nothing_is_tried() -> None:
+    office = Office()
+    async with Receiver(always(500)) as hook:
+        await office.talk("one", callback_url=hook.url)
+        await office.send()
+        office.clock.advance(499)
+        assert await office.send() == 0
+    assert len(hook.posts) == 1
+
+
+async def test_the_pause_grows_to_an_hour_and_no_further() -> None:
+    office = Office()
+    async with Receiver(always(503)) as hook:
+        await office.talk("one", callback_url=hook.url)
+        pauses = []
+        for _ in range(20):
+            await office.send()
+            pauses.append(await office.until_due())
+    assert max(pauses) <= HOUR
+    assert min(pauses[13:]) >= HOUR // 2
+
+
+async def test_an_event_is_not_told_before_the_one_before_it_was() -> None:
+    office = Office()
+    async with Receiver(failing(3)) as hook:
+        session = await office.talk("one", callback_url=hook.url)
+        for message in ("two", "three"):
+            await office.send()
+            await office.until_due()
+            await office.work(session, message)
+        for _ in range(2):
+            await office.send()
+            if (await office.outlet()).tries:
+                await office.until_due()
+
+    ids = [post.id for post in hook.posts]
+    assert ids[:4] == [ids[0]] * 4
+    assert [post.json["output"] for post in hook.posts[3:]] == ["verse 1", "verse 3", "verse 5"]
+
+
+async def test_what_was_taken_before_a_failure_is_not_repeated() -> None:
+    office = Office()
+    first = iter([Reply(204), Reply(500)])
+    async with Receiver(lambda _: next(first, Reply())) as hook:
+        await office.talk("one", "two", "three", callback_url=hook.url)
+        await office.send()
+        await office.until_due()
+        await office.send()
+    said = [post.json["output"] for post in hook.posts]
+    assert said == ["verse 1", "verse 3", "verse 3", "verse 5"]
+
+
+async def test_a_receiver_that_was_down_is_told_when_it_is_back() -> None:
+    office = Office()
+    async with Receiver() as down:
+        port, url = down.port, down.url
+    await office.talk("one", callback_url=url)
+    await office.send()
+    assert (await office.outlet()).error == "no connection"
+    await office.until_due()
+    async with Receiver(port=port) as hook:
+        await office.send()
+    assert hook.types == ["turn.completed"]
+
+
+async def test_a_receiver_that_hangs_is_tried_again() -> None:
+    office = Office(timeout=0.05)
+    async with Receiver(hang) as hook:
+        await office.talk("one", callback_url=hook.url)
+        await office.send()
+        assert (await office.outlet()).error == "no answer within 0.05 s"
+        hook.answers = ok
+        await office.until_due()
+        await office.send()
+    assert len(hook.posts) == 2
+
+
+async def test_a_redirect_is_not_followed_wherever_it_leads() -> None:
+    office = Office()
+    async with Receiver() as inner:
+        to = ("location", f"http://127.0.0.1:{inner.port}/latest/meta-data")
+        async with Receiver(always(302, to)) as hook:
+            await office.talk("one", callback_url=hook.url)
+            await office.send()
+    assert inner.connections == 0
+    failed = await office.outlet()
+    assert (failed.tries, failed.error) == (1, "302: redirects are not followed")
+
+
+async def test_a_name_that_has_come_to_lead_into_ones_own_network_is_not_called() -> None:
+    async def resolve(host: str, port: int) -> Sequence[str]:
+        return addresses
+
+    office, addresses = Office(), ["10.0.0.1"]
+    async with Receiver() as hook:
+        guarded = Outbound(resolve=resolve)
+        await office.talk("one", callback_url=f"http://hook.example:{hook.port}/")
+        addresses = ["127.0.0.1"]
+        await office.send(guarded)
+        assert hook.connections == 0
+        assert "127.0.0.1 is not a public address" in (await office.outlet()).error
+        await office.until_due()
+        await office.send(Outbound(resolve=resolve, allow_private=True))
+    assert len(hook.posts) == 1
+
+
+# What the receiver wants
+
+
+async def test_a_receiver_that_is_gone_is_asked_once_for_each_event() -> None:
+    office = Office()
+    async with Receiver(always(410)) as hook:
+        await office.talk("one", "two", callback_url=hook.url)
+        await office.send()
+        assert await office.send() == 0
+    assert len(hook.posts) == 2
+    assert [error for _, error in await office.dead()] == ["answered 410"] * 2
+    settled = await office.outlet()
+    assert (settled.tries, settled.due_at) == (0, None)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_receiver_that_names_a_time_is_left_alone_until_then(status: int) -> None:
+    office = Office()
+    async with Receiver(always(status, ("Retry-After", "120"))) as hook:
+        await office.talk("one", callback_url=hook.url)
+        await office.send()
+        assert await office.until_due() == 120_000
+        hook.answers = always(status, ("Retry-After", "999999"))
+        await office.send()
+        assert await office.until_due() == HOUR
+        hook.answers = always(status, ("Retry-After", "0"))
+        await office.send()
+        assert await office.until_due() >= 2000
+
+
+def test_a_time_to_wait_is_seconds_or_a_date() -> None:
+    now = 1_700_000_000_000
+    assert pause_of("120", now) == 120
+    assert pause_of(formatdate(1_700_000_060, usegmt=True), now) == 60
+    assert pause_of(formatdate(1_600_000_000, usegmt=True), now) == 0
+    assert pause_of("Mon, 01 Jan 2024 00:00:00 -0000", now) > 0
+    for nonsense in ("", "soon", "-5", "1.5", "٣", "9" * 5000, "Mon, 99 Jan 2024 00:00:00 GMT"):
+        assert 0 <= pause_of(nonsense, now) < 1e9
+
+
+# Dead
+
+
+async def test_after_a_day_an_event_is_dead_and_the_next_is_tried() -> None:
+    office = Office()
+    async with Receiver(always(500)) as hook:
+        session = await office.talk("one", callback_url=hook.url)
+        began = office.clock.now()
+        office.clock.advance(HOUR)
+        await office.work(session, "two")
+        tries = 0
+        while not await office.dead():
+            tries += 1
+            await office.send()
+            if (await office.outlet()).tries:
+                await office.until_due()
+        assert tries > 24
+
+        ((offset, error),) = await office.dead()
+        assert error == "answered 500"
+        assert office.clock.now() - began >= DAY
+        outlet = await office.outlet()
+        assert (outlet.cursor, outlet.tries) == (offset, 1)
+        hook.answers = ok
+        await office.until_due()
+        await office.send()
+    assert hook.posts[-1].json["output"] == "verse 3"
+    assert len(await office.dead()) == 1
+
+
+async def test_the_last_try_is_when_the_day_is_over() -> None:
+    office = Office()
+    async with Receiver(always(500)) as hook:
+        await office.talk("one", callback_url=hook.url)
+        began = office.clock.now()
+        for _ in range(100):
+            await office.send()
+            if await office.dead():
+                break
+            await office.until_due()
+    (letter,) = await office.store.dead_letters()
+    assert letter.at == began + DAY
+    assert (letter.type, letter.outlet) == ("turn.completed", "callback")
+    assert int(hook.posts[-1].headers["webhook-timestamp"]) == letter.at // 1000
+
+
+async def test_an_event_that_waited_for_a_courier_for_days_is_still_tried_once() -> None:
+    office = Office()
+    async with Receiver() as hook:
+        await office.talk("one", callback_url=hook.url)
+        office.clock.advance(3 * DAY)
+        await office.send()
+        assert hook.types == ["turn.completed"]
+        hook.answers = always(500)
+        session = (await office.outlet()).session_id
+        await office.work(session, "two", "three")
+        office.clock.advance(3 * DAY)
+        await office.send()
+    assert len(hook.posts) == 3
+    assert len(await office.dead()) == 2
