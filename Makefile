@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check -qq
 UV := 0.13.7
+JS := tests/js/node_modules/.package-lock.json
 
 # The first Python that really runs, is new enough and can make a virtual environment.
 PYTHON ?= $(shell for py in python3.11 python3.12 python3.13 python3; do \
@@ -13,7 +14,7 @@ PYTHON ?= $(shell for py in python3.11 python3.12 python3.13 python3; do \
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test check format lint types architecture bench sim chaos lock clean
+.PHONY: help demo test check format lint types architecture bench load sim chaos lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,7 +22,7 @@ help: ## list the targets
 demo: $(VENV)/.runtime ## see an agent survive being killed (options: ARGS="…")
 	@$(BIN)/holdfast demo $(ARGS)
 
-test: $(VENV)/.dev ## run the tests (options: ARGS="…")
+test: $(VENV)/.dev $(JS) ## run the tests (options: ARGS="…")
 	@$(BIN)/pytest -n 2 $(ARGS) $(if $(ARGS),,--ignore tests/chaos)
 	@$(if $(ARGS),true,$(BIN)/pytest tests/chaos)  # by itself: its workers need the machine
 
@@ -44,6 +45,9 @@ architecture: $(VENV)/.dev ## check that imports go one way
 bench: $(VENV)/.dev ## measure against the floor on SQLite and PostgreSQL (options: ARGS="--help")
 	@$(BIN)/python -m benchmarks $(ARGS)
 
+load: $(VENV)/.dev ## a thousand readers of 200 sessions at one server (options: ARGS="--help")
+	@$(BIN)/python -m benchmarks.load $(ARGS)
+
 sim: $(VENV)/.dev ## simulate many workers in bad weather (SEEDS=1000, or SEED=7 with its trace)
 	@$(BIN)/python -m holdfast.testing.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),100)) $(ARGS)
 
@@ -60,7 +64,7 @@ lock: ## resolve the lock files again (newest versions: ARGS=--upgrade)
 	compile --constraint requirements-dev.lock -o requirements.lock
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) tests/js/node_modules build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests -type d -name __pycache__ -prune -exec rm -rf {} +
 
 define require-python
@@ -78,4 +82,9 @@ $(VENV)/.runtime $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@echo "Installing $(filter %.lock,$^) into $(VENV) …"
 	@$(PIP) install --require-hashes -r $(filter %.lock,$^)
 	@$(PIP) install --no-build-isolation --no-deps -e .
+	@touch $@
+
+$(JS): tests/js/package-lock.json | $(VENV)/.dev
+	@echo "Installing what tests in JavaScript need …"
+	@$(BIN)/npm ci --prefix tests/js --ignore-scripts --no-audit --no-fund --loglevel=error
 	@touch $@

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from benchmarks import (
     concurrency,
+    families,
     growth,
     overhead,
     parked,
@@ -33,7 +34,7 @@ from benchmarks.workload import Bench, Found, Workload, run
 WORKLOADS = {
     module.WORKLOAD.name: module.WORKLOAD
     for module in (
-        *(overhead, concurrency, growth, streaming, recovery, parked),
+        *(overhead, concurrency, growth, streaming, recovery, parked, families),
         *(scale, startup, peers),
     )
 }

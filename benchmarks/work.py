@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks.model import Model, Saying, texts
-from holdfast import Agent, tool
+from holdfast import Agent, Context, tool
 
 STEPS = 1000
 TEXTS = texts(1024)
@@ -48,3 +48,18 @@ def asker() -> Agent[None, str]:
         return Saying(text(messages), "pay" if messages == 1 else "", messages)
 
     return Agent("asker", Model(say), tools=[pay])
+
+
+@tool(on_interrupt="rerun")
+async def delegate(ctx: Context[None], number: int) -> str:
+    """Have another agent do it."""
+    return str(await ctx.agent("asker").ask("Pay."))
+
+
+def boss() -> Agent[None, str]:
+    """Return an agent that hands its work to one that asks a human."""
+
+    def say(messages: int) -> Saying:
+        return Saying(text(messages), "delegate" if messages == 1 else "", messages)
+
+    return Agent("boss", Model(say), tools=[delegate], subagents=[asker()])

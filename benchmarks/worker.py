@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from benchmarks.work import asker, stepper
+from benchmarks.work import boss, stepper
 from holdfast import Holdfast, WorkerSettings
 
 
@@ -13,7 +13,7 @@ async def serve(url: str, steps: int, concurrency: int) -> None:
     print("imported", flush=True)
     await asyncio.to_thread(sys.stdin.readline)
     settings = WorkerSettings(concurrency=concurrency)
-    async with Holdfast([stepper(steps), asker()], store=url, worker=settings):
+    async with Holdfast([stepper(steps), boss()], store=url, worker=settings):
         print("open", flush=True)
         await asyncio.Event().wait()
 

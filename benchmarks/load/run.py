@@ -1,0 +1,150 @@
+"""One load run: parties begin, readers connect, all sessions speak, and what it took is told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import sys
+import time
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from statistics import quantiles
+from typing import Any
+
+from msgspec import Struct
+
+from benchmarks.load.party import talker
+from benchmarks.load.reader import Reader, connect
+from holdfast import Holdfast, Session
+
+ROOT = Path(__file__).parents[2]
+LONGEST = 180.0
+"""Seconds after which a run is given up."""
+
+
+class Load(Struct, frozen=True, kw_only=True):
+    """How much: readers, sessions that speak, words of each, and seconds between words.
+
+    The readers are spread over the sessions, or all at the first one.
+    """
+
+    readers: int = 1000
+    sessions: int = 200
+    tokens: int = 40
+    pace: float = 0.5
+    at_one: bool = False
+
+
+class Party:
+    """A process of the run, and what it says of itself."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    async def hear(self) -> str:
+        assert self._process.stdout is not None
+        return (await self._process.stdout.readline()).decode().strip()
+
+    async def used(self, what: str = "") -> dict[str, Any]:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{what}\n".encode())
+        found: dict[str, Any] = json.loads(await self.hear())
+        return found
+
+
+@asynccontextmanager
+async def party(role: str, url: str, port: int, load: Load) -> AsyncIterator[Party]:
+    """Start a process and wait until it is ready; it is gone afterwards."""
+    arguments = (role, url, str(port), str(load.tokens), str(load.pace))
+    command = (sys.executable, "-m", "benchmarks.load.party", *arguments)
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=PIPE, stdout=PIPE, cwd=ROOT, limit=2**28
+    )
+    try:
+        found = Party(process)
+        assert await found.hear() == "ready"
+        yield found
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def run(load: Load, directory: Path) -> dict[str, float]:
+    """Return what was found, by name."""
+    url, port = f"sqlite:///{directory / 'load.db'}", free_port()
+    async with (
+        asyncio.timeout(LONGEST),
+        Holdfast([talker(0, 0)], store=url, worker=None) as app,
+        party("serve", url, port, load) as server,
+        party("work", url, port, load) as worker,
+    ):
+        sessions = await asyncio.gather(
+            *(app.start("talker", "Hello.") for _ in range(load.sessions))
+        )
+        await asyncio.gather(*(session.wait() for session in sessions))
+        alone = await server.used()
+        readers = await connect(port, await places(load, sessions))
+        idle = await server.used()
+        before = await asyncio.gather(server.used(), worker.used())
+        began = time.time_ns()
+        await speak(sessions, load.pace)
+        await asyncio.gather(*(reader.ended.wait() for reader in readers))
+        await asyncio.gather(*(session.wait() for session in sessions))
+        took = (time.time_ns() - began) / 1e9
+        after = await asyncio.gather(server.used(), worker.used("all"))
+    commits = [commit for commit in after[1]["commits"] if commit[-2] >= began]
+    ways = latencies(readers, commits)
+    writes = [(commit[-1] - commit[-2]) / 1e9 for commit in commits]
+    return {
+        "seconds": took,
+        "commits per second": len(commits) / took,
+        "events to readers per second": len(ways) / took,
+        "commit to reader, p50 (ms)": quantiles(ways, n=100)[49] * 1e3,
+        "commit to reader, p99 (ms)": quantiles(ways, n=100)[98] * 1e3,
+        "the commit of that, p50 (ms)": quantiles(writes, n=100)[49] * 1e3,
+        "the commit of that, p99 (ms)": quantiles(writes, n=100)[98] * 1e3,
+        "CPU of the server (cores)": (after[0]["cpu"] - before[0]["cpu"]) / took,
+        "CPU of the worker (cores)": (after[1]["cpu"] - before[1]["cpu"]) / took,
+        "memory of the server, no readers (MiB)": alone["memory"],
+        "memory of the server, idle readers (MiB)": idle["memory"],
+        "memory of the server, at the end (MiB)": after[0]["memory"],
+        "memory of the worker (MiB)": after[1]["memory"],
+    }
+
+
+async def places(load: Load, sessions: Sequence[Session[Any]]) -> list[tuple[str, int]]:
+    """Say which session each reader reads, and from where."""
+    ends = [(session.id, (await session.info()).end) for session in sessions]
+    return [ends[0 if load.at_one else n % len(ends)] for n in range(load.readers)]
+
+
+async def speak(sessions: Sequence[Session[Any]], pace: float) -> None:
+    """Have all sessions begin within the time between two words, so that they do not march."""
+    for session in sessions:
+        await session.send("Go on.")
+        await asyncio.sleep(pace / len(sessions))
+
+
+def latencies(
+    readers: Sequence[Reader], commits: Sequence[tuple[str, int, int, int, int]]
+) -> list[float]:
+    """Return how long each event took to each reader, from the commit's begin, in seconds."""
+    begun = {
+        (session_id, offset): began
+        for session_id, first, count, began, _ in commits
+        for offset in range(first, first + count)
+    }
+    return [
+        (came - begun[reader.session_id, offset]) / 1e9
+        for reader in readers
+        for offset, came in reader.came
+        if (reader.session_id, offset) in begun
+    ]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return int(found.getsockname()[1])

@@ -1,0 +1,47 @@
+"""An agent asks one of another Holdfast, over HTTP, as if it were its own.
+
+Kill either side, cut the wire: the other waits, and nothing is started or paid for twice.
+"""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import uvicorn
+
+from holdfast import Agent, Holdfast
+from holdfast.remote import RemoteAgent
+from holdfast.testing import ScriptedModel, call, say
+
+pricing = Agent("pricing", ScriptedModel([say("17 crowns, until Friday.")]), ask_question=True)
+
+
+def shop(url: str) -> Agent:
+    far = RemoteAgent("pricing", url, description="Knows what everything costs.")
+    script = [call("pricing", message="What is a limpet?"), say("A limpet is 17 crowns.")]
+    return Agent("shop", ScriptedModel(script), subagents=[far])
+
+
+@asynccontextmanager
+async def serving(app: Holdfast) -> AsyncIterator[str]:
+    """Do in this process what `holdfast dev module:app` does in one of its own."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = uvicorn.Server(uvicorn.Config(app.asgi(), log_level="warning"))
+        running = asyncio.create_task(server.serve(sockets=[listening]))
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        server.should_exit = True
+        await running
+
+
+async def main() -> None:
+    there = Holdfast([pricing], store="sqlite:///pricing.db")
+    async with serving(there) as url, Holdfast([shop(url)], store="sqlite:///shop.db") as here:
+        session = await here.start("shop", "How much is a limpet?")
+        async for event in session.events():
+            if event.type in ("tool.progress", "tool.completed"):
+                print(event.type)
+        print((await session.wait()).output)
+
+
+asyncio.run(main())

@@ -1,0 +1,1 @@
+"""The routes, one file for what belongs together."""

@@ -1,0 +1,96 @@
+"""Where people come back to from signing in, and are told in a sentence how that ended.
+
+Whoever knows the `state` may come: it is good for one sign-in. What is shown is plain text, the
+same for everybody.
+"""
+
+from __future__ import annotations
+
+from inspect import isawaitable
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import HTMLResponse
+
+from holdfast.connection.comeback import Ending
+from holdfast.errors import StoreError
+from holdfast.server.body import in_time
+from holdfast.server.caller import ERRORS, Served
+from holdfast.server.error import Refusal
+from holdfast.server.gate import Gate, is_id
+from holdfast.server.model.shape import ErrorBody
+from holdfast.server.principal import Principal
+
+router = APIRouter(prefix="/connections", tags=["connections"])
+
+PAGES: dict[Ending, tuple[int, str, str]] = {
+    "completed": (200, "Signed in", "The task goes on. You can close this page."),
+    "denied": (200, "Not signed in", "You did not allow it. The task is told so."),
+    "failed": (200, "Not signed in", "The service refused the sign-in. The task is told so."),
+    "again": (503, "Not signed in yet", "Something went wrong. Please open the link once more."),
+    "expired": (410, "Too late", "This link has expired. Ask for another one."),
+    "used": (409, "Already used", "This link was used before. There is nothing more to do."),
+    "closed": (410, "Not needed any more", "The task does not wait for this any longer."),
+    "mixed_up": (400, "Not signed in", "This comes from another service than it was asked of."),
+    "stranger": (403, "Not yours", "Somebody else was asked to sign in here."),
+    "unknown": (404, "Nothing here", "No sign-in was begun with this link."),
+}
+PAGE = """<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><title>{title}</title></head>
+<body><h1>{title}</h1><p>{sentence}</p></body>
+</html>
+"""
+SHOWN: dict[int | str, dict[str, Any]] = {
+    status: {
+        "description": f"A page: {title}.",
+        "content": {"text/html": {"schema": {"type": "string"}}},
+    }
+    for status, title, _ in PAGES.values()
+}
+PLAIN: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorBody, "description": ERRORS[status]} for status in (421, 422, 431)
+}
+Given = Annotated[str, Query(description="As the provider says it.")]
+
+
+@router.get("/{name}/callback", response_class=HTMLResponse, responses={**PLAIN, **SHOWN})
+async def come_back(
+    name: str,
+    request: Request,
+    gate: Served,
+    state: Given = "",
+    code: Given = "",
+    error: Given = "",
+    iss: Given = "",
+) -> HTMLResponse:
+    """Take in somebody who comes back from signing in to a connection. The state is the key."""
+    try:
+        by = await known_caller(request, gate)
+        work = gate.app.complete_authorization(
+            name if is_id(name) else "",
+            state=state,
+            code=code,
+            error=error,
+            iss=iss,
+            tenant=by.tenant if by else None,
+            principal=by.name if by else None,
+        )
+        ending = await in_time(work, gate.settings.patience)
+    except (StoreError, Refusal):
+        ending = "again"  # what was begun goes on without us
+    return page(ending)
+
+
+async def known_caller(request: Request, gate: Gate) -> Principal | None:
+    """Return who it is whose browser this is, if the app's own `authenticate` knows them."""
+    if gate.settings.authenticate is None:
+        return None
+    found = gate.settings.authenticate(request)
+    return await found if isawaitable(found) else found
+
+
+def page(ending: str) -> HTMLResponse:
+    status, title, sentence = PAGES[ending]  # type: ignore[index]
+    headers = {"Retry-After": "1"} if status == 503 else None
+    return HTMLResponse(PAGE.format(title=title, sentence=sentence), status, headers)

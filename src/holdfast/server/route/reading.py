@@ -1,0 +1,96 @@
+"""What a session has come to: its conversation, and the result of its last turn.
+
+The log itself is read as a stream: see `holdfast.server.stream`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+
+from holdfast.agents.value import from_json, to_json
+from holdfast.core.name import MAIN
+from holdfast.errors import UnknownDelivery, UnknownLane
+from holdfast.server.body import JsonRoute, WaitingRoute, in_time
+from holdfast.server.caller import Reader, Served, answers
+from holdfast.server.gate import Gate
+from holdfast.server.model.message import History, history_message
+from holdfast.server.model.session import RUNNING, ResultOut, result_out
+from holdfast.server.model.shape import Id
+from holdfast.session import Result, Session, is_at_rest
+from holdfast.store import SessionInfo
+
+router = APIRouter(prefix="/sessions/{session_id}", tags=["sessions"], route_class=JsonRoute)
+waiting = APIRouter(prefix="/sessions/{session_id}", tags=["sessions"], route_class=WaitingRoute)
+
+LONGEST = 30
+
+
+@router.get("/history", response_model_exclude_none=True, responses=answers(404))
+async def read_history(
+    session_id: str,
+    caller: Reader,
+    gate: Served,
+    lane: Annotated[Id, Query(description="Whose conversation.")] = MAIN,
+) -> History:
+    """Return a lane's conversation so far, as the model sees it."""
+    session, info = await gate.handle(caller, session_id)
+    if lane not in {each.lane for each in info.lanes}:
+        raise UnknownLane(f"the session has no lane {lane}", lane=lane)
+    messages = await session.history(lane)
+    return History(lane=lane, messages=[history_message(message) for message in messages])
+
+
+@waiting.get(
+    "/result",
+    responses={
+        **answers(404),
+        202: {"model": ResultOut, "description": "It is still at work: ask again."},
+    },
+)
+async def read_result(
+    session_id: str,
+    caller: Reader,
+    gate: Served,
+    response: Response,
+    wait: Annotated[
+        int, Query(ge=0, le=LONGEST, description="How many seconds to wait for it.")
+    ] = 0,
+    delivery_id: Annotated[Id | None, Query(description="That of this delivery alone.")] = None,
+) -> ResultOut:
+    """Return what the last turn came to, or what became of one delivery."""
+    session, info = await gate.handle(caller, session_id)
+    result: Result[Any] | None = None
+    if await is_settled(gate, info, delivery_id):
+        result = await outcome(session, delivery_id, gate.settings.patience)
+    elif wait:
+        async with gate.hold(caller):
+            result = await outcome(session, delivery_id, wait)
+    if result is None:
+        response.status_code = 202
+        return result_out(RUNNING, None, info.agent)
+    return result_out(result, from_json(to_json(result.output)), info.agent)
+
+
+async def is_settled(gate: Gate, info: SessionInfo, delivery_id: str | None) -> bool:
+    """Whether a result is there without waiting for it."""
+    rests = is_at_rest(info, gate.app.clock.now())
+    if delivery_id is None:
+        return rests
+    delivery = await in_time(gate.app.store.delivery(delivery_id), gate.settings.patience)
+    if delivery is None or delivery.session_id != info.session_id:
+        raise UnknownDelivery(f"this session never got {delivery_id}", delivery=delivery_id)
+    return rests or (delivery.state == "settled" and delivery.outcome != "answered")
+
+
+async def outcome(
+    session: Session[Any], delivery_id: str | None, seconds: float
+) -> Result[Any] | None:
+    """Wait for a result for so long, and no longer."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await (session.result_of(delivery_id) if delivery_id else session.wait())
+    except TimeoutError:
+        return None

@@ -1,0 +1,96 @@
+"""Sessions: start, list, look at, erase."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+
+from holdfast.errors import InvalidInput
+from holdfast.server.body import JsonRoute
+from holdfast.server.caller import Admin, Reader, Sender, Served, answers
+from holdfast.server.model.delivery import StartedOut, StartIn, receipt_out
+from holdfast.server.model.message import said
+from holdfast.server.model.session import SessionItem, SessionOut, SessionPage, item_fields
+from holdfast.server.model.shape import Id
+from holdfast.server.portrait import portray
+from holdfast.session import Session
+
+router = APIRouter(prefix="/sessions", tags=["sessions"], route_class=JsonRoute)
+
+Status = Literal["running", "queued", "waiting", "sleeping", "idle", "completed", "failed", "ended"]
+Limit = Annotated[int, Query(ge=1, le=500, description="How many at most.")]
+
+
+@router.post("", status_code=202, responses=answers(404, 409, body=True))
+async def start_session(
+    body: StartIn, caller: Sender, gate: Served, request: Request, response: Response
+) -> StartedOut:
+    """Start a session with a message; it is accepted for good when this answers."""
+    session: Session[Any] = await gate.app.start(
+        body.agent,
+        said(body.message),
+        mode=body.mode,
+        dispatch_id=body.dispatch_id,
+        continuation_token=body.continuation_token,
+        lane=body.lane,
+        tenant=caller.tenant,
+        principal=caller.name,
+        capabilities=body.capabilities.model_dump() if body.capabilities else None,
+        deadline=deadline_of(body.deadline),
+        callback_url=body.callback_url,
+        callback_events=body.callback_events,
+    )
+    assert session.receipt is not None
+    response.headers["Location"] = gate.url(request, f"/sessions/{session.id}")
+    return StartedOut(
+        **receipt_out(session.receipt),
+        continuation_token=await session.continuation_token(),
+        stream_url=gate.url(request, f"/sessions/{session.id}/stream"),
+    )
+
+
+@router.get("", responses=answers())
+async def list_sessions(
+    caller: Reader,
+    gate: Served,
+    agent: Annotated[Id | None, Query(description="Only those of this agent.")] = None,
+    status: Annotated[Status | None, Query(description="Only those that are this.")] = None,
+    cursor: Annotated[Id | None, Query(description="From where the last page ended.")] = None,
+    limit: Limit = 50,
+) -> SessionPage:
+    """List sessions, newest first."""
+    found = await gate.app.sessions(
+        tenant=caller.tenant, agent=agent, status=status, before=cursor, limit=limit
+    )
+    return SessionPage(
+        sessions=[SessionItem(**item_fields(info)) for info in found],
+        next_cursor=found[-1].session_id if len(found) == limit else None,
+    )
+
+
+@router.get("/{session_id}", responses=answers(404))
+async def show_session(session_id: str, caller: Reader, gate: Served) -> SessionOut:
+    """Show how a session stands, what it waits for, and what it has cost."""
+    info = await gate.owned_session(caller, session_id)
+    return await portray(gate.app.store, info, caller)
+
+
+@router.delete("/{session_id}", status_code=204, responses=answers(404))
+async def erase_session(session_id: str, caller: Admin, gate: Served) -> None:
+    """End a session and erase all that is known of it."""
+    info = await gate.owned_session(caller, session_id)
+    await gate.app.erase(info.session_id)
+
+
+def deadline_of(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidInput("a deadline is an instant: 2099-01-31T12:00:00Z") from None
+    if found.utcoffset() is None:
+        raise InvalidInput("a deadline says its offset from UTC: 2099-01-31T12:00:00Z")
+    return found

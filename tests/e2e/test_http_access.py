@@ -1,0 +1,296 @@
+"""Who is let in, and how far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from http_scene import OF_OTHERS, Caller, Json, scene
+from starlette.requests import Request
+
+from holdfast.server import Principal, ServerSettings
+from holdfast.server.principal import SCOPES
+
+ELSEWHERE = "203.0.113.9"
+KEYS_ONLY = ServerSettings(require_key=True)
+
+
+async def listed(caller: Caller) -> int:
+    return (await caller.get("/v1/sessions")).status_code
+
+
+async def test_this_machine_gets_in_without_a_key_and_nobody_else() -> None:
+    async with scene() as bank:
+        for peer in ("127.0.0.1", "127.8.0.1", "::1"):
+            assert await listed(bank.caller(peer=peer)) == 200
+        for peer in (
+            ELSEWHERE,
+            "10.0.0.7",
+            "testclient",
+            "localhost.evil.example",
+            "::ffff:10.0.0.7",
+        ):
+            assert await listed(bank.caller(peer=peer)) == 401
+
+
+async def test_an_address_that_others_reach_asks_this_machine_for_a_key_too() -> None:
+    async with scene() as bank:
+        assert await listed(bank.caller(url="http://192.168.0.5:8000")) == 401
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP", "Forwarded", "Via"],
+)
+async def test_who_was_passed_on_by_a_proxy_is_not_taken_for_local(header: str) -> None:
+    async with scene() as bank:
+        assert await listed(bank.caller({header: "127.0.0.1"})) == 401
+
+
+async def test_a_demand_for_keys_holds_for_this_machine_too() -> None:
+    async with scene(KEYS_ONLY) as bank:
+        answer = await bank.caller().get("/v1/sessions")
+
+        assert answer.status_code == 401
+        assert answer.headers["www-authenticate"] == "Bearer"
+        assert answer.json()["error"]["code"] == "UNAUTHENTICATED"
+        assert await listed(await bank.keyed("read")) == 200
+
+
+# Keys
+
+
+async def test_a_key_is_kept_as_a_digest_only() -> None:
+    async with scene() as bank:
+        key_id, header = await bank.key("read")
+        secret = header["Authorization"].partition("_")[2].partition("_")[2]
+
+        [kept] = await bank.app.store.keys()
+
+        assert kept.key_id == key_id
+        assert secret
+        assert secret not in repr(kept)
+
+
+async def test_a_revoked_key_opens_nothing_from_then_on() -> None:
+    async with scene() as bank:
+        key_id, header = await bank.key("read")
+        caller = bank.caller(header, peer=ELSEWHERE)
+        assert await listed(caller) == 200
+
+        await bank.app.store.revoke_key(key_id, bank.app.clock.now())
+
+        assert await listed(caller) == 401
+        assert await listed(bank.caller(header)) == 401, "a bad key is not the same as none"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda key: key[:-1],
+        lambda key: key + "x",
+        lambda key: key.replace("Bearer", "Basic"),
+        lambda key: key.replace("Bearer ", ""),
+        lambda key: key.replace("hf_", ""),
+        lambda key: key.rpartition("_")[0],
+        lambda key: key.partition("_")[0] + "_" * 200,
+        lambda key: "Bearer " + "hf_" + "a" * 5000,
+        lambda key: "Bearer hf_\u00e9_x",
+        lambda key: "Bearer",
+        lambda key: "",
+    ],
+)
+async def test_what_is_almost_a_key_is_none(change: Any) -> None:
+    async with scene() as bank:
+        _, header = await bank.key("read")
+
+        wrong = change(header["Authorization"]).encode("latin-1")
+
+        assert await listed(bank.caller({"Authorization": wrong})) == 401
+
+
+async def test_two_keys_in_one_request_are_none() -> None:
+    async with scene() as bank:
+        _, header = await bank.key("read")
+        twice = [("Authorization", header["Authorization"])] * 2
+
+        assert await listed(bank.caller(twice)) == 401
+
+
+# Scopes
+
+
+def scoped(document: Json) -> Iterator[tuple[str, str, str]]:
+    """Give every operation that needs a scope, and that scope."""
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            for needed in operation.get("security", ()):
+                for scope in needed.get("key", ()):
+                    yield method, path, scope
+
+
+NEEDED = {
+    "read": """get /v1/sessions, get /v1/sessions/{session_id},
+        get /v1/sessions/{session_id}/history, get /v1/sessions/{session_id}/result,
+        get /v1/sessions/{session_id}/stream, get /v1/streams/sessions/{session_id},
+        head /v1/streams/sessions/{session_id}, get /v1/agents/{name}/{key},
+        head /v1/agents/{name}/{key}, get /v1/approvals, get /v1/lanes""",
+    "send": """post /v1/sessions, post /v1/deliver, post /v1/agents/{name}/{key},
+        post /v1/sessions/{session_id}/cancel, post /v1/sessions/{session_id}/end,
+        post /v1/sessions/{session_id}/retry""",
+    "approve": "post /v1/approvals/{request_id}",
+    "internals": "get /v1/workers, get /v1/metrics",
+    "admin": "delete /v1/sessions/{session_id}",
+}
+
+
+async def test_the_scopes_of_all_operations_are_these() -> None:
+    async with scene() as bank:
+        found = {(f"{method} {path}", scope) for method, path, scope in scoped(bank.api.openapi())}
+
+    expected = {
+        (operation.strip(), scope)
+        for scope, operations in NEEDED.items()
+        for operation in operations.split(",")
+    }
+    assert found == expected
+
+
+async def test_every_operation_needs_the_scope_that_its_description_names() -> None:
+    settings = ServerSettings(rate=0)
+    async with scene(settings) as bank:
+        document = bank.api.openapi()
+        operations = [*scoped(document)]
+        for method, path, needed in operations:
+            url = path.format(
+                session_id="ses_x", request_id="req_x", token="x", name="teller", key="k"
+            )
+            body = {"agent": "teller", "message": "a", "option": "approve"}
+            everything_else = [scope for scope in SCOPES if scope not in (needed, "admin")]
+
+            without = await bank.keyed(*everything_else)
+            refused = await without.request(method, url, json=body)
+            allowed = await (await bank.keyed(needed)).request(method, url, json=body)
+
+            assert refused.status_code == 403, (method, path)
+            if method != "head":
+                assert refused.json()["error"]["code"] == "MISSING_SCOPE"
+            assert allowed.status_code != 403, (method, path)
+        assert {scope for _, _, scope in operations} == set(SCOPES)
+
+
+OPEN = {
+    ("post", "/v1/callback/{token}"),  # the token is the key
+    *OF_OTHERS,
+    ("get", "/v1/healthz"),
+    ("get", "/v1/readyz"),
+}
+
+
+async def test_every_operation_asks_for_a_key_unless_it_is_named_here() -> None:
+    async with scene() as bank:
+        document = bank.api.openapi()
+        unasked = {
+            (method, path)
+            for path, item in document["paths"].items()
+            for method, operation in item.items()
+            if not operation.get("security")
+        }
+        assert unasked <= OPEN
+        stranger = bank.caller(peer=ELSEWHERE)
+        for path, item in document["paths"].items():
+            for method in item:
+                if (method, path) not in unasked:
+                    answer = await stranger.request(method, path, json={})
+                    assert answer.status_code == 401, (method, path)
+
+
+async def test_messages_need_one_scope_and_answers_another() -> None:
+    async with scene() as bank, bank.caller() as owner:
+        session = (await owner.start("refund"))["session_id"]
+        [asked] = (await owner.ask("GET", "/approvals"))["requests"]
+        path = f"/sessions/{session}/deliveries"
+        answer = {"input_responses": [{"request_id": asked["request_id"], "option": "deny"}]}
+        sender, approver = await bank.keyed("send"), await bank.keyed("approve")
+
+        assert await sender.refused("POST", path, 403, json=answer) == "MISSING_SCOPE"
+        assert await approver.refused("POST", path, 403, json={"message": "a"}) == "MISSING_SCOPE"
+        await approver.ask("POST", path, 202, json=answer)
+        await sender.ask("POST", path, 202, json={"message": "a"})
+
+
+async def test_who_may_only_read_is_not_told_addresses_that_take_messages() -> None:
+    async with scene() as bank, bank.caller() as owner:
+        started = await owner.start()
+        reader = await bank.keyed("read")
+        path = f"/sessions/{started['session_id']}"
+
+        assert (await owner.ask("GET", path))["continuation_token"]
+        assert (await reader.ask("GET", path))["continuation_token"] is None
+        assert started["continuation_token"] not in str(await reader.events(started["session_id"]))
+
+
+async def test_who_owns_a_lane_is_shown_to_insiders_only() -> None:
+    async with scene() as bank, bank.caller() as owner:
+        await owner.start()
+
+        [told] = (await (await bank.keyed("read")).ask("GET", "/lanes"))["lanes"]
+        [whole] = (await (await bank.keyed("read", "internals")).ask("GET", "/lanes"))["lanes"]
+
+        assert told["fence"] is None
+        assert whole["fence"] == 1
+
+
+async def test_what_was_sent_is_written_down_under_the_keys_name() -> None:
+    async with scene() as bank, await bank.keyed("send", "read", name="till 3") as till:
+        session = (await till.start())["session_id"]
+        await till.ask("POST", f"/sessions/{session}/deliveries", 202, json={"message": "a"})
+
+        events = await till.events(session)
+
+        assert events[0]["data"]["principal"] == "till 3"
+        by = [each["data"].get("by") for each in events if each["type"] == "delivery.queued"]
+        assert by[-1] == "till 3"
+
+
+# A user's own authentication
+
+
+def staff(request: Request) -> Principal | None:
+    if request.headers.get("x-staff") != "ada":
+        return None
+    return Principal("acme", "ada", frozenset({"read"}))
+
+
+async def staff_later(request: Request) -> Principal | None:
+    return staff(request)
+
+
+@pytest.mark.parametrize("authenticate", [staff, staff_later])
+async def test_an_app_may_say_itself_who_is_calling(authenticate: Any) -> None:
+    async with scene(ServerSettings(authenticate=authenticate)) as bank:
+        ada = bank.caller({"X-Staff": "ada"}, peer=ELSEWHERE)
+
+        assert await listed(ada) == 200
+        assert (await ada.post("/v1/sessions", json={})).status_code == 403
+        assert await listed(bank.caller({"X-Staff": "eve"}, peer=ELSEWHERE)) == 401
+        assert await listed(bank.caller()) == 401, "who is local is no exception then"
+        assert await listed(await bank.keyed("read")) == 200
+
+
+async def test_an_authentication_that_fails_lets_nobody_in(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def broken(request: Request) -> Principal | None:
+        raise RuntimeError("the directory of staff is away: password=hunter2")
+
+    def confused(request: Request) -> Any:
+        return "ada"
+
+    for authenticate in (broken, confused):
+        async with scene(ServerSettings(authenticate=authenticate)) as bank:
+            answer = await bank.caller().get("/v1/sessions")
+            assert answer.status_code == 500
+            assert "hunter2" not in answer.text
+    assert "a request could not be answered" in caplog.text

@@ -1,0 +1,100 @@
+"""What the routes do that are about more than one session, or about none."""
+
+from __future__ import annotations
+
+import pytest
+from http_scene import OUTSIDE, scene
+
+
+async def test_an_agent_has_one_session_for_a_key_that_is_read_where_it_is_prompted() -> None:
+    async with scene() as bank, bank.caller() as caller:
+        path = "/agents/teller/customer/17"
+        assert await caller.refused("GET", path, 404) == "UNKNOWN_SESSION"
+
+        body = {"message": "hello", "dispatch_id": "a"}
+        first = await caller.ask("POST", path, 202, json=body)
+        again = await caller.ask("POST", path, 202, json=body)
+        second = await caller.ask("POST", path, 202, json={"message": "again"})
+        await caller.result(first["session_id"])
+
+        assert first["stream_url"] == f"{OUTSIDE}/v1{path}"
+        assert (first["deduplicated"], again["deduplicated"]) == (False, True)
+        assert first["delivery_id"] == again["delivery_id"]
+        assert first["session_id"] == second["session_id"]
+        assert await caller.ask("GET", path) == await caller.events(first["session_id"])
+        head = await caller.head(f"/v1{path}")
+        assert head.status_code == 200
+        assert head.headers["stream-next-offset"]
+        assert await caller.refused("POST", "/agents/nobody/k", 404, json=body) == "UNKNOWN_AGENT"
+
+
+async def test_lanes_and_workers_are_listed() -> None:
+    async with scene() as bank, bank.caller() as caller:
+        session = (await caller.start())["session_id"]
+        await caller.start("refund")
+        other = {"message": "hello", "lane": "other"}
+        await caller.ask("POST", f"/sessions/{session}/deliveries", 202, json=other)
+        await caller.result(session)
+
+        every = (await caller.ask("GET", "/lanes"))["lanes"]
+        page = await caller.ask("GET", "/lanes?limit=2")
+        rest = await caller.ask("GET", f"/lanes?limit=2&cursor={page['next_cursor']}")
+        waiting = (await caller.ask("GET", "/lanes?status=waiting&agent=teller"))["lanes"]
+        [worker] = (await caller.ask("GET", "/workers"))["workers"]
+
+        assert len(every) == 3
+        assert [*page["lanes"], *rest["lanes"]] == every
+        assert [lane["status"] for lane in waiting] == ["waiting"]
+        assert worker["agents"] == ["teller"]
+        assert await caller.refused("GET", "/lanes?cursor=!!!", 422) == "INVALID_INPUT"
+
+
+async def test_a_callback_wakes_the_tool_that_waits_for_it_once() -> None:
+    async with scene() as bank, bank.caller() as caller:
+        session, path = await bank.hooked(caller)
+        assert (await caller.ask("GET", f"/sessions/{session}"))["requests"] == []
+
+        for method in ("GET", "HEAD", "PUT", "OPTIONS"):
+            looked = await caller.request(method, f"/v1{path}")
+            unknown = await caller.request(method, "/v1/callback/unknown")
+            assert (looked.status_code, looked.content) == (unknown.status_code, unknown.content)
+            assert looked.status_code == 405
+
+        outsider = bank.caller(peer="203.0.113.9", url=OUTSIDE)
+        first = await outsider.post(f"/v1{path}", json={"paid": True})
+        again = await outsider.post(f"/v1{path}", json={"paid": True})
+        other = await outsider.post(f"/v1{path}", json={"paid": False})
+        never = await outsider.post("/v1/callback/unknown", json={"paid": False})
+
+        assert first.status_code == again.status_code == 202
+        assert first.json() == {"accepted": True}
+        assert (other.status_code, other.json()) == (never.status_code, never.json())
+        assert never.json()["error"]["code"] == "UNKNOWN_CALLBACK"
+        assert (await caller.result(session))["output"] == "That is done."
+
+
+async def test_numbers_are_told_as_prometheus_reads_them() -> None:
+    async with scene() as bank, bank.caller() as caller:
+        await caller.start("refund")
+
+        told = await caller.get("/metrics")
+
+        assert told.headers["content-type"].startswith("text/plain; version=0.0.4")
+        assert 'holdfast_lanes{status="waiting",wait="input"} 1' in told.text
+        assert 'holdfast_workers{state="working"} 1' in told.text
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/v1/healthz", "/v1/readyz"])
+async def test_who_watches_needs_no_key(path: str) -> None:
+    async with scene() as bank, bank.caller(peer="203.0.113.9", url="http://10.0.0.1") as probe:
+        assert (await probe.get(path)).json() == {"status": "ok"}
+
+
+async def test_what_is_not_there_is_said_in_the_same_shape() -> None:
+    async with scene() as bank, bank.caller() as caller:
+        assert await caller.refused("GET", "/nothing", 404) == "UNKNOWN_ROUTE"
+        assert await caller.refused("PUT", "/sessions", 405) == "METHOD_NOT_ALLOWED"
+        wrong = await caller.request("PUT", "/v1/sessions")
+        assert wrong.headers["allow"] == "GET, POST"
+        slash = await caller.get("/v1/sessions/")
+        assert slash.status_code == 404

@@ -1,0 +1,210 @@
+"""An agent asks one of another Holdfast, over real sockets."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+from client_scene import BadWire, Plan, planner
+from http_scene import FAST, on_a_socket, teller
+
+from holdfast import Agent, Holdfast, Session
+from holdfast.errors import HoldfastError
+from holdfast.remote import RemoteAgent
+from holdfast.server import ServerSettings
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing import crash_everywhere
+from holdfast.testing.scripted import Reply, ScriptedModel, call, say
+from holdfast.verify import verify
+from holdfast.webhook import WebhookSettings
+
+HOOKS = WebhookSettings(secret="0123456789abcdef", allow_private=True, poll=0.05)
+
+
+class Pair:
+    """Two apps: `near` asks, `far` is asked over `url`."""
+
+    def __init__(self, near: Holdfast, far: Holdfast, wire: BadWire) -> None:
+        self.near, self.far, self.wire = near, far, wire
+
+    async def children(self) -> list[str]:
+        return [info.session_id for info in await self.far.sessions()]
+
+
+def boss(url: str, message: str, **options: Any) -> Agent[Any, Any]:
+    remote = RemoteAgent("teller", url, **options)
+    script: list[Reply] = [call("teller", message=message), say("done")]
+    return Agent("boss", ScriptedModel(script), subagents=[remote])
+
+
+@asynccontextmanager
+async def two_apps(
+    message: str, *, calls_back: bool = True, asked: Agent[Any, Any] = teller, **options: Any
+) -> AsyncIterator[Pair]:
+    port = free_port()
+    async with AsyncExitStack() as stack:
+        far = Holdfast([asked, planner], store="memory://", worker=FAST, webhooks=HOOKS)
+        await stack.enter_async_context(far)
+        wire = BadWire("http://%s:%s" % await stack.enter_async_context(on_a_socket(far)))
+        wired = await stack.enter_async_context(wire.opened())
+        near = Holdfast(
+            [boss(f"http://127.0.0.1:{wired}", message, **options)],
+            store="memory://",
+            worker=FAST,
+            public_url=f"http://127.0.0.1:{port}" if calls_back else "",
+        )
+        await stack.enter_async_context(near)
+        await stack.enter_async_context(on_a_socket(near, ServerSettings(port=port)))
+        yield Pair(near, far, wire)
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+async def output_of(session: Session[Any]) -> str | None:
+    return (await session.wait()).output
+
+
+async def told(session: Session[Any]) -> list[str]:
+    return [
+        result.text
+        for message in await session.history()
+        for result in getattr(message, "results", ())
+    ]
+
+
+async def the(session: Session[Any], kind: str) -> list[Any]:
+    return [e async for e in session.events(follow=False) if e.type == kind]
+
+
+async def test_a_remote_agent_is_asked_and_its_answer_is_the_calls_result() -> None:
+    async with two_apps("hello") as pair:
+        session = await pair.near.start("boss", "go")
+
+        assert await output_of(session) == "done"
+        assert await told(session) == ["You said: hello"]
+        [child] = await pair.far.sessions()
+        assert (child.mode, child.over) == ("task", "completed")
+        [progress] = await the(session, "tool.progress")
+        assert progress.data["progress"]["session_id"] == child.session_id
+        assert not await verify(pair.near.store, session.id)
+
+
+async def test_the_callback_wakes_the_caller_and_no_poll_is_needed() -> None:
+    slow: Agent[Any, Any] = Agent("teller", ScriptedModel([Reply(text="well", delay=0.5)]))
+    async with two_apps("hello", asked=slow, poll=600.0) as pair:
+        session = await pair.near.start("boss", "go")
+        assert await output_of(session) == "done"
+
+        [closed] = await the(session, "webhook.closed")
+        assert closed.data.get("how", "answered") == "answered"
+        assert await pair.far.store.dead_letters() == []
+
+
+async def test_without_an_address_of_its_own_the_caller_polls() -> None:
+    async with two_apps("hello", calls_back=False) as pair:
+        session = await pair.near.start("boss", "go")
+
+        assert await output_of(session) == "done"
+        assert not await the(session, "webhook.opened")
+
+
+async def test_what_a_remote_agent_asks_is_asked_here() -> None:
+    async with two_apps("refund") as pair:
+        session = await pair.near.start("boss", "go")
+        [request] = (await session.wait()).requests
+        assert request.prompt.startswith("teller: May refund run?")
+        assert [option.id for option in request.options] == ["approve", "deny"]
+        await session.answer(request.request_id, "approve")
+
+        assert await output_of(session) == "done"
+        assert await told(session) == ["That is done."]
+        child = await pair.far.session((await pair.children())[0])
+        assert await the(child, "tool.completed")
+
+
+async def test_a_lost_answer_to_the_start_starts_nothing_twice() -> None:
+    async with two_apps("hello") as pair:
+        pair.wire.to = b"POST /v1/sessions"
+        pair.wire.instead = [b""] * 3
+        session = await pair.near.start("boss", "go")
+
+        assert await output_of(session) == "done"
+        assert len(await pair.children()) == 1
+
+
+async def test_a_wire_that_is_cut_for_a_while_changes_nothing() -> None:
+    async with two_apps("hello", patience=0.1) as pair:
+        pair.wire.lets_nobody_through = True
+        session = await pair.near.start("boss", "go")
+        async for event in session.events():
+            if event.type == "timer.set":
+                break
+        pair.wire.lets_nobody_through = False
+
+        assert await output_of(session) == "done"
+        assert len(await pair.children()) == 1
+
+
+async def test_a_failed_remote_agent_is_a_failure_that_the_model_sees() -> None:
+    async with two_apps("fail") as pair:
+        session = await pair.near.start("boss", "go")
+
+        assert await output_of(session) == "done"
+        [said] = await told(session)
+        assert said.startswith("SUBAGENT_FAILED: teller failed: ")
+
+
+async def test_an_agent_that_is_not_there_is_told_to_the_model() -> None:
+    async with two_apps("hello", agent="nobody") as pair:
+        session = await pair.near.start("boss", "go")
+
+        assert await output_of(session) == "done"
+        assert "UNKNOWN_AGENT" in (await told(session))[0]
+
+
+async def test_a_typed_output_is_of_its_type() -> None:
+    remote = RemoteAgent("planner", "http://127.0.0.1:9", output_type=Plan)
+    found = remote._come_to({"status": "completed", "output": {"title": "move", "hours": 3}})
+    assert found == Plan(title="move", hours=3)
+
+
+def test_a_remote_agent_that_cannot_be_reached_is_refused_at_once() -> None:
+    with pytest.raises(HoldfastError):
+        RemoteAgent("far", "not a url")
+    with pytest.raises(HoldfastError):
+        RemoteAgent("far", "https://agents.example", "two\nlines")
+    assert "token" not in repr(RemoteAgent("far", "https://agents.example", "hf_token"))
+
+
+async def test_a_caller_that_is_killed_at_every_commit_asks_once() -> None:
+    async with AsyncExitStack() as stack:
+        far = Holdfast([teller], store="memory://", worker=FAST)
+        await stack.enter_async_context(far)
+        url = "http://%s:%s" % await stack.enter_async_context(on_a_socket(far))
+        asked: list[int] = []
+
+        async def ask(app: Holdfast) -> str | None:
+            before = len(await far.sessions(limit=1000))
+            session: Session[Any] = await app.start("boss", "go")
+            [request] = (await session.wait()).requests
+            await session.answer(request.request_id, "approve")
+            output = await output_of(session)
+            asked.append(len(await far.sessions(limit=1000)) - before)
+            assert not await verify(app.store, session.id)
+            return output
+
+        report = await crash_everywhere(
+            ask, agents=[boss(url, "refund", poll=0.05)], store=MemoryStore
+        )
+
+        report.assert_nothing_lost()
+        report.assert_same_output()
+        assert len(asked) > 20
+        assert set(asked) == {1}
