@@ -8,7 +8,18 @@ from typing import Any, get_args
 import pytest
 
 import holdfast
-from holdfast import Agent, Context, Receipt, Request, Result, Session, Tool, WorkerSettings, errors
+from holdfast import (
+    Agent,
+    Context,
+    Receipt,
+    Request,
+    Result,
+    Schedule,
+    Session,
+    Tool,
+    WorkerSettings,
+    errors,
+)
 from holdfast.agents.classification import MEANINGS, UNFORESEEN
 from holdfast.core.event import HIDDEN_FIELDS
 from holdfast.core.record import AnyRecord
@@ -85,7 +96,8 @@ def defaults(function: Any) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("title", "function"), [("Agent", Agent), ("Tool", Tool), ("Worker", WorkerSettings)]
+    ("title", "function"),
+    [("Agent", Agent), ("Tool", Tool), ("Worker", WorkerSettings), ("Schedule", Schedule)],
 )
 def test_every_setting_is_described_with_its_default(title: str, function: Any) -> None:
     described = {

@@ -1,0 +1,34 @@
+"""Opens the bureau, which needs the extra `connections`, for apps that have connections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from holdfast.clock import Clock
+from holdfast.connection.connection import Connection
+from holdfast.errors import InvalidDefinition
+from holdfast.store import Store
+
+if TYPE_CHECKING:
+    from holdfast.connection.bureau import Bureau
+
+
+def open_bureau(
+    connections: Sequence[Connection],
+    secret_key: str | Sequence[str],
+    store: Store,
+    clock: Clock,
+    address: Callable[[], str],
+    admit: Callable[..., Any],
+) -> Bureau | None:
+    """Return what looks after an app's connections, if it has any."""
+    if not connections:
+        return None
+    try:
+        from holdfast.connection.bureau import Bureau
+    except ImportError as error:
+        raise InvalidDefinition(
+            f"connections are not installed ({error}): pip install 'holdfast[connections]'"
+        ) from error
+    return Bureau(connections, secret_key, store, clock, address, admit)

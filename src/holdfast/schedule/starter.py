@@ -1,0 +1,75 @@
+"""How a schedule's sessions are started and ended: what a timekeeper asks of an app."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.admission import Inbox, fingerprint
+from holdfast.clock import Clock
+from holdfast.core.name import MAIN
+from holdfast.core.record import CancelRequested, NewOutlet, SessionStarted
+from holdfast.errors import SessionOver, UnknownSession
+from holdfast.schedule.schedule import Schedule
+from holdfast.store import Receipt
+
+Outlets = Callable[[str], tuple[NewOutlet, ...]]
+
+
+class Starter:
+    """Starts tasks that have no human to ask."""
+
+    def __init__(self, inbox: Inbox, clock: Clock, outlets: Outlets) -> None:
+        self._inbox = inbox
+        self._clock = clock
+        self._outlets = outlets
+
+    async def fire(self, schedule: Schedule, at: int) -> Receipt:
+        """Start the session of an instant, or return that which was started for it before.
+
+        Whatever an older or newer version of the code would have said, it is the same start.
+        """
+        name = f"schedule:{schedule.name}:{at}"
+        return await self._start(schedule, at, name, mark=fingerprint(name))
+
+    async def trigger(self, schedule: Schedule, dispatch_id: str | None) -> Receipt:
+        """Start a session now, besides those of the instants."""
+        return await self._start(schedule, self._clock.now(), dispatch_id)
+
+    async def _start(
+        self, schedule: Schedule, at: int, dispatch_id: str | None, mark: str = ""
+    ) -> Receipt:
+        started = SessionStarted(
+            agent=schedule.agent,
+            mode="task",
+            can_ask=False,
+            tenant=schedule.tenant,
+            principal=schedule.principal,
+            token=self._clock.token(),
+            outlets=self._outlets(schedule.agent),
+        )
+        return await self._inbox.start(
+            started,
+            schedule.message_at(at),
+            lane=MAIN,
+            dispatch_id=dispatch_id,
+            mark=mark,
+            by=f"schedule:{schedule.name}",
+        )
+
+    async def end(self, schedule: Schedule, session_id: str) -> None:
+        """End a session of the schedule, unless it is over."""
+        reason = "the next session of its schedule takes its place"
+        cancel = CancelRequested(
+            delivery_id="", reason=reason, ends=True, by=f"schedule:{schedule.name}"
+        )
+        try:
+            await self._inbox.add(
+                session_id,
+                schedule.tenant,
+                MAIN,
+                cancel,
+                scope=f"session:{session_id}",
+                dispatch_id=f"schedule:{schedule.name}",
+            )
+        except (SessionOver, UnknownSession):
+            return
