@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
+from holdfast.cli import keys, schedules, webhooks
 from holdfast.cli.answer import answer
+from holdfast.cli.approvals import approvals
 from holdfast.cli.cancel import cancel
 from holdfast.cli.chat import chat
 from holdfast.cli.demo import demo
+from holdfast.cli.dev import dev
 from holdfast.cli.drain import drain
 from holdfast.cli.explain import explain
 from holdfast.cli.lanes import lanes
@@ -19,6 +23,7 @@ from holdfast.cli.logs import logs
 from holdfast.cli.output import out
 from holdfast.cli.retry import retry
 from holdfast.cli.send import send
+from holdfast.cli.serve import serve
 from holdfast.cli.sessions import sessions
 from holdfast.cli.show import show
 from holdfast.cli.verify import verify
@@ -26,11 +31,17 @@ from holdfast.cli.worker import worker
 from holdfast.cli.workers import workers
 
 COMMANDS = (
-    *(demo, chat, worker),
+    *(demo, dev, chat, serve, worker),
     *(sessions, show, explain, logs),
-    *(send, answer, cancel, retry),
+    *(send, answer, approvals, cancel, retry),
     *(workers, lanes, drain, verify),
 )
+GROUPS: dict[str, tuple[str, Mapping[str, Callable[..., None]]]] = {
+    "keys": ("Who may call the server.", keys.COMMANDS),
+    "schedules": ("What starts by itself, and when.", schedules.COMMANDS),
+    "webhooks": ("Whom sessions tell of their events.", webhooks.COMMANDS),
+}
+"""Commands of two words: what the first is about, and the second ones."""
 
 
 def make_app() -> typer.Typer:
@@ -47,6 +58,11 @@ def make_app() -> typer.Typer:
     app.callback()(options)
     for command in COMMANDS:
         app.command()(command)
+    for name, (about, commands) in GROUPS.items():
+        group = typer.Typer(help=about, no_args_is_help=True)
+        for second, each in commands.items():
+            group.command(second)(each)
+        app.add_typer(group, name=name)
     return app
 
 

@@ -94,5 +94,6 @@ GISTS: dict[str, Callable[[Data], str]] = {
     "tool.completed": lambda d: d.get("message") or value_text(d.get("value")),
     "tool.failed": lambda d: failure_text(d["error"]),
     "input.requested": requested,
+    "authorization.required": lambda d: f"{d['connection']} {d['url']}",
     "input.resolved": resolved,
 }

@@ -16,9 +16,7 @@ from holdfast.errors import InvalidDefinition, InvalidInput
 
 def load_app(name: str) -> Holdfast:
     """Import an app from the current directory, or from wherever Python finds it."""
-    module_name, _, attribute = name.partition(":")
-    if not module_name or not attribute:
-        raise typer.BadParameter(f"write MODULE:APP, as in shop:app, instead of {name!r}")
+    module_name, attribute = parts_of(name)
     module = load_module(module_name)
     found = getattr(module, attribute, None)
     if isinstance(found, Holdfast):
@@ -29,6 +27,22 @@ def load_app(name: str) -> Holdfast:
         raise InvalidInput(f"the module {module_name} has no {attribute}{instead}", app=name)
     kind = type(found).__name__
     raise InvalidInput(f"{name} is of type {kind}, and no Holdfast app{instead}", app=name)
+
+
+def load_named(name: str) -> object:
+    """Import something else of the user's: MODULE:NAME."""
+    module_name, attribute = parts_of(name)
+    found: object = getattr(load_module(module_name), attribute, None)
+    if found is None:
+        raise InvalidInput(f"the module {module_name} has no {attribute}", name=name)
+    return found
+
+
+def parts_of(name: str) -> tuple[str, str]:
+    module_name, _, attribute = name.partition(":")
+    if not module_name or not attribute:
+        raise typer.BadParameter(f"write MODULE:APP, as in shop:app, instead of {name!r}")
+    return module_name, attribute
 
 
 def is_app(value: object) -> bool:

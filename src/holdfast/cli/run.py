@@ -25,6 +25,7 @@ BROKEN_PIPE = 141
 WHAT_TO_DO = {
     "UNKNOWN_SESSION": "`holdfast sessions` lists those that exist.",
     "UNKNOWN_WORKER": "`holdfast workers` lists those that are alive.",
+    "UNKNOWN_SCHEDULE": "`holdfast schedules list` lists those that are armed.",
     "UNKNOWN_REQUEST": "`holdfast show SESSION` lists the requests that are open.",
     "REQUEST_CLOSED": "`holdfast show SESSION` lists the requests that are still open.",
     "INVALID_ANSWER": "`holdfast show SESSION` lists what each request takes for an answer.",

@@ -100,6 +100,9 @@ class Transcript:
         how = event.type.partition(".")[2]
         self._outcome(event, f"{how}: {event.data.get('reason', '')}")
 
+    def _sign_in(self, event: Event) -> None:
+        self.line(f"sign in to {event.data['connection']}: {event.data['url']}", "yellow")
+
     def _outcome(self, event: Event, text: str) -> None:
         tool = self._tools.get(event.call_id, event.call_id)
         self.line(f"<- {tool}: {one_line(text)}")
@@ -135,6 +138,7 @@ SHOWN: dict[str, Callable[[Transcript, Any], None]] = {
     "tool.failed": Transcript._failed,
     "tool.denied": Transcript._stopped,
     "tool.interrupted": Transcript._stopped,
+    "authorization.required": Transcript._sign_in,
     "delivery.queued": Transcript._queued,
     "delivery.settled": Transcript._settled,
     "turn.failed": Transcript._turn_failed,

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from holdfast.cli.output import console, is_terminal, json_out, out
 from holdfast.cli.place import DEFAULT_STORE, AsJson, StoreUrl, open_place
 from holdfast.cli.run import command
+from holdfast.errors import UnknownSession
 from holdfast.store import Store
 from holdfast.verify import Finding
 from holdfast.verify import verify as verify_session
@@ -38,7 +39,11 @@ async def verify(
         findings: list[Finding] = []
         with progress(len(names), is_shown=is_terminal() and not as_json) as advance:
             for name in names:
-                findings += await verify_session(app.store, name)
+                try:
+                    findings += await verify_session(app.store, name)
+                except UnknownSession:
+                    if session:
+                        raise  # else it was erased since it was listed
                 advance()
     show(findings, len(names), as_json=as_json)
     return 1 if findings else 0

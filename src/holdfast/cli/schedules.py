@@ -1,0 +1,197 @@
+"""`holdfast schedules`: what starts by itself, and when.
+
+The store knows each schedule's line and when it is due; only to start one, and to tell which are
+no longer in the code, the app is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from itertools import islice
+from typing import Annotated, Any
+
+import typer
+from msgspec.structs import asdict
+
+from holdfast.app import Holdfast
+from holdfast.cli.loading import load_app
+from holdfast.cli.output import json_out, moment, out, table
+from holdfast.cli.place import DEFAULT_STORE, AsJson, StoreUrl, note_idleness, open_place
+from holdfast.cli.run import command
+from holdfast.schedule.roster import find, unknown
+from holdfast.schedule.schedule import read_fingerprint
+from holdfast.schedule.standing import Standing, as_armed
+from holdfast.schedule.timetable import Timetable
+
+HEADERS = ("SCHEDULE", "STATUS", "CRON", "ZONE", "NEXT", "LAST", "OUTCOME", "SESSION")
+
+Name = Annotated[str, typer.Argument(metavar="SCHEDULE", help="The schedule's name.")]
+MaybeName = Annotated[
+    str | None, typer.Argument(metavar="SCHEDULE", help="The schedule's name; all by default.")
+]
+AppName = Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the app is: shop:app")]
+MaybeApp = Annotated[
+    str | None,
+    typer.Argument(metavar="MODULE:APP", help="An app: tells what is gone from its code, or new."),
+]
+
+
+@command
+async def list_schedules(
+    app: MaybeApp = None, store: StoreUrl = DEFAULT_STORE, as_json: AsJson = False
+) -> None:
+    """List schedules: when they are next due, and what they last did.
+
+    Instants are in UTC. LAST is the last one that came, and OUTCOME whether it fired, was skipped
+    or was missed. With an app its own store is asked, and STATUS also tells what is `new`,
+    `changed` or `gone` in its code.
+
+    Example: holdfast schedules list shop:app
+    """
+    if app:
+        async with opened(app) as its:
+            found: Sequence[Standing] = await its.schedules()
+    else:
+        async with open_place(store) as place:
+            found = [as_armed(row) for row in await place.store.schedules()]
+    if as_json:
+        json_out([asdict(each) for each in found])
+    elif found:
+        table(HEADERS, [row(each) for each in found])
+    else:
+        out("no schedules")
+
+
+@command
+async def next_instants(
+    name: MaybeName = None,
+    count: Annotated[int, typer.Option(min=1, max=1000, help="How many of each.")] = 5,
+    store: StoreUrl = DEFAULT_STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Show when schedules are due next, in their own time zone and in UTC.
+
+    Example: holdfast schedules next digest --count 10
+    """
+    async with open_place(store) as place:
+        rows = [await find(place.store, name)] if name else await place.store.schedules()
+    found = [
+        (each.name, timetable, list(islice(timetable.instants(each.next_at), count)))
+        for each in rows
+        if each.next_at is not None
+        for timetable in [read_fingerprint(each.fingerprint)[0]]
+    ]
+    if as_json:
+        json_out([{"name": each, "instants": instants} for each, _, instants in found])
+        return
+    for each, timetable, instants in found:
+        for instant in instants:
+            out(f"{each}  {local(timetable, instant)}  {moment(instant)} UTC")
+    if not found:
+        out("no schedules")
+
+
+@command
+async def pause_schedule(
+    name: Name, store: StoreUrl = DEFAULT_STORE, as_json: AsJson = False
+) -> None:
+    """Let a schedule fire no more until it is resumed. Its sessions go on.
+
+    Example: holdfast schedules pause digest
+    """
+    async with open_place(store) as place:
+        await place.pause_schedule(name)
+    say(f"paused {name}", as_json=as_json, name=name, paused=True)
+
+
+@command
+async def resume_schedule(
+    name: Name, store: StoreUrl = DEFAULT_STORE, as_json: AsJson = False
+) -> None:
+    """Let a schedule go on with its next instant. What passed meanwhile is not made up for.
+
+    Example: holdfast schedules resume digest
+    """
+    async with open_place(store) as place:
+        await place.resume_schedule(name)
+        next_at = (await find(place.store, name)).next_at
+    due = f"; it is due at {moment(next_at)} UTC" if next_at is not None else ""
+    say(f"resumed {name}{due}", as_json=as_json, name=name, paused=False, next_at=next_at)
+
+
+@command
+async def trigger_schedule(
+    app: AppName,
+    name: Name,
+    dispatch_id: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="The same id again starts nothing: safe to repeat."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Start a session of a schedule now, besides its instants, even if it is paused.
+
+    Example: holdfast schedules trigger shop:app digest
+    """
+    async with opened(app) as its:
+        session = await its.trigger(name, dispatch_id=dispatch_id)
+        await note_idleness(its.store, as_json=as_json)
+    say(f"started {session.id}", as_json=as_json, name=name, session_id=session.id)
+
+
+@command
+async def forget_schedule(
+    name: Name, store: StoreUrl = DEFAULT_STORE, as_json: AsJson = False
+) -> None:
+    """Forget a schedule that is gone from the code. One that is not is armed anew by its workers.
+
+    Example: holdfast schedules forget digest
+    """
+    async with open_place(store) as place:
+        if not await place.store.drop_schedule(name):
+            raise unknown(name)
+    say(f"forgot {name}", as_json=as_json, name=name, forgotten=True)
+
+
+@asynccontextmanager
+async def opened(name: str) -> AsyncIterator[Holdfast]:
+    """Open the user's app to ask and to start; no work is done here."""
+    app = load_app(name)
+    app.settings = None
+    async with app:
+        yield app
+
+
+def say(text: str, *, as_json: bool, **facts: Any) -> None:
+    if as_json:
+        json_out(facts)
+    else:
+        out(text)
+
+
+def row(standing: Standing) -> tuple[str, ...]:
+    return (
+        standing.name,
+        standing.status,
+        standing.cron,
+        standing.timezone,
+        moment(standing.next_at) if standing.next_at is not None else "-",
+        moment(standing.last_at) if standing.last_at else "-",
+        standing.last or "-",
+        standing.session_id or "-",
+    )
+
+
+def local(timetable: Timetable, instant: int) -> str:
+    return f"{timetable.local(instant):%a %Y-%m-%d %H:%M %Z}"
+
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    "list": list_schedules,
+    "next": next_instants,
+    "pause": pause_schedule,
+    "resume": resume_schedule,
+    "trigger": trigger_schedule,
+    "forget": forget_schedule,
+}

@@ -1,0 +1,351 @@
+"""`holdfast approvals`: the list in a pipe and at a terminal, and answers to what is in it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import termios
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import shop
+from click.testing import Result
+from terminal import Place, Terminal
+from typer.testing import CliRunner
+
+from holdfast import Agent, Holdfast, tool
+from holdfast.cli import make_app
+from holdfast.cli.approval_list import ApprovalList
+from holdfast.cli.approval_screen import ApprovalScreen, split
+from holdfast.cli.asking import Answer
+from holdfast.errors import RequestClosed
+from holdfast.session import Request
+from holdfast.testing.scripted import ScriptedModel, call, say
+
+T = TypeVar("T")
+EDITOR = """
+import json, pathlib, sys
+path = pathlib.Path(sys.argv[-1])
+args = json.loads(path.read_text())
+path.write_text(json.dumps({**args, "cents": 3}))
+"""
+GUARDED = """
+from test_cli_approvals import guarded
+app = guarded()
+"""
+
+
+def guarded() -> Holdfast:
+    """An app in which only Ann may approve."""
+
+    @tool(approval="always", approvers=lambda who: who == "ann")
+    async def refund(order: int) -> str:
+        """Give the money back."""
+        return "gave it back"
+
+    model = ScriptedModel([call("refund", order=1), say("Done.")])
+    return Holdfast([Agent("support", model, tools=[refund])], worker=shop.FAST)
+
+
+class Shop(Place):
+    """A shop whose sessions are held in this process; only what is tested runs in another."""
+
+    @property
+    def url(self) -> str:
+        return f"sqlite:///{self.path / 'holdfast.db'}"
+
+    def within(self, do: Callable[[Holdfast], Awaitable[T]]) -> T:
+        async def run() -> T:
+            async with Holdfast([shop.support], store=self.url, worker=shop.FAST) as app:
+                return await do(app)
+
+        return asyncio.run(run())
+
+    def ask(self, *messages: str) -> list[Request]:
+        """Hold a conversation for each message, and return what is asked then."""
+
+        async def run(app: Holdfast) -> list[Request]:
+            for message in messages:
+                await (await app.start("support", message)).wait()
+            return list(await app.requests())
+
+        return self.within(run)
+
+    def carry(self, session_id: str) -> list[str]:
+        """Carry a session until it rests, and return what its tools said."""
+
+        async def run(app: Holdfast) -> list[str]:
+            session = await app.session(session_id)
+            await session.wait()
+            results = [m for m in await session.history() if hasattr(m, "results")]
+            return [result.text for message in results for result in message.results]
+
+        return self.within(run)
+
+    def answer(self, request: Request, option: str, by: str) -> None:
+        async def run(app: Holdfast) -> None:
+            session = await app.session(request.session_id)
+            await session.answer(request.request_id, option, by=by)
+
+        self.within(run)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Shop:
+    return Shop(tmp_path)
+
+
+@pytest.fixture
+def run(place: Shop, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Run the command in this process, as in a pipe."""
+    monkeypatch.setenv("HOLDFAST_STORE", place.url)
+    monkeypatch.chdir(place.path)
+
+    def invoke(*args: str) -> Result:
+        return CliRunner().invoke(make_app(), ["approvals", *args])
+
+    return invoke
+
+
+Run = Callable[..., Result]
+
+
+# In a pipe
+
+
+def test_open_requests_of_all_sessions_are_listed_oldest_first(place: Shop, run: Run) -> None:
+    asked = place.ask("refund it", "ask me")
+
+    lines = run().stdout.splitlines()
+
+    assert lines[0].split() == ["REQUEST", "SESSION", "AGENT", "KIND", "ASKS"]
+    assert [line.split()[:2] for line in lines[1:]] == [
+        [each.request_id, each.session_id] for each in asked
+    ]
+    assert lines[1].endswith("support  approval  May refund run? refund(order=17, cents=500)")
+    found = json.loads(run("--json").stdout)
+    assert [each["kind"] for each in found] == ["approval", "question"]
+    assert found[0]["args"] == {"order": 17, "cents": 500}
+    assert run("--agent", "sales").stdout == run("--tenant", "acme").stdout == "no open requests\n"
+
+
+def test_a_request_is_approved_denied_or_edited_by_its_id(place: Shop, run: Run) -> None:
+    one, two = place.ask("two refunds")
+
+    edited = run("edit", one.request_id, "--args", '{"order": 1, "cents": 3}', "--by", "ann")
+    denied = run("deny", two.request_id, "--text", "too much", "--by", "bob", "--json")
+
+    assert edited.stdout.startswith("answered as dlv_")
+    assert "no worker is running" in edited.stderr
+    assert json.loads(denied.stdout)["session_id"] == two.session_id
+    assert run().stdout == "no open requests\n"
+    told = place.carry(one.session_id)
+    assert "gave back 3 for 1" in told[0]
+    assert "too much" in told[1]
+
+    async def who(app: Holdfast) -> list[str]:
+        events = (await app.session(one.session_id)).events(follow=False)
+        return [e.data["by"] async for e in events if e.type == "input.resolved"]
+
+    assert sorted(place.within(who)) == ["ann", "bob"]
+
+
+def test_what_cannot_be_answered_says_why(place: Shop, run: Run) -> None:
+    [asked] = place.ask("refund it")
+    name = asked.request_id
+
+    assert "UNKNOWN_REQUEST" in run("approve", "req_none").stderr
+    assert "UNKNOWN_REQUEST" in run("approve", name, "--tenant", "acme").stderr
+    assert "UNKNOWN_REQUEST" in run("approve", name, "--agent", "sales").stderr
+    wrong = (["approve"], ["edit", name], ["burn", name], ["approve", name, "--args", "{}"])
+    for args in (*wrong, ["edit", name, "--args", "[1]"]):
+        assert run(*args).exit_code == 2, args
+    assert name in run().stdout
+    assert run("approve", name).exit_code == 0
+    assert "REQUEST_CLOSED" in run("deny", name).stderr
+
+
+def test_with_an_app_its_rules_for_approvers_hold(
+    place: Shop, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place.path / "guarded.py").write_text(GUARDED)
+    monkeypatch.setitem(sys.modules, "test_cli_approvals", sys.modules[__name__])
+
+    async def ask() -> str:
+        async with guarded() as app:
+            [request] = (await (await app.start("support", "refund it")).wait()).requests
+            return request.request_id
+
+    name = asyncio.run(ask())
+
+    refused = run("approve", name, "--by", "eve", "--app", "guarded:app")
+    assert "NOT_AN_APPROVER" in refused.stderr
+    monkeypatch.delitem(sys.modules, "guarded")
+    assert run("approve", name, "--by", "ann", "--app", "guarded:app").exit_code == 0
+    monkeypatch.delitem(sys.modules, "guarded")
+
+
+# The list itself
+
+
+@asynccontextmanager
+async def listed(*messages: str) -> Any:
+    async with Holdfast([shop.support], store="memory://", worker=shop.FAST) as app:
+        for message in messages:
+            await (await app.start("support", message)).wait()
+        found = ApprovalList(app, tenant=None, agent=None, limit=100)
+        await found.refresh()
+        yield app, found
+
+
+async def test_a_number_is_never_given_to_another_request() -> None:
+    async with listed("refund it") as (app, found):
+        session = await app.session(found.open[1].session_id)
+        await (await app.start("support", "two refunds")).wait()
+        await session.answer(found.open[1].request_id, "deny", by="bob")
+        await found.refresh()
+        assert sorted(found.open) == [2, 3]
+        assert found.notes == {1: "deny by bob"}
+        assert found.find("1") is None
+        assert found.find(found.open[3].request_id[:20]) == (3, found.open[3])
+        assert found.find("req_") is None
+
+
+async def test_who_answers_what_somebody_else_just_did_is_told_so() -> None:
+    async with listed("refund it") as (app, found):
+        session = await app.session(found.open[1].session_id)
+        await session.answer(found.open[1].request_id, "deny", by="bob")
+        with pytest.raises(RequestClosed):
+            await found.answer(1, Answer("approve"), "ann")
+        await found.refresh()
+        assert (found.open, found.notes) == ({}, {1: "deny by bob"})
+
+
+async def test_a_screen_goes_on_when_somebody_else_was_quicker() -> None:
+    async with listed("refund it") as (app, found):
+        screen = ApprovalScreen(app, tenant=None, agent=None, by="ann", limit=100)
+        await screen._look()
+        session = await app.session(found.open[1].session_id)
+        await session.answer(found.open[1].request_id, "deny", by="bob")
+        await screen._do("approve 1")
+        rows = [row.plain for row in screen._rows()]
+        assert "takes no more answers" in rows[-2]
+        assert "  1  deny by bob" in rows
+
+
+async def test_what_becomes_of_an_answer_is_followed_to_the_calls_outcome() -> None:
+    async with listed("refund it", "ask me") as (app, found):
+        await found.answer(1, Answer("approve"), "ann")
+        await found.answer(2, Answer(text="green"), "ann")
+        assert found.notes[1].startswith("approve: sent as dlv_")
+        for info in await app.sessions():
+            await (await app.session(info.session_id)).wait()
+        await found.refresh()
+        assert found.notes[1] == "approve: refund: gave back 500 for 17"
+        assert found.notes[2].startswith("green: ask_question: ")
+
+
+async def test_a_request_whose_session_was_erased_or_cancelled_says_so() -> None:
+    async with listed("refund it", "ask me", "ask me") as (app, found):
+        await app.erase(found.open[1].session_id)
+        session = await app.session(found.open[2].session_id)
+        await session.cancel("enough")
+        await session.wait()
+        await found.answer(3, Answer("red"), "ann")
+        await app.erase(found._sent[3].request.session_id)
+        await found.refresh()
+        assert found.notes[1] == "the session was erased"
+        assert found.notes[2] == "closed: cancelled"
+        assert found.notes[3] == "red: the session was erased"
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("approve 1", ("1", "approve")),
+        ("deny  2 too  much", ("2", "deny too  much")),
+        ("3 blue, please", ("3", "blue, please")),
+        ("a req_ab", ("req_ab", "a")),
+        ("req_ab approve", ("req_ab", "approve")),
+        ("approve", ("", "approve")),
+    ],
+)
+def test_a_line_says_which_request_and_what_to_it(text: str, parts: tuple[str, str]) -> None:
+    assert split(text) == parts
+
+
+# At a terminal
+
+
+def test_a_live_list_shows_what_comes_and_what_became_of_it(
+    place: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place.path / "change.py").write_text(EDITOR)
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", f"{sys.executable} change.py")
+    [asked] = place.ask("refund it")
+    with place.terminal("approvals", "--by", "ann") as terminal:
+        terminal.until("1 open, answering as ann")
+        terminal.until("1  support asks: May refund run? refund(order=17, cents=500)")
+        terminal.until("no worker is running")
+        place.ask("ask me")
+        terminal.until("2  support asks: Which colour?")
+        terminal.until("red | blue | words")
+
+        terminal.type("edit 1\n")
+        terminal.until("1  approve with other arguments: sent as dlv_")
+        place.carry(asked.session_id)
+        terminal.until("1  approve with other arguments: refund: gave back 3 for 17")
+
+        terminal.type("2 blue\n")
+        terminal.until("2  blue: sent as")
+        terminal.type("q\n")
+        assert terminal.wait() == 0
+    assert place.ask() == []
+
+
+def test_what_is_being_typed_stays_while_others_answer(
+    place: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", "true")
+    one, _ = place.ask("two refunds")
+    with place.terminal("approvals") as terminal:
+        terminal.until("2  support asks")
+        terminal.type("approve ")
+        terminal.until("> approve ")
+        place.answer(one, "deny", "bob")
+        terminal.until("1  deny by bob")
+        terminal.until("> approve ")
+        terminal.type("1\n")
+        terminal.until("there is no open request 1")
+        terminal.type("e 2\n")
+        terminal.until("the arguments are unchanged")
+        terminal.type("e 2 [1]\n")
+        terminal.until("write the arguments as JSON")
+        terminal.type("d 2 not today\n")
+        terminal.until("2  deny: sent as")
+        terminal.type("\x04")
+        assert terminal.wait() == 0
+
+
+def echoes(terminal: Terminal) -> bool:
+    return bool(termios.tcgetattr(terminal._screen)[3] & termios.ECHO)
+
+
+def test_ctrl_c_leaves_and_gives_the_terminal_back(place: Shop) -> None:
+    place.ask("refund it")
+    with place.terminal("approvals") as terminal:
+        terminal.until("1  support asks")
+        terminal.type("appr\x7f\x7f\x7f\x7f\x1b[Ax")
+        terminal.until("> x")
+        assert not echoes(terminal)
+        terminal.type("\x03")
+        assert terminal.wait() == 130
+        assert "Traceback" not in terminal.shown
+        assert echoes(terminal)
+    assert len(place.ask()) == 1
