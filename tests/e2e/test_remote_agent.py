@@ -208,3 +208,24 @@ async def test_a_caller_that_is_killed_at_every_commit_asks_once() -> None:
         report.assert_same_output()
         assert len(asked) > 20
         assert set(asked) == {1}
+
+
+async def test_an_agent_that_is_killed_at_every_commit_while_it_is_asked_answers_once() -> None:
+    async def ask(far: Holdfast) -> str | None:
+        async with on_a_socket(far) as (host, port):
+            asker = boss(f"http://{host}:{port}", "refund", poll=0.05)
+            async with Holdfast([asker], store="memory://", worker=FAST) as near:
+                session: Session[Any] = await near.start("boss", "go")
+                [request] = (await session.wait()).requests
+                await session.answer(request.request_id, "approve")
+                output = await output_of(session)
+                assert await told(session) == ["That is done."]
+        [child] = await far.sessions()
+        assert not await verify(far.store, child.session_id)
+        return output
+
+    report = await crash_everywhere(ask, agents=[teller], store=MemoryStore)
+
+    assert len(report.runs) > 6
+    report.assert_nothing_lost()
+    report.assert_same_output()
