@@ -139,3 +139,27 @@ class GrantsEverything(BrokenStore):
 
     async def acquire(self, wishes: Sequence[Wish]) -> Sequence[Permit | Refused]:
         return [Permit(granted=True) for _ in await self.inner.acquire(wishes)]
+
+
+class LosesLetters(BrokenStore):
+    """Writes commits, and drops what they send to other sessions."""
+
+    async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
+        return await self.inner.commit([replace(commit, sends=()) for commit in commits])
+
+
+class BearsTwins(BrokenStore):
+    """Starts every child twice, under another id."""
+
+    async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
+        return await self.inner.commit([self._doubled(commit) for commit in commits])
+
+    def _doubled(self, commit: Commit) -> Commit:
+        twins = (replace(sent, **other(sent)) for sent in commit.sends if sent.new)
+        return replace(commit, sends=(*commit.sends, *twins))
+
+
+def other(sent: Admission) -> dict[str, str]:
+    """Return what makes a twin's start another than its sibling's."""
+    names = ("session_id", "delivery_id", "dispatch_id", "token")
+    return {name: f"{getattr(sent, name)}x" for name in names}

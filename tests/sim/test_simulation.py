@@ -77,6 +77,8 @@ BROKEN: list[tuple[Callable[[Store], Store], str]] = [
     (broken.SkipsEvents, "8 "),
     (broken.KeepsLanes, "9 "),
     (broken.GrantsEverything, "limits "),
+    (broken.LosesLetters, "children "),
+    (broken.BearsTwins, "children "),
 ]
 
 
