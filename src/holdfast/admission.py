@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
@@ -16,63 +15,21 @@ from msgspec.structs import replace
 from holdfast.clock import Clock
 from holdfast.core import codec
 from holdfast.core import record as r
-from holdfast.core.message import Content, File, Image, Text
+from holdfast.core.message import MAX_MESSAGE, Content
 from holdfast.core.name import check_id, storable_key
 from holdfast.core.record import AnyRecord
 from holdfast.errors import (
     HoldfastError,
     InvalidInput,
-    InvalidMessage,
     InvalidName,
     MessageTooLarge,
 )
 from holdfast.store import Admission, Receipt, Store
 
-MAX_MESSAGE = 32 * 1024 * 1024
 KEYED = "agent:"
 """What the tokens of sessions begin with that have a key; nobody else's do."""
 OF_CHANNEL = "channel:"
 """What the tokens of threads in channels begin with, and the names of their outlets."""
-
-Part = str | Text | Image | File
-Said = Part | Sequence[Part]
-
-
-def content_of(message: Said) -> Content:
-    """Return a message as its parts, or say what is wrong with it."""
-    items: Any = (message,) if isinstance(message, Part) else message
-    if not isinstance(items, Sequence) or isinstance(items, bytes) or not items:
-        raise InvalidMessage(
-            "a message is a text, or a sequence of texts, images and files with at least one"
-        )
-    content = tuple(part_of(item) for item in items)
-    size = sum(size_of(part) for part in content)
-    if size == 0:
-        raise InvalidMessage("a message cannot be empty")
-    if size > MAX_MESSAGE:
-        raise MessageTooLarge(
-            f"the message has {size:,} bytes, and {MAX_MESSAGE:,} is the most: "
-            "put large files where tools can read them, and send where they are",
-            size=size,
-            limit=MAX_MESSAGE,
-        )
-    return content
-
-
-def part_of(item: Part) -> Text | Image | File:
-    if isinstance(item, str):
-        return Text(item)
-    if isinstance(item, Text | Image | File):
-        return item
-    raise InvalidMessage(
-        f"a {type(item).__name__} cannot be part of a message: use str, Text, Image or File"
-    )
-
-
-def size_of(part: Text | Image | File) -> int:
-    if isinstance(part, Text):
-        return len(part.text.encode(errors="surrogatepass"))
-    return len(part.data) + len(part.url)
 
 
 def check_token(token: Any) -> str:

@@ -18,11 +18,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 from holdfast.admission import (
     Inbox,
     Room,
-    Said,
     callback_value,
     check_token,
     checked_url,
-    content_of,
     fingerprint,
     instant_of,
     keyed_token,
@@ -43,7 +41,7 @@ from holdfast.connection.comeback import Comeback
 from holdfast.connection.connection import Connection
 from holdfast.connection.opening import open_bureau
 from holdfast.core.index import PEOPLE
-from holdfast.core.message import Content
+from holdfast.core.message import Content, Said, content_of
 from holdfast.core.name import MAIN, check_id, webhook_name
 from holdfast.core.record import DeliveryQueued, Failure, SessionStarted
 from holdfast.core.result import ChildEnd

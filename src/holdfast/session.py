@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import Struct
 
-from holdfast.admission import Inbox, Said, content_of, instant_of
+from holdfast.admission import Inbox, instant_of
 from holdfast.agents.agent import Agent
 from holdfast.agents.context import Slice
 from holdfast.agents.perform import output_value
@@ -23,7 +23,7 @@ from holdfast.clock import Clock
 from holdfast.core import record as r
 from holdfast.core.event import Event
 from holdfast.core.index import PEOPLE, RELAYED
-from holdfast.core.message import Message
+from holdfast.core.message import Message, Said, content_of
 from holdfast.core.name import MAIN, check_id
 from holdfast.core.record import Failure, Option, Tokens
 from holdfast.core.slices import EMPTY, Slices, change_all

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from scene import at_standstill, log_of, results_of, running, the, types_of, until
 
 from holdfast import Agent, Context, Holdfast, HoldfastError, Session, tool
+from holdfast.errors import StoreCorrupt
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.scripted import Reply, ScriptedModel, call, calls, say
 from holdfast.verify import verify
@@ -447,3 +448,57 @@ async def test_children_survive_the_worker_that_started_them() -> None:
 
         assert (await top.wait()).output == "done"
         assert len(bank.paid) == 1
+
+
+# Rubbish
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        ("", "INVALID_MESSAGE"),
+        (17, "INVALID_MESSAGE"),
+        ([], "INVALID_MESSAGE"),
+        ("x" * (33 * 1024 * 1024), "MESSAGE_TOO_LARGE"),
+        ("half a character: \ud800", ""),
+    ],
+    ids=["empty", "no text", "nothing", "too large", "unstorable"],
+)
+async def test_a_message_that_cannot_be_said_starts_no_child(message: Any, code: str) -> None:
+    @tool
+    async def pass_on(ctx: Context) -> str:
+        return str(await ctx.agent("writer").ask(message))
+
+    boss = an_agent("boss", call("pass_on"), say("sorry"), tools=[pass_on])
+    async with running(boss, an_agent("writer", say("never"))) as app:
+        session = await app.start("boss", "go")
+
+        assert (await session.wait()).output == "sorry"
+        assert code in (await results_of(session))[0]
+        assert len(await app.sessions()) == 1
+
+
+class OfAnotherRelease:
+    """A performer that cannot read what an older one had its agent answer."""
+
+    def __init__(self, performer: Any) -> None:
+        self._performer = performer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._performer, name)
+
+    def output_of(self, text: str, output: str | None) -> str:
+        raise StoreCorrupt("this is no Verdict")
+
+
+async def test_a_child_whose_output_the_code_of_today_cannot_read_has_failed() -> None:
+    writer = an_agent("writer", say("a poem"))
+    boss = an_agent("boss", asks("writer"), say("too bad"), subagents=[writer])
+    async with running(boss) as app:
+        performers: Any = app.worker._performers if app.worker else {}
+        performers["writer"] = OfAnotherRelease(performers["writer"])
+        session = await app.start("boss", "go")
+
+        assert (await session.wait()).output == "too bad"
+        [told] = await results_of(session)
+        assert told == "SUBAGENT_FAILED: writer failed: STORE_CORRUPT: this is no Verdict"

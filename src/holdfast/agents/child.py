@@ -8,8 +8,9 @@ import msgspec
 
 from holdfast.agents.surrounding import Kin
 from holdfast.agents.wait import Waiting
-from holdfast.core.message import Content, Text
-from holdfast.core.record import Failure
+from holdfast.core import codec
+from holdfast.core.message import Content, Said, content_of
+from holdfast.core.record import DeliveryQueued, Failure
 from holdfast.core.result import NewChild, Waits
 from holdfast.errors import SubagentFailed, ToolError
 
@@ -22,7 +23,7 @@ class Subagent:
         self._kin = kin
         self._max_depth = max_depth
 
-    async def ask(self, message: str | Content) -> Any:
+    async def ask(self, message: Said) -> Any:
         """Start a session with a message, wait for its end, and return its output.
 
         It is a session of its own, in task mode, whose owner, deadline and capabilities are
@@ -38,7 +39,7 @@ class Subagent:
                 f"{self._kin.name} was not asked: it would be {parent.depth + 1} sessions below the"
                 f" first, and {self._max_depth} is the most"
             )
-        content = (Text(message),) if isinstance(message, str) else tuple(message)
+        content = checked(message)
         child_id = waiting.desk.new_id("ses")
         child = NewChild(child_id, self._kin.name, content, self._kin.outlets)
         raise waiting.park(Waits(waiting.call_id, name, child=child))
@@ -49,3 +50,10 @@ class Subagent:
             failure = msgspec.convert(error, Failure)
             raise SubagentFailed(f"{self._kin.name} failed: {failure.code}: {failure.message}")
         return self._kin.parse(came["value"])
+
+
+def checked(message: Said) -> Content:
+    """Return a message that a child can be started with, before anything waits for it."""
+    content = content_of(message)
+    codec.encode((DeliveryQueued(delivery_id="", content=content),))
+    return content

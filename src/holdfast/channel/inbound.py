@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import Struct
 
-from holdfast.admission import Said
+from holdfast.core.message import Said
 from holdfast.errors import InvalidMessage, InvalidSignature
 from holdfast.session import Receipt
 

@@ -12,14 +12,13 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from holdfast.admission import Said
 from holdfast.agents.agent import Agent
 from holdfast.channel.channel import DEFAULT_EVENTS, Channel
 from holdfast.channel.inbound import Inbound, InboundRequest, Reply
 from holdfast.channel.outgoing import Outgoing
 from holdfast.channel.post import Post
 from holdfast.clock import Clock
-from holdfast.core.message import File, Image, Text
+from holdfast.core.message import File, Image, Said, Text
 from holdfast.errors import InvalidDefinition, InvalidMessage
 from holdfast.outbound.address import check_url
 from holdfast.webhook.signature import ID, Secrets, secrets_of, sign, verify

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from holdfast.admission import OF_CHANNEL, Said
+from holdfast.admission import OF_CHANNEL
 from holdfast.channel.channel import Channel
 from holdfast.channel.inbound import Inbound, InboundRequest, Received, Reply
 from holdfast.channel.speaker import Speaker
 from holdfast.clock import Clock
+from holdfast.core.message import Said
 from holdfast.core.name import check_id, storable_key
 from holdfast.core.record import NewOutlet
 from holdfast.errors import (

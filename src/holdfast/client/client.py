@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Self, TypeVar
 
-from holdfast.admission import Said
 from holdfast.agents.agent import Agent
 from holdfast.client.address import check_secret, check_server, segment
 from holdfast.client.bookmark import Bookmark, check_bookmark
@@ -25,6 +24,7 @@ from holdfast.client.outgoing import (
 from holdfast.client.receipt import RemoteReceipt
 from holdfast.client.session import RemoteSession
 from holdfast.clock import Clock
+from holdfast.core.message import Said
 from holdfast.core.name import MAIN, check_id
 from holdfast.errors import UnknownSession
 from holdfast.session import Request

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.admission import Said, content_of, instant_of
+from holdfast.admission import instant_of
 from holdfast.agents.agent import Agent
 from holdfast.clock import Clock
-from holdfast.core.message import Text
+from holdfast.core.message import Said, Text, content_of
 from holdfast.core.name import check_id
 from holdfast.errors import InvalidAnswer
 

@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import aclosing
 from typing import Any, Generic, TypeVar
 
-from holdfast.admission import Said
 from holdfast.client.address import segment
 from holdfast.client.bookmark import Bookmark
 from holdfast.client.connection import Connection
@@ -17,7 +16,7 @@ from holdfast.client.receipt import RemoteReceipt
 from holdfast.client.stream import read_page, read_to_rest
 from holdfast.client.trouble import Missed, Trouble
 from holdfast.core.event import Event
-from holdfast.core.message import Message
+from holdfast.core.message import Message, Said
 from holdfast.core.name import MAIN, check_id
 from holdfast.errors import HoldfastError, SessionOver, UnknownSession
 from holdfast.session import Request, Result, is_at_rest

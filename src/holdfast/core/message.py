@@ -6,7 +6,14 @@ kinds unknown here) travels beside the parts as text that only its client reads.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from msgspec import Struct
+
+from holdfast.errors import InvalidMessage, MessageTooLarge
+
+MAX_MESSAGE = 32 * 1024 * 1024
 
 
 class Text(Struct, frozen=True, gc=False, tag="text", tag_field="kind", omit_defaults=True):
@@ -103,3 +110,45 @@ Message = UserMessage | Answer | ToolResults
 def text_of(content: Content | tuple[Part, ...]) -> str:
     """Return the words of a message, without what is not words."""
     return "".join(part.text for part in content if isinstance(part, Text))
+
+
+SaidPart = str | Text | Image | File
+Said = SaidPart | Sequence[SaidPart]
+"""What somebody may give for a message."""
+
+
+def content_of(message: Said) -> Content:
+    """Return a message as its parts, or say what is wrong with it."""
+    items: Any = (message,) if isinstance(message, SaidPart) else message
+    if not isinstance(items, Sequence) or isinstance(items, bytes) or not items:
+        raise InvalidMessage(
+            "a message is a text, or a sequence of texts, images and files with at least one"
+        )
+    content = tuple(part_of(item) for item in items)
+    size = sum(size_of(part) for part in content)
+    if size == 0:
+        raise InvalidMessage("a message cannot be empty")
+    if size > MAX_MESSAGE:
+        raise MessageTooLarge(
+            f"the message has {size:,} bytes, and {MAX_MESSAGE:,} is the most: "
+            "put large files where tools can read them, and send where they are",
+            size=size,
+            limit=MAX_MESSAGE,
+        )
+    return content
+
+
+def part_of(item: SaidPart) -> Text | Image | File:
+    if isinstance(item, str):
+        return Text(item)
+    if isinstance(item, Text | Image | File):
+        return item
+    raise InvalidMessage(
+        f"a {type(item).__name__} cannot be part of a message: use str, Text, Image or File"
+    )
+
+
+def size_of(part: Text | Image | File) -> int:
+    if isinstance(part, Text):
+        return len(part.text.encode(errors="surrogatepass"))
+    return len(part.data) + len(part.url)

@@ -51,6 +51,7 @@ from holdfast.engine.performer import Performer
 from holdfast.engine.settings import WorkerSettings
 from holdfast.engine.stream import DeltaStream
 from holdfast.engine.work import Work
+from holdfast.errors import HoldfastError
 from holdfast.reading import read_outcome
 from holdfast.store import Effect, Store
 
@@ -425,7 +426,10 @@ async def end_of(
         lambda: read_outcome(store, lane.session_id, before, lambda turn: turn == action.turn)
     )
     assert outcome is not None
-    return ChildEnd(value=performer.output_of(outcome.text, outcome.output))
+    try:
+        return ChildEnd(value=performer.output_of(outcome.text, outcome.output))
+    except HoldfastError as error:  # the code of today cannot read what it had said
+        return ChildEnd(error=Failure(error.code, error.message))
 
 
 def same_outcome(call: Call, effect: Effect) -> list[AnyRecord]:

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Literal, get_args
 
-from holdfast.admission import Said, content_of
 from holdfast.agents.agent import Agent
-from holdfast.core.message import Content
+from holdfast.core.message import Content, Said, content_of
 from holdfast.core.name import check_id
 from holdfast.errors import InvalidDefinition
 from holdfast.schedule.timetable import FIELDS, Timetable

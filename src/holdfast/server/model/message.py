@@ -9,8 +9,8 @@ import msgspec
 from pydantic import ConfigDict, Field
 from pydantic.config import JsonDict
 
-from holdfast.admission import Part
 from holdfast.core import message as m
+from holdfast.core.message import SaidPart
 from holdfast.errors import InvalidMessage
 from holdfast.server.model.shape import In, Out, example
 
@@ -64,12 +64,12 @@ Message = Annotated[
 ]
 
 
-def said(message: str | list[Any]) -> str | list[Part]:
+def said(message: str | list[Any]) -> str | list[SaidPart]:
     """Return a message as the app takes it."""
     return message if isinstance(message, str) else [part_of(part) for part in message]
 
 
-def part_of(part: str | TextPart | ImagePart | FilePart) -> Part:
+def part_of(part: str | TextPart | ImagePart | FilePart) -> SaidPart:
     match part:
         case TextPart():
             return m.Text(part.text)
