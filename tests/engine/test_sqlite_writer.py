@@ -68,6 +68,12 @@ def locked(path: Path) -> Iterator[sqlite3.Connection]:
         yield other
 
 
+async def passes(times: int) -> None:
+    """Let the event loop go round."""
+    for _ in range(times):
+        await asyncio.sleep(0)
+
+
 class Counted:
     """Counts the calls of a method, which still does what it did."""
 
@@ -110,7 +116,7 @@ async def test_a_group_wakes_its_event_loop_once(
     wake_ups = Counted(monkeypatch, type(loop), "call_soon_threadsafe")
     with locked(path) as other:
         sent = [asyncio.create_task(admit(store, new_session(clock))) for _ in range(50)]
-        await asyncio.sleep(0)
+        await passes(3)  # until the loop has left it to the writer's thread
         other.execute("ROLLBACK")
         await asyncio.gather(*sent)
     assert wake_ups.calls == 1
@@ -242,9 +248,9 @@ async def test_the_log_is_moved_into_the_file_when_it_is_large(
     await store.migrate()
     claim = await start_and_claim(store, clock)
     before, log = size_of(path), path.with_name("holdfast.db-wal")
-    for number in range(800):
+    for number in range(2000):
         await write(store, commit(claim, delta(f"{number:x}" * 100), number=number))
-        assert log.stat().st_size < 2 * 1024 * 1024
+        assert log.stat().st_size < 4 * 1024 * 1024
     assert size_of(path) > before
     await store.close()
 

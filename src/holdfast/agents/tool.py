@@ -82,6 +82,7 @@ class Tool:
             tries=retry + 1,
             answer_within=int((answer_within or 0) * 1000),
             on_expiry=on_expiry,
+            readonly=readonly and not transactional,
         )
         self._check(repeatable, retry)
 

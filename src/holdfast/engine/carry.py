@@ -93,13 +93,14 @@ class Carrier:
         self._alarm: tuple[float, asyncio.TimerHandle] | None = None
         self._news = False
         self._stopping = False
+        self._is_careful = False
 
     async def run(self) -> None:
         """Carry the lane until it was given back. Raises LaneLost if another has it now."""
         try:
             while True:
                 try:
-                    self.lane.take_over()
+                    self._is_careful = self.lane.take_over()
                     return await self._carry()
                 except LaneStale:
                     await self._abandon()
@@ -130,9 +131,25 @@ class Carrier:
                     return
             elif await self._open(action) and action.is_effect:
                 await self._until_confirmed()
-                await self.lane.flush()
+                if not self._only_reads(action):
+                    await self.lane.flush()
                 await self._record(action, await self._perform(action))
         await self._wind_down()
+
+    def _only_reads(self, action: AnyAction) -> bool:
+        """Say whether an action may begin before the log knows of it: it has no effect.
+
+        Not after a takeover: a call that takes its worker down is to be known by the log.
+        """
+        if self._is_careful or not isinstance(action, RunTools) or not action.start:
+            return False
+        return all(self._is_plain_read(begin) for begin in action.start)
+
+    def _is_plain_read(self, begin: Start) -> bool:
+        call = self._call(begin.call_id)
+        tool = self._policy.tool(call.tool)
+        is_rerun = tool.readonly and tool.on_interrupt == "rerun" and begin.attempt == 1
+        return is_rerun and not self.lane.has_permit(call.call_id)
 
     async def _decide(self) -> AnyAction:
         """Decide what comes next, as far as keys and limits let it begin now."""
@@ -186,9 +203,17 @@ class Carrier:
                     self._begin_tool(start)
                 if action.report and not (self._work or self._results):
                     return []
+                if self.lane.is_ahead:
+                    await self._record_beside()
             case CancelTurn() | FailTurn():
                 return [await self._stop_work()]
         return await self._next_results(action.until)  # type: ignore[union-attr]
+
+    async def _record_beside(self) -> None:
+        """Commit what began already, unless it has ended by now: then its end goes with it."""
+        await asyncio.sleep(0)
+        if not self._results:
+            await self.lane.flush()
 
     async def _next_results(self, until: int) -> list[Result]:
         """Wait for something to happen; return the results that are there by then."""

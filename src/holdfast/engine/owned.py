@@ -224,13 +224,24 @@ class OwnedLane:
             self.slices = change(self.slices, record)
             self._slices_changed = True
 
-    def take_over(self) -> None:
+    def take_over(self) -> bool:
         """Note that the lane changed hands, if its owner left it in the middle of something."""
-        if self.state.turn and not self.state.waiting:
-            spent = active_time(self.state, max(self.last_at, self.state.turn.since))
-            now = self.now()
-            taken = r.LaneTakenOver(worker=self.worker, fence=self.fence, since=now, spent=spent)
-            self.write([taken])
+        if self.state.turn is None or self.state.waiting:
+            return False
+        spent = active_time(self.state, max(self.last_at, self.state.turn.since))
+        now = self.now()
+        taken = r.LaneTakenOver(worker=self.worker, fence=self.fence, since=now, spent=spent)
+        self.write([taken])
+        return True
+
+    @property
+    def is_ahead(self) -> bool:
+        """Say whether something was written that is not in the log yet."""
+        return bool(self._buffer)
+
+    def has_permit(self, call_id: str) -> bool:
+        """Say whether a call holds a place that others wait for."""
+        return call_id in self._permits
 
     async def flush(self) -> int:
         """Commit what was written; return the offset of its first record, 0 if there was none."""

@@ -16,9 +16,9 @@ Future = asyncio.Future[Any]
 
 @dataclass(slots=True)
 class Answer:
-    """What somebody on an event loop waits for."""
+    """What somebody on an event loop waits for. Without a future he looks at it himself."""
 
-    future: Future
+    future: Future | None
     result: Any = None
     error: BaseException | None = None
 
@@ -28,25 +28,36 @@ def make_future() -> Future:
 
 
 def resolve(
-    answers: Sequence[Answer], ears: Mapping[Loop, Ear] | None = None, hints: Hints | None = None
+    answers: Sequence[Answer],
+    ears: Mapping[Loop, Ear] | None = None,
+    hints: Hints | None = None,
+    here: Loop | None = None,
 ) -> None:
-    """Resolve the answers' futures and pass on the hints, each on its own event loop."""
+    """Resolve the answers' futures and pass on the hints, each on its own event loop.
+
+    `here` is the loop whose thread this is, if it is one's.
+    """
     by_loop: dict[Loop, list[Answer]] = {loop: [] for loop in ears or ()}
     for answer in answers:
-        by_loop.setdefault(answer.future.get_loop(), []).append(answer)
+        if answer.future:
+            by_loop.setdefault(answer.future.get_loop(), []).append(answer)
     for loop, own in by_loop.items():
         ear = ears.get(loop) if ears else None
+        if loop is here:
+            wake(own, ear, hints)
+            continue
         with suppress(RuntimeError):  # the loop was closed: there is nobody left to tell
             loop.call_soon_threadsafe(wake, own, ear, hints)
 
 
 def wake(answers: Sequence[Answer], ear: Ear | None, hints: Hints | None) -> None:
     for answer in answers:
-        if answer.future.done():
+        future = answer.future
+        if future is None or future.done():
             continue
         if answer.error:
-            answer.future.set_exception(answer.error)
+            future.set_exception(answer.error)
         else:
-            answer.future.set_result(answer.result)
+            future.set_result(answer.result)
     if ear and hints:
         ear.hear(hints)

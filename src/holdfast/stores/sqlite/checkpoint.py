@@ -84,7 +84,7 @@ class Checkpointer:
         try:
             with closing(open_database(self._path, self._clock)) as db:
                 for mode in modes:
-                    db.raw.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+                    try_often(db, self._clock, mode, IN_USE)
         except (sqlite3.Error, StoreError) as error:
             # The log keeps everything; a disk that stays broken is reported by the next commit.
             if not is_passing(error):

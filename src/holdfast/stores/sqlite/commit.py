@@ -24,6 +24,7 @@ from holdfast.stores.sqlite.log import (
     CHANGES_SLICES,
     STARTS_OR_ENDS,
     LogRow,
+    append,
     arrivals_after,
     last_commit,
     make_row,
@@ -65,8 +66,14 @@ class Going(NamedTuple):
 Result = Committed | Refused
 
 
+def digest_of(commit: Commit) -> bytes:
+    return blake2b(commit.body, digest_size=16).digest()
+
+
 def write_commits(desk: Desk, commits: Sequence[Commit]) -> list[Result]:
     """Write each commit, or say why not; one that is refused has changed nothing."""
+    if len(commits) == 1 and (plain := write_plain(desk, commits[0])):
+        return [plain]
     results: dict[int, Result] = {}
     for places in rounds(commits):
         written = write_round(desk, [commits[place] for place in places])
@@ -93,7 +100,7 @@ def write_round(desk: Desk, commits: Sequence[Commit]) -> list[Result]:
     results: list[Result] = []
     going: list[Going] = []
     for commit, lane in zip(commits, find_lanes(desk, commits), strict=True):
-        digest = blake2b(commit.body, digest_size=16).digest()
+        digest = digest_of(commit)
         refused = find_reason(desk, commit, lane, digest) if lane else LEASE_LOST
         if refused is None:
             assert lane is not None
@@ -108,6 +115,38 @@ def write_round(desk: Desk, commits: Sequence[Commit]) -> list[Result]:
         write_beside(desk, one)
     send(desk, (letter for one in going for letter in one.commit.sends))
     return results
+
+
+def write_plain(desk: Desk, commit: Commit) -> Committed | None:
+    """Write a commit as most are: it adds to the log, and nothing else follows from it."""
+    if not is_plain(commit):
+        return None
+    row = desk.db.one("find_lane", {"session_id": commit.session_id, "lane": commit.lane})
+    if row is None:
+        return None
+    lane = Lane._make(row)
+    if (lane.worker, lane.fence, lane.number) != (commit.worker, commit.fence, commit.number):
+        return None
+    if lane.last_arrival > commit.seen:
+        return None
+    going = Going(commit, lane, digest_of(commit))
+    desk.db.run("advance_lane", advanced(desk, going))
+    append(desk, lane.next_key, commit.lane, commit.body, len(commit.records), going.at, 0)
+    desk.tell(commit.session_id, arrived=False)
+    return Committed(lane.next_key & OFFSETS, going.at, ())
+
+
+def is_plain(commit: Commit) -> bool:
+    return (
+        commit.index is NO_CHANGES
+        and bool(commit.records)
+        and not (commit.release or commit.tells or commit.effects or commit.frees or commit.sends)
+        and commit.ready_at is not None
+        and commit.snapshot is None
+        and commit.slices is None
+        and commit.slices_seen is None
+        and not commit.awaits_permit
+    )
 
 
 def write_beside(desk: Desk, going: Going) -> None:

@@ -89,6 +89,14 @@ class Database:
                 raise
             self.patiently(lambda: self.raw.execute("BEGIN IMMEDIATE"), patience)
 
+    def try_begin(self) -> bool:
+        """Become the one writer, unless others are at it or something is wrong with the file."""
+        try:
+            self.raw.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error:
+            return False
+        return True
+
     def commit(self) -> None:
         self.raw.execute("COMMIT")
 

@@ -54,9 +54,9 @@ class Readers:
 
     async def ask(self, question: Callable[[Desk], T]) -> T:
         """Return a question's answer, as the file is at some time after now."""
-        asked = Asked(make_future(), question=question)
-        self._queue.put(asked)
-        answer: T = await asked.future
+        future = make_future()
+        self._queue.put(Asked(future, question=question))
+        answer: T = await future
         return answer
 
     async def stop(self) -> None:

@@ -13,6 +13,7 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from holdfast.clock import Clock
 from holdfast.core.codec import encode
@@ -49,6 +50,7 @@ from holdfast.stores.sqlite.claim import write_claim
 from holdfast.stores.sqlite.commit import write_commits
 from holdfast.stores.sqlite.desk import Desk, to_json
 from holdfast.stores.sqlite.fork import check_process
+from holdfast.stores.sqlite.gathering import Gathering
 from holdfast.stores.sqlite.hearing import Hearing
 from holdfast.stores.sqlite.permit import write_wishes
 from holdfast.stores.sqlite.place import check_place
@@ -73,6 +75,8 @@ class SqliteStore(Shelf):
         self._hearing = Hearing(self._ears, self._clock, lambda: self._writer)
         self._opening = asyncio.Lock()
         self._writer: Writer | None = None
+        self._gatherings: WeakKeyDictionary[asyncio.AbstractEventLoop, Gathering]
+        self._gatherings = WeakKeyDictionary()
         self._readers = Readers(self._path, self._clock)
         self._registry = Registry(self._path, self._clock)
 
@@ -101,6 +105,9 @@ class SqliteStore(Shelf):
                 return
             self._hearing.stop()
             writer, self._writer = self._writer, None
+            if gathering := self._gatherings.get(asyncio.get_running_loop()):
+                gathering.finish()
+            self._gatherings.clear()
             await self._registry.close()
             await self._readers.stop()
             await writer.stop()
@@ -111,9 +118,14 @@ class SqliteStore(Shelf):
             raise StoreUnavailable("this store is not open; call migrate() first")
         return self._writer
 
-    async def _write(self, *works: Work) -> list[Any]:
-        results: list[Any] = await self._open_writer().submit(do_works, works)
-        return results
+    def _gathering(self) -> Gathering:
+        writer, loop = self._open_writer(), asyncio.get_running_loop()
+        if gathering := self._gatherings.get(loop):
+            return gathering
+        return self._gatherings.setdefault(loop, Gathering(writer))
+
+    async def _write(self, *works: Work, size: int = 0) -> list[Any]:
+        return await self._gathering().write(do_works, works, size)
 
     async def _read(self, question: Callable[[Desk], T]) -> T:
         self._open_writer()
@@ -128,7 +140,8 @@ class SqliteStore(Shelf):
             for admission, body in zip(admissions, bodies, strict=True)
             if isinstance(body, bytes)
         ]
-        results = iter(await self._write(*works))
+        size = sum(len(body) for body in bodies if isinstance(body, bytes))
+        results = iter(await self._write(*works, size=size))
         return [body if isinstance(body, HoldfastError) else next(results) for body in bodies]
 
     # Ownership
@@ -171,9 +184,7 @@ class SqliteStore(Shelf):
         return list(claims)
 
     async def acquire(self, wishes: Sequence[Wish]) -> Sequence[Permit | Refused]:
-        results: list[Permit | Refused]
-        results = await self._open_writer().submit(write_wishes, wishes)
-        return results
+        return await self._gathering().write(write_wishes, wishes)
 
     async def permits(
         self, session_id: str | None = None, name: str | None = None, limit: int = 500
@@ -183,9 +194,8 @@ class SqliteStore(Shelf):
     # Commits
 
     async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
-        results: list[Committed | Refused]
-        results = await self._open_writer().submit(write_commits, commits)
-        return results
+        size = sum(len(commit.body) for commit in commits)
+        return await self._gathering().write(write_commits, commits, size)
 
     def transaction(self, limit: float = 5.0) -> AbstractAsyncContextManager[Transaction]:
         return OpenTransaction(self._open_writer, limit)
@@ -300,7 +310,8 @@ class SqliteStore(Shelf):
     # Erasure
 
     async def erase(self, session_id: str) -> bool:
-        (erased,) = await self._write(partial(erasure.write_erasure, session_id=session_id))
+        erase = partial(erasure.write_erasure, session_id=session_id)
+        (erased,) = await self._write(erase, size=erasure.PIECE)
         if erased.has_more:
             await self._finish_erasing()
         elif erased.was_there:
@@ -313,7 +324,8 @@ class SqliteStore(Shelf):
     async def _finish_erasing(self) -> None:
         has_more = True
         while has_more:
-            (has_more,) = await self._write(erasure.go_on)  # others may write in between
+            # Others may write in between.
+            (has_more,) = await self._write(erasure.go_on, size=erasure.PIECE)
         await asyncio.to_thread(wipe, self._path, self._clock)
 
     # Wake-ups

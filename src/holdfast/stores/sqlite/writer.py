@@ -1,9 +1,15 @@
-"""The store's one writer: a thread that commits in groups.
+"""The store's one writer, which commits in groups.
 
-A group is what waited while the last one was made durable: there is no timer, and of very many
-the first do not wait for the last. What is of one kind in it is done together, and all of its
-futures are resolved by one wake-up of their event loop. If a group fails for a reason of its own,
-its items are done one by one, so that the one at fault fails alone.
+It has a thread, for what may take long or has to wait. A group there is what came while the last
+one was made durable: there is no timer, and of very many the first do not wait for the last.
+
+To hand something to a thread and to get it back takes as long as a quick disk takes to write
+it. So while nobody else is at it and the disk is quick, who has something to write does it himself
+(`write_here`): whoever has the turn is the writer.
+
+What is of one kind in a group is done together, and all of its futures are resolved by one
+wake-up of their event loop. If a group fails for a reason of its own, its items are done one by
+one, so that the one at fault fails alone.
 """
 
 from __future__ import annotations
@@ -21,7 +27,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
 from holdfast.clock import Clock
-from holdfast.stores.sqlite.answer import Answer, Future, make_future, resolve
+from holdfast.stores.sqlite.answer import Answer, Future, Loop, make_future, resolve
 from holdfast.stores.sqlite.checkpoint import Checkpointer
 from holdfast.stores.sqlite.connection import open_database
 from holdfast.stores.sqlite.desk import Desk
@@ -30,6 +36,11 @@ from holdfast.stores.sqlite.migration import open_for_writing
 from holdfast.stores.sqlite.wakeup import Ears, Hints, Messenger
 
 LARGEST_GROUP = 64
+QUICK = 0.002
+"""How long, in seconds, an event loop may wait for the disk, all in all: some waits are long."""
+SMOOTHING = 16
+CAUTION = 10
+"""If it waits longer: for how many times as long it leaves all to the thread."""
 
 Work = Callable[[Desk], Any]
 Do = Callable[[Desk, Sequence[Any]], Sequence[Any]]
@@ -50,6 +61,14 @@ class Job(Answer):
 
     do: Do
     items: Sequence[Any]
+    is_large: bool = False
+
+
+def by_kind(jobs: Sequence[Job]) -> dict[Do, list[Job]]:
+    kinds: dict[Do, list[Job]] = {}
+    for job in jobs:
+        kinds.setdefault(job.do, []).append(job)
+    return kinds
 
 
 @dataclass(slots=True)
@@ -68,7 +87,9 @@ class Alone(Protocol):
 
 
 class Writer:
-    """Owns the thread, its connection, and the order in which things are written."""
+    """Owns the thread, the connection, and the order in which things are written."""
+
+    _desk: Desk
 
     def __init__(self, path: Path, clock: Clock, ears: Ears) -> None:
         self._path = path
@@ -76,6 +97,11 @@ class Writer:
         self._ears = ears
         self._queue: SimpleQueue[Job | Alone | Stop] = SimpleQueue()
         self._left_over: list[Alone | Stop] = []
+        self._turn = threading.Lock()
+        self._is_wanted = False
+        self._waited = 0.0
+        self._pace = 0.0
+        self._cautious_until = 0.0
         self.counts = {"groups": 0, "grouped": 0}
 
     async def start(self) -> None:
@@ -89,8 +115,12 @@ class Writer:
     def submit(self, do: Do, items: Sequence[Any]) -> Future:
         """Have items done, with others of their kind; await the future for what came of them."""
         future = make_future()
-        self._queue.put(Job(future, do=do, items=items))
+        self.put(Job(future, do=do, items=items))
         return future
+
+    def put(self, job: Job) -> None:
+        """Leave a job to the thread."""
+        self._queue.put(job)
 
     def submit_alone(self, job: Alone) -> None:
         self._queue.put(job)
@@ -101,46 +131,75 @@ class Writer:
         self._queue.put(stop)
         await asyncio.shield(stop.future)
 
+    def write_here(self, jobs: list[Job], loop: Loop) -> bool:
+        """Do jobs on the caller's thread, that of `loop`; False if it would have to wait."""
+        if self._is_wanted or not self._queue.empty() or not self._turn.acquire(blocking=False):
+            return False
+        try:
+            if self._clock.monotonic() < self._cautious_until or not self._desk.db.try_begin():
+                return False
+            self._write_group(self._desk, jobs, loop)
+            self._pace += (self._waited - self._pace) / SMOOTHING
+            if self._pace > QUICK:
+                self._cautious_until = self._clock.monotonic() + CAUTION * self._waited
+            return True
+        finally:
+            self._turn.release()
+
     # On the writer's thread
 
     def _run(self, started: Future) -> None:
         try:
-            desk = Desk(open_for_writing(self._path, self._clock), self._clock)
+            self._desk = Desk(open_for_writing(self._path, self._clock), self._clock)
         except Exception as error:  # noqa: BLE001 - whoever waits for the start gets it
             resolve([Answer(started, error=error)])
             return
         self._messenger = Messenger(self._clock)
         self._checkpointer = Checkpointer(self._path, self._clock)
         resolve([Answer(started)])
-        stop = self._serve(desk)
-        self._checkpointer.stop()
-        self._messenger.close()
-        desk.db.close()
+        stop = self._serve(self._desk)
+        with self._turn:  # nobody else takes it any more
+            self._checkpointer.stop()
+            self._messenger.close()
+            self._desk.db.close()
         resolve([Answer(stop.future)])
 
     def _serve(self, desk: Desk) -> Stop:
         while not isinstance(job := self._take(), Stop):
-            if isinstance(job, Job):
-                self._write_group(desk, job)
-            else:
-                job.serve(self, desk)
+            with self._turn:
+                if isinstance(job, Job):
+                    self._begin_group(desk, [job])
+                else:
+                    job.serve(self, desk)
         return job
 
     def _take(self) -> Job | Alone | Stop:
-        return self._left_over.pop() if self._left_over else self._queue.get()
+        """Wait for the next thing to do. From then on nobody takes the turn before this thread."""
+        self._is_wanted = bool(self._left_over)
+        job = self._left_over.pop() if self._left_over else self._queue.get()
+        self._is_wanted = True
+        return job
 
-    def _write_group(self, desk: Desk, first: Job) -> None:
-        jobs = [first]
+    def _begin_group(self, desk: Desk, jobs: list[Job]) -> None:
+        """Wait for the file, and write what is there by then."""
         try:
             desk.db.begin()
+        except Exception as error:  # noqa: BLE001 - told to who asked
+            self._recover(desk, jobs, error)
+        else:
+            self._write_group(desk, jobs)
+
+    # By whoever has the turn
+
+    def _write_group(self, desk: Desk, jobs: list[Job], here: Loop | None = None) -> None:
+        """Do jobs in the open transaction, and those with them that wait for the thread."""
+        try:
             self._add_waiting(jobs, LARGEST_GROUP)
             self._do(desk, jobs)
         except Exception as error:  # noqa: BLE001 - sorted out below, told to who asked
-            self._add_waiting(jobs)  # they would wait for the same lock or disk in vain
-            self.mend(desk, error)
-            self._recover(desk, jobs, error)
+            self._recover(desk, jobs, error, here)
         else:
-            self.announce(desk, jobs, desk.hints)
+            self.announce(desk, jobs, desk.hints, here)
 
     def _add_waiting(self, jobs: list[Job], most: float = inf) -> None:
         """Add what came while the last group was written, up to what must be done alone."""
@@ -155,10 +214,7 @@ class Writer:
     def _do(self, desk: Desk, jobs: Sequence[Job]) -> None:
         """Do everything in the open transaction, kind by kind, and commit."""
         desk.hints = {}
-        kinds: dict[Do, list[Job]] = {}
-        for job in jobs:
-            kinds.setdefault(job.do, []).append(job)
-        for do, same in kinds.items():
+        for do, same in by_kind(jobs).items():
             results = iter(do(desk, [item for job in same for item in job.items]))
             for job in same:
                 job.result = list(islice(results, len(job.items)))
@@ -170,11 +226,15 @@ class Writer:
         """Make what was written durable."""
         if desk.hints:
             self._messenger.look(desk.db, self._ears.addresses)
+        began = self._clock.monotonic()
         desk.db.commit()
+        self._waited = self._clock.monotonic() - began
 
-    def announce(self, desk: Desk, jobs: Sequence[Answer], hints: Hints) -> None:
+    def announce(
+        self, desk: Desk, jobs: Sequence[Answer], hints: Hints, here: Loop | None = None
+    ) -> None:
         """Tell who asked, then who listens; one wake-up for each event loop."""
-        resolve(jobs, self._ears.by_loop if hints else {}, hints)
+        resolve(jobs, self._ears.by_loop if hints else {}, hints, here)
         if hints:
             self._messenger.send(hints)
         if hints or desk.written:
@@ -195,16 +255,20 @@ class Writer:
         desk.db.close()
         desk.db = fresh
 
-    def _recover(self, desk: Desk, jobs: Sequence[Job], error: Exception) -> None:
+    def _recover(
+        self, desk: Desk, jobs: list[Job], error: Exception, here: Loop | None = None
+    ) -> None:
+        self._add_waiting(jobs)  # they would wait for the same lock or disk in vain
+        self.mend(desk, error)
         if is_of_the_disk(error) or sum(len(job.items) for job in jobs) == 1:
             for job in jobs:
                 job.error = self.explain(error)
-            self.announce(desk, jobs, {})
+            self.announce(desk, jobs, {}, here)
             return
         for job in jobs:
-            self._write_singly(desk, job)
+            self._write_singly(desk, job, here)
 
-    def _write_singly(self, desk: Desk, job: Job) -> None:
+    def _write_singly(self, desk: Desk, job: Job, here: Loop | None) -> None:
         """Do each item of a job in a transaction of its own; the first error is the job's."""
         results: list[Any] = []
         hints: dict[str, bool] = {}
@@ -221,7 +285,7 @@ class Writer:
                 for session_id, arrived in desk.hints.items():
                     hints[session_id] = arrived or hints.get(session_id, False)
         job.result = results
-        self.announce(desk, [job], hints)
+        self.announce(desk, [job], hints, here)
 
     def explain(self, error: Exception) -> Exception:
         return explain(error, self._path) if isinstance(error, sqlite3.Error) else error

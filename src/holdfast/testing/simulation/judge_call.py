@@ -30,7 +30,8 @@ def recorded_work_never_reruns(evidence: Evidence) -> Iterator[str]:
         start = starts[note.session_id].get(attempt)
         wrote = evidence.written(note.session_id, start.offset) if start else None
         if wrote is None or wrote.number > note.number:
-            yield f"{what} began, and the log did not say so"
+            if not only_reads(evidence, note):
+                yield f"{what} began, and the log did not say so"
             continue
         if note.kind != "step" and (note.session_id, attempt) in begun:
             yield f"{what} began its attempt {note.attempt} twice"
@@ -42,6 +43,11 @@ def recorded_work_never_reruns(evidence: Evidence) -> Iterator[str]:
     for name, session in evidence.sessions.items():
         yield from second_calls(name, session)
         yield from lost_for_nothing(name, session, evidence)
+
+
+def only_reads(evidence: Evidence, note: Began) -> bool:
+    """Whether this was a tool without an effect: it need not be in the log before it begins."""
+    return note.kind == "tool" and evidence.policy(note.session_id).tool(note.name).readonly
 
 
 def steps_of(evidence: Evidence, note: Began) -> list[Entry]:

@@ -1,0 +1,65 @@
+"""What is to be written for one event loop, gathered round by round of it.
+
+What comes alone in a round is written at once, before whoever asked goes on. When several came in
+the last round, they are expected to come together again: all are written at the end of the round,
+as one group. So a lone session never waits for its loop, and of many none pays for a disk alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.stores.sqlite.answer import Loop
+from holdfast.stores.sqlite.writer import LARGEST_GROUP, Do, Job, Writer
+
+LARGE = 256 * 1024
+"""From how many bytes on it is the thread that writes."""
+
+
+class Gathering:
+    """The rounds of one event loop."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._waiting: list[Job] = []
+        self._came = 0
+        self._came_last = 0
+
+    async def write(self, do: Do, items: Sequence[Any], size: int = 0) -> list[Any]:
+        """Have items done that write about so many bytes, with others of their kind."""
+        loop = asyncio.get_running_loop()
+        job = Job(None, do=do, items=items, is_large=size > LARGE)
+        if not self._came:
+            loop.call_soon(self._end_round, loop)
+        self._came += 1
+        is_alone = self._came == 1 and self._came_last < 2
+        if not (is_alone and self._write_here([job], loop)):
+            job.future = loop.create_future()
+            self._waiting.append(job)
+            await job.future
+        if job.error:
+            raise job.error
+        results: list[Any] = job.result
+        return results
+
+    def finish(self) -> None:
+        """Leave what waits for the end of the round to the writer's thread."""
+        group, self._waiting = self._waiting, []
+        for job in group:
+            self._writer.put(job)
+
+    def _end_round(self, loop: Loop) -> None:
+        self._came_last, self._came = self._came, 0
+        group, self._waiting = self._waiting[:LARGEST_GROUP], self._waiting[LARGEST_GROUP:]
+        if group and not self._write_here(group, loop):
+            for job in group:
+                self._writer.put(job)
+        if self._waiting:
+            self._came = len(self._waiting)
+            loop.call_soon(self._end_round, loop)
+
+    def _write_here(self, jobs: list[Job], loop: Loop) -> bool:
+        is_large = any(job.is_large for job in jobs)
+        return not is_large and self._writer.write_here(jobs, loop)
