@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import psycopg
@@ -15,7 +15,10 @@ from postgres_server import PASSWORD
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, InvalidInput, StoreUnavailable, UnsupportedStore
 from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres.link import Answer, Link
 from holdfast.stores.postgres.place import read_url
+from holdfast.stores.postgres.statement import Statement
+from holdfast.stores.postgres.writer import LARGEST_GROUP
 from holdfast.testing.store_contract.builder import (
     admit,
     claim_one,
@@ -84,6 +87,47 @@ async def test_an_admission_whose_acknowledgement_is_lost_is_no_duplicate(
         assert (receipt.offset, receipt.duplicate) == (3, False)
         assert await end_of(store, session) == 3
         assert (await admit(store, said)).duplicate
+
+
+async def test_when_much_waits_a_second_group_goes_out_before_the_answer_to_the_first(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    under_way: list[int] = []
+    send = Link.send
+
+    def noting(link: Link, statements: Sequence[Statement]) -> Answer:
+        answer = send(link, statements)
+        under_way.append(link.load)
+        return answer
+
+    async with opened(postgres_url) as store:
+        monkeypatch.setattr(Link, "send", noting)
+        await admit(store, new_session(clock))
+        assert max(under_way) == 1
+
+        many = [new_session(clock) for _ in range(3 * LARGEST_GROUP)]
+        await asyncio.gather(*(admit(store, one) for one in many))
+
+        assert max(under_way) == 2
+        assert len(await store.sessions(limit=1000)) == len(many) + 1
+
+
+@pytest.mark.parametrize("place", [0, LARGEST_GROUP - 1, LARGEST_GROUP, 2 * LARGEST_GROUP])
+async def test_of_groups_under_way_together_each_is_written_once_if_the_wire_is_cut(
+    postgres_url: str, place: int
+) -> None:
+    wire = Wire(postgres_url)
+    async with wire.opened() as port, opened(through(postgres_url, port)) as store:
+        many = [new_session(clock) for _ in range(3 * LARGEST_GROUP)]
+        many[place] = new_session(clock, "a rare word")
+        wire.loses_the_answer_to = b"a rare word"
+
+        receipts = await asyncio.gather(*(admit(store, one) for one in many))
+
+        assert wire.lost.is_set()
+        assert not any(receipt.duplicate for receipt in receipts)
+        ends = [await end_of(store, receipt.session_id) for receipt in receipts]
+        assert set(ends) == {2}
 
 
 async def test_a_claim_whose_acknowledgement_is_lost_is_made_again(postgres_url: str) -> None:

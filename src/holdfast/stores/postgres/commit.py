@@ -148,7 +148,7 @@ class CommitEntry:
         if commit.awaits_permit or commit.frees or commit.slices_seen is not None:
             add_conditions(wanted, commit)
         self._add_bytes(wanted, buffer)
-        wanted.plain = not (wanted.is_indexed or wanted.asks)
+        wanted.plain = not wanted.asks and not (wanted.is_indexed and has_more(wanted))
         if self._letters and not self._asks:
             wanted.sends, wanted.plain = self._letters.prepare(buffer), False
         return wanted
@@ -199,6 +199,17 @@ class CommitEntry:
 
     def doubt(self) -> None:
         """Nothing to note: the lane's commit number and digest tell whether it has landed."""
+
+
+def has_more(wanted: WantedCommit) -> bool:
+    """Say whether a commit changes more than its lane, the log and one delivery."""
+    others = (
+        *(wanted.opened, wanted.closed, wanted.tokens, wanted.revoked, wanted.sliced, wanted.over),
+        *(wanted.slices_seen, wanted.awaits_permit, wanted.frees),
+        *(wanted.effects, wanted.snapshot, wanted.slices, wanted.blobs),
+    )
+    is_one = wanted.deliveries is not UNSET and len(wanted.deliveries) == 1
+    return not is_one or any(other is not UNSET for other in others)
 
 
 def marks_of(index: Index) -> int:

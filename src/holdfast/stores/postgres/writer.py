@@ -1,7 +1,9 @@
 """The store's one writer: a connection on which groups are committed.
 
-A group is what waited while the last one was made durable; there is no timer. A group is
-one batch, hence one transaction and one round trip, whatever it holds. If it fails for a
+A group is what waited while the last one was made durable; there is no timer. When so much waits
+that it would be a large one, a second goes out behind the first, so that the server has its next
+work while ours is done. A group is one batch, hence one transaction and one round trip, whatever
+it holds. If it fails for a
 reason of its own, its works are done one by one, so that the one at fault fails alone. If
 the connection fails, the same group goes out again on the next: every work finds what it
 has written before.
@@ -25,6 +27,9 @@ from holdfast.stores.postgres.link import Rows
 from holdfast.stores.postgres.statement import BINARY, BYTEA, TEXT, Query, Statement, Value
 
 JSONB = 3802
+LARGEST_GROUP = 64
+AT_ONCE = 2
+"""How many groups are under way at most: the server does one after the other."""
 
 Hints = dict[str, bool]
 
@@ -130,30 +135,31 @@ class Writer:
         self.submitted = 0
         self.counts = {"groups": 0, "grouped": 0}
         self._waiting: list[Job] = []
-        self._task: asyncio.Task[None] | None = None
+        self._serving: set[asyncio.Task[None]] = set()
 
     def submit(self, work: Entry | Errand) -> asyncio.Future[Any]:
         """Have a work done with the next group; await the future."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.append(Job(work, future))
         self.submitted += 1
-        if self._task is None:
-            self._task = asyncio.create_task(self._serve(), name="holdfast writer")
+        is_large = len(self._waiting) >= LARGEST_GROUP
+        if not self._serving or (is_large and len(self._serving) < AT_ONCE):
+            self._serving.add(asyncio.create_task(self._serve(), name="holdfast writer"))
         return future
 
     async def stop(self) -> None:
         """Finish what was submitted, then close the connection."""
-        while self._task:
-            await asyncio.shield(self._task)
+        while self._serving:
+            await asyncio.wait(self._serving)
         self._line.close()
 
     async def _serve(self) -> None:
         try:
-            while self._waiting:
-                jobs, self._waiting = self._waiting, []
+            while jobs := self._waiting[:LARGEST_GROUP]:
+                del self._waiting[:LARGEST_GROUP]
                 await self._write_group(jobs)
         finally:
-            self._task = None
+            self._serving.discard(asyncio.current_task())
 
     async def _write_group(self, jobs: list[Job]) -> None:
         try:

@@ -69,13 +69,15 @@ BEGIN
         IF w.most_queued_of_tenant IS NOT NULL THEN
             PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.' || w.tenant, 0));
         END IF;
-        IF w.most_queued <= (SELECT coalesce(sum(n.queued), 0)
-                               FROM holdfast.lanes AS n
-                              WHERE n.tenant = s.tenant AND n.sid = s.sid) THEN
+        IF w.most_queued IS NOT NULL AND w.new IS NOT TRUE
+           AND w.most_queued <= (SELECT coalesce(sum(n.queued), 0)
+                                   FROM holdfast.lanes AS n
+                                  WHERE n.tenant = s.tenant AND n.sid = s.sid) THEN
             RETURN '["queue_full", "session"]';
-        ELSIF w.most_queued_of_tenant <= (SELECT coalesce(sum(n.queued), 0)
-                                            FROM holdfast.lanes AS n
-                                           WHERE n.tenant = w.tenant AND n.queued > 0) THEN
+        ELSIF w.most_queued_of_tenant IS NOT NULL
+              AND w.most_queued_of_tenant <= (SELECT coalesce(sum(n.queued), 0)
+                                                FROM holdfast.lanes AS n
+                                               WHERE n.tenant = w.tenant AND n.queued > 0) THEN
             RETURN '["queue_full", "tenant"]';
         END IF;
     END IF;

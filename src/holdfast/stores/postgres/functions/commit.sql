@@ -118,35 +118,39 @@ AS $$
 DECLARE
     held record;
 BEGIN
-    SELECT e.* INTO held
-      FROM jsonb_to_recordset(wanted->'effects')
-               AS w (scope text, key text, session_id text, call_id text)
-      JOIN holdfast.effects AS e ON e.scope = w.scope AND e.key = w.key AND e.tenant = owner
-     WHERE (e.session_id, e.call_id) <> (w.session_id, w.call_id) AND e.state <> 'free'
-     LIMIT 1;
-    IF FOUND THEN
-        RETURN jsonb_build_array(
-            'effect_taken',
-            jsonb_build_array(
-                held.scope, held.key, held.session_id, held.call_id, held.state, held.value
-            )
-        );
+    IF wanted ? 'effects' THEN
+        SELECT e.* INTO held
+          FROM jsonb_to_recordset(wanted->'effects')
+                   AS w (scope text, key text, session_id text, call_id text)
+          JOIN holdfast.effects AS e ON e.scope = w.scope AND e.key = w.key AND e.tenant = owner
+         WHERE (e.session_id, e.call_id) <> (w.session_id, w.call_id) AND e.state <> 'free'
+         LIMIT 1;
+        IF FOUND THEN
+            RETURN jsonb_build_array(
+                'effect_taken',
+                jsonb_build_array(
+                    held.scope, held.key, held.session_id, held.call_id, held.state, held.value
+                )
+            );
+        END IF;
     END IF;
-    IF EXISTS (SELECT 1
+    IF wanted ? 'tokens' AND EXISTS (SELECT 1
                  FROM jsonb_array_elements_text(wanted->'tokens') AS w (token)
                  JOIN holdfast.tokens AS t
                    ON t.tenant = owner AND t.token = w.token AND t.living
                 WHERE t.sid <> session) THEN
         RETURN '["token_taken"]';
     END IF;
-    IF EXISTS (SELECT 1
+    IF wanted ? 'slices_seen' AND EXISTS (
+               SELECT 1
                  FROM holdfast.sessions AS s
                 WHERE s.tenant = owner AND s.sid = session
                   AND s.slices_changed > (wanted->>'slices_seen')::integer) THEN
         RETURN '["slices_changed"]';
     END IF;
     -- A request may be closed otherwise than by its answer only if none came unseen.
-    IF EXISTS (SELECT 1
+    IF wanted ? 'closed' AND EXISTS (
+               SELECT 1
                  FROM jsonb_to_recordset(wanted->'closed') AS w (id text, how text)
                  JOIN holdfast.requests AS q ON q.id = w.id AND q.tenant = owner
                 WHERE w.how <> 'answered' AND q.answered_offset > seen) THEN
@@ -187,18 +191,27 @@ BEGIN
         left_queue := left_queue + coalesce(waited, false)::integer;
     END LOOP;
 
-    INSERT INTO holdfast.requests (tenant, id, sid, lane, kind, state, expires_at, data)
-    SELECT owner, q.id, session, name, q.kind, 'open', q.expires_at, q.data
-      FROM jsonb_to_recordset(wanted->'opened')
-               AS q (id text, kind text, expires_at bigint, data text);
-    UPDATE holdfast.requests AS q
-       SET state = c.how
-      FROM jsonb_to_recordset(wanted->'closed') AS c (id text, how text)
-     WHERE q.id = c.id AND q.tenant = owner;
-
-    PERFORM holdfast.take_tokens(wanted, owner, session);
-    PERFORM holdfast.put_effects(wanted->'effects', owner);
-    PERFORM holdfast.put_snapshots(wanted, data, owner, session, name);
+    IF wanted ? 'opened' THEN
+        INSERT INTO holdfast.requests (tenant, id, sid, lane, kind, state, expires_at, data)
+        SELECT owner, q.id, session, name, q.kind, 'open', q.expires_at, q.data
+          FROM jsonb_to_recordset(wanted->'opened')
+                   AS q (id text, kind text, expires_at bigint, data text);
+    END IF;
+    IF wanted ? 'closed' THEN
+        UPDATE holdfast.requests AS q
+           SET state = c.how
+          FROM jsonb_to_recordset(wanted->'closed') AS c (id text, how text)
+         WHERE q.id = c.id AND q.tenant = owner;
+    END IF;
+    IF wanted ?| ARRAY['tokens', 'revoked'] THEN
+        PERFORM holdfast.take_tokens(wanted, owner, session);
+    END IF;
+    IF wanted ? 'effects' THEN
+        PERFORM holdfast.put_effects(wanted->'effects', owner);
+    END IF;
+    IF wanted ?| ARRAY['snapshot', 'slices'] THEN
+        PERFORM holdfast.put_snapshots(wanted, data, owner, session, name);
+    END IF;
     IF wanted ? 'blobs' THEN
         PERFORM holdfast.use_blobs(owner, session, wanted->'blobs');
     END IF;
@@ -309,8 +322,8 @@ AS $$
      WHERE l.tenant = owner AND l.sid = session AND l.lane <> name;
 $$;
 
--- The plain commits of a group: those that change no index, one for each session, whose
--- lanes are their owners' and have had no arrival unseen. Returns the places of those that
+-- The plain commits of a group: those that change no index but one delivery, one for each
+-- session, whose lanes are their owners' and have had no arrival unseen. Returns the places of those that
 -- were written, with their answers; `commit` says what becomes of the others.
 --
 -- The plan is made once and has to be right whatever the tables grow to. So nothing is left
@@ -330,15 +343,18 @@ BEGIN
     WITH
         found AS (
             SELECT w.*, s.tenant, s.sid, s.row AS session_row, n.row AS lane_row,
-                   s.last_offset + 1 AS first_new, greatest(w.at, s.last_at) AS written_at
+                   s.last_offset + 1 AS first_new, greatest(w.at, s.last_at) AS written_at,
+                   w.deliveries->0 AS change, coalesce(q.waited, 0) AS left_queue
               FROM ROWS FROM (jsonb_to_recordset(wanted) AS (
                        plain boolean, session text, lane text, worker text, fence bigint,
                        number bigint, seen integer, at bigint, ready_at bigint, release boolean,
                        status text, turn text, wait text, version integer, digest text,
-                       count integer, marks smallint, start integer, size integer
+                       count integer, marks smallint, start integer, size integer,
+                       deliveries jsonb
                    )) WITH ORDINALITY AS w (
                        plain, session, lane, worker, fence, number, seen, at, ready_at, release,
-                       status, turn, wait, version, digest, count, marks, start, size, place
+                       status, turn, wait, version, digest, count, marks, start, size, deliveries,
+                       place
                    )
              CROSS JOIN LATERAL (
                        SELECT r.ctid AS row, r.tenant, r.sid, r.last_offset, r.last_at
@@ -352,6 +368,12 @@ BEGIN
                         WHERE l.tenant = s.tenant AND l.sid = s.sid AND l.lane = w.lane
                           FOR NO KEY UPDATE
                    ) AS n
+              LEFT JOIN LATERAL (
+                       SELECT (d.state = 'queued' AND d.kind IN ('message', 'retry')
+                               AND d.sid = s.sid AND d.lane = w.lane)::integer AS waited
+                         FROM holdfast.deliveries AS d
+                        WHERE d.id = w.deliveries->0->>'id' AND d.tenant = s.tenant
+                   ) AS q ON true
              WHERE w.plain
                AND n.worker = w.worker
                AND n.fence = w.fence
@@ -366,12 +388,22 @@ BEGIN
                    wait = coalesce(f.wait, ''),
                    ready_at = f.ready_at,
                    version = greatest(n.version, f.version),
+                   queued = n.queued - f.left_queue,
                    digest = decode(f.digest, 'hex'),
                    commit_offset = f.first_new,
                    commit_at = f.written_at,
                    worker = CASE WHEN f.release THEN NULL ELSE n.worker END
               FROM found AS f
              WHERE n.ctid = f.lane_row
+        ),
+        changed AS (
+            UPDATE holdfast.deliveries AS d
+               SET state = f.change->>'state',
+                   outcome = f.change->>'outcome',
+                   turn = coalesce(f.change->>'turn', d.turn),
+                   settled_offset = f.first_new + (f.change->>'settled')::integer
+              FROM found AS f
+             WHERE d.id = f.change->>'id' AND d.tenant = f.tenant
         ),
         counted AS (
             UPDATE holdfast.sessions AS s
