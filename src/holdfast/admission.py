@@ -97,6 +97,11 @@ def without_deadline(
     return replace(record, deadline_at=0) if isinstance(record, r.DeliveryQueued) else record
 
 
+def with_secret(outlet: r.NewOutlet, secret: str) -> r.NewOutlet:
+    """Return an outlet as it is kept: a URL's own secret stands where it is never sent along."""
+    return replace(outlet, url=f"{outlet.url}#{secret}") if outlet.url and secret else outlet
+
+
 class Room(Struct, frozen=True):
     """How many messages may wait in a session and in all of a tenant's; 0 is any number."""
 
@@ -134,8 +139,9 @@ class Inbox:
         dispatch_id: str | None,
         mark: str = "",
         by: str = "",
+        callback_secret: str = "",
     ) -> Receipt:
-        """Create a session with its first message."""
+        """Create a session with its first message. What signs its callbacks is in no log."""
         delivery_id = self._clock.new_id("dlv")
         queued = r.DeliveryQueued(delivery_id=delivery_id, content=content, by=by)
         # A deadline that is given as a span of time is another instant at each try, and what the
@@ -158,7 +164,7 @@ class Inbox:
                 agent=started.agent,
                 mode=started.mode,
                 token=started.token,
-                outlets=started.outlets,
+                outlets=tuple(with_secret(each, callback_secret) for each in started.outlets),
             )
         )
 

@@ -15,6 +15,8 @@ from contextlib import (
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
+import msgspec
+
 from holdfast.admission import (
     Inbox,
     Room,
@@ -43,7 +45,7 @@ from holdfast.connection.opening import open_bureau
 from holdfast.core.index import PEOPLE
 from holdfast.core.message import Content, Said, content_of
 from holdfast.core.name import MAIN, check_id, webhook_name
-from holdfast.core.record import DeliveryQueued, Failure, SessionStarted
+from holdfast.core.record import DeliveryQueued, Failure, SessionStarted, WebhookOpened
 from holdfast.core.result import ChildEnd
 from holdfast.engine.settings import WorkerSettings
 from holdfast.engine.upkeep import bury
@@ -77,6 +79,7 @@ from holdfast.telemetry.performer import ObservedPerformer
 from holdfast.telemetry.store import ObservedStore
 from holdfast.webhook.book import AddressBook
 from holdfast.webhook.settings import WebhookSettings
+from holdfast.webhook.signature import secrets_of, verify
 
 if TYPE_CHECKING:
     from holdfast.server import ServerSettings
@@ -88,6 +91,7 @@ HookFunction = TypeVar("HookFunction", bound=Callable[..., Any])
 DEFAULT_STORE = "sqlite:///holdfast.db"
 DEFAULT_WORKER = WorkerSettings()
 DEFAULT_TELEMETRY = Telemetry()
+NO_HEADERS: Mapping[str, str] = {}
 UNKNOWN_CALLBACK = "this address leads nowhere: it was never given out, was used, or has expired"
 
 
@@ -266,13 +270,14 @@ class Holdfast:
         deadline: datetime | timedelta | None = None,
         callback_url: str | None = None,
         callback_events: Sequence[str] | None = None,
+        callback_secret: str = "",
     ) -> Session[Out]:
         """Start a session with a message; it is accepted for good when this returns.
 
         The same `dispatch_id` again returns the first session. `capabilities` may say
         `{"request_input": False}` where no human can be asked. At its `deadline` the session ends,
         and a turn that is open then fails. Events of the types in `callback_events` are posted
-        to `callback_url`.
+        to `callback_url`, signed with the `callback_secret`, or else with the app's own.
         """
         if mode not in ("conversation", "task"):
             raise InvalidInput(f'mode is "conversation" or "task", not {mode!r}')
@@ -291,8 +296,14 @@ class Holdfast:
             deadline_at=instant_of(deadline, self.clock.now()),
             outlets=self._book.outlets(name, callback_url, callback_events),
         )
+        if callback_secret and callback_url is None:
+            raise InvalidInput("a callback_secret needs a callback_url whose events it signs")
         receipt = await self._inbox.start(
-            started, content_of(message), lane=check_id("lane", lane), dispatch_id=dispatch_id
+            started,
+            content_of(message),
+            lane=check_id("lane", lane),
+            dispatch_id=dispatch_id,
+            callback_secret="".join(secrets_of(callback_secret)),
         )
         return self._handle(receipt.session_id, receipt)
 
@@ -402,17 +413,27 @@ class Holdfast:
         return await self.store.find_token(check_id("tenant", tenant), token, living=False)
 
     async def callback(
-        self, token: str, body: bytes, content_type: str = "application/json"
+        self,
+        token: str,
+        body: bytes,
+        content_type: str = "application/json",
+        headers: Mapping[str, str] = NO_HEADERS,
     ) -> Receipt[Any]:
         """Hand over what came in for a tool that waits for its webhook.
 
         The same body again returns the first receipt. To an address that was never given out,
-        has been used or has expired, UnknownCallback is raised.
+        has been used or has expired, UnknownCallback is raised. Where the tool takes only what
+        is signed, anything else raises InvalidSignature, and the address stays open.
         """
         request = await self.store.request(webhook_name(token))
         info = await self.store.session(request.session_id) if request else None
         if request is None or info is None:
             raise UnknownCallback(UNKNOWN_CALLBACK)
+        opened = msgspec.json.decode(request.data, type=WebhookOpened)
+        if opened.signer:
+            verify(
+                self._callback_secret(info.agent, opened, token), headers, body, clock=self.clock
+            )
         reply = DeliveryQueued(
             delivery_id="",
             kind="reply",
@@ -424,6 +445,13 @@ class Holdfast:
         except (Conflict, UnknownSession, UnknownRequest):
             raise UnknownCallback(UNKNOWN_CALLBACK) from None
         return Receipt(self._handle(info.session_id), receipt)
+
+    def _callback_secret(self, agent: str, opened: WebhookOpened, token: str) -> str:
+        """Return what has to sign what comes in at an address, by the code of today."""
+        tool = self.agents[agent].tools.get(opened.signer) if agent in self.agents else None
+        if tool is None or tool.callback_secret is None:
+            raise UnknownCallback(UNKNOWN_CALLBACK)
+        return tool.callback_secret(token)
 
     async def _reply(self, request: RequestInfo, reply: DeliveryQueued) -> StoreReceipt:
         """Hand a reply from outside to whoever waits for it."""

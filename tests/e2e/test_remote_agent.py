@@ -2,85 +2,21 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from client_scene import BadWire, Plan, planner
+from client_scene import Plan
 from http_scene import FAST, on_a_socket, teller
+from remote_scene import boss, output_of, the, told, two_apps
 
 from holdfast import Agent, Holdfast, Session
 from holdfast.errors import HoldfastError
 from holdfast.remote import RemoteAgent
-from holdfast.server import ServerSettings
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import crash_everywhere
-from holdfast.testing.scripted import Reply, ScriptedModel, call, say
+from holdfast.testing.scripted import Reply, ScriptedModel
 from holdfast.verify import verify
-from holdfast.webhook import WebhookSettings
-
-HOOKS = WebhookSettings(secret="0123456789abcdef", allow_private=True, poll=0.05)
-
-
-class Pair:
-    """Two apps: `near` asks, `far` is asked over `url`."""
-
-    def __init__(self, near: Holdfast, far: Holdfast, wire: BadWire) -> None:
-        self.near, self.far, self.wire = near, far, wire
-
-    async def children(self) -> list[str]:
-        return [info.session_id for info in await self.far.sessions()]
-
-
-def boss(url: str, message: str, **options: Any) -> Agent[Any, Any]:
-    remote = RemoteAgent("teller", url, **options)
-    script: list[Reply] = [call("teller", message=message), say("done")]
-    return Agent("boss", ScriptedModel(script), subagents=[remote])
-
-
-@asynccontextmanager
-async def two_apps(
-    message: str, *, calls_back: bool = True, asked: Agent[Any, Any] = teller, **options: Any
-) -> AsyncIterator[Pair]:
-    port = free_port()
-    async with AsyncExitStack() as stack:
-        far = Holdfast([asked, planner], store="memory://", worker=FAST, webhooks=HOOKS)
-        await stack.enter_async_context(far)
-        wire = BadWire("http://%s:%s" % await stack.enter_async_context(on_a_socket(far)))
-        wired = await stack.enter_async_context(wire.opened())
-        near = Holdfast(
-            [boss(f"http://127.0.0.1:{wired}", message, **options)],
-            store="memory://",
-            worker=FAST,
-            public_url=f"http://127.0.0.1:{port}" if calls_back else "",
-        )
-        await stack.enter_async_context(near)
-        await stack.enter_async_context(on_a_socket(near, ServerSettings(port=port)))
-        yield Pair(near, far, wire)
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
-async def output_of(session: Session[Any]) -> str | None:
-    return (await session.wait()).output
-
-
-async def told(session: Session[Any]) -> list[str]:
-    return [
-        result.text
-        for message in await session.history()
-        for result in getattr(message, "results", ())
-    ]
-
-
-async def the(session: Session[Any], kind: str) -> list[Any]:
-    return [e async for e in session.events(follow=False) if e.type == kind]
 
 
 async def test_a_remote_agent_is_asked_and_its_answer_is_the_calls_result() -> None:
@@ -139,6 +75,17 @@ async def test_a_lost_answer_to_the_start_starts_nothing_twice() -> None:
         assert len(await pair.children()) == 1
 
 
+async def test_a_start_that_is_tried_again_in_a_later_attempt_starts_nothing_twice() -> None:
+    async with two_apps("hello", patience=0.0, poll=0.05) as pair:
+        pair.wire.to = b"POST /v1/sessions"
+        pair.wire.instead = [b""] * 2
+        session = await pair.near.start("boss", "go")
+
+        assert await output_of(session) == "done"
+        assert await told(session) == ["You said: hello"]
+        assert len(await pair.children()) == 1
+
+
 async def test_a_wire_that_is_cut_for_a_while_changes_nothing() -> None:
     async with two_apps("hello", patience=0.1) as pair:
         pair.wire.lets_nobody_through = True
@@ -171,8 +118,7 @@ async def test_an_agent_that_is_not_there_is_told_to_the_model() -> None:
 
 async def test_a_typed_output_is_of_its_type() -> None:
     remote = RemoteAgent("planner", "http://127.0.0.1:9", output_type=Plan)
-    found = remote._come_to({"status": "completed", "output": {"title": "move", "hours": 3}})
-    assert found == Plan(title="move", hours=3)
+    assert remote.parse({"title": "move", "hours": 3}) == Plan(title="move", hours=3)
 
 
 def test_a_remote_agent_that_cannot_be_reached_is_refused_at_once() -> None:

@@ -12,7 +12,7 @@ from pydantic.errors import PydanticUserError
 from holdfast.agents.context import Context
 from holdfast.agents.limit import Limit
 from holdfast.agents.model import ModelClient, ToolSpec
-from holdfast.agents.subagent import MAX_DEPTH, Askable, tool_for
+from holdfast.agents.subagent import MAX_DEPTH, Askable, Elsewhere, tool_for
 from holdfast.agents.tool import Function, Tool, tool
 from holdfast.core.policy import HOUR, OnBusy, OnPartial, Policy
 from holdfast.core.record import Option
@@ -75,6 +75,7 @@ class Agent(Generic[Deps, Out]):
         self.instructions = instructions
         self.description = description
         self.subagents = tuple(subagents)
+        self.elsewhere = {each.name: each for each in subagents if isinstance(each, Elsewhere)}
         self.max_depth = max_depth
         self.tools = collect(name, [*tools, *(each.as_tool() for each in subagents)], ask_question)
         self.output_type = output_type

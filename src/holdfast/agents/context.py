@@ -250,17 +250,35 @@ class Context(Generic[Deps]):
         know the address: only a digest of it is kept. After `timeout` it leads nowhere, and
         the wait fails.
         """
+        name, known = self._next_webhook()
+        if known is not None:
+            return Webhook(self.waiting, name, "")
+        token = await self._desk.open_webhook(self.call_id, name, milliseconds(timeout))
+        return Webhook(self.waiting, name, self._callback_url(token))
+
+    async def signed_webhook(self, token: str, *, within: timedelta) -> Webhook:
+        """Open an address that is the same in every run of the call, as its `token` is.
+
+        What comes in there is refused unless it is signed as the tool's `callback_secret` says.
+        """
+        name, known = self._next_webhook()
+        if known is None:
+            await self._desk.open_webhook(
+                self.call_id, name, milliseconds(within), token=token, signer=self.tool
+            )
+        return Webhook(self.waiting, name, self._callback_url(token))
+
+    def _next_webhook(self) -> tuple[str, str | None]:
         self._not_in_transaction("webhook")
         if not self._around.public_url:
             raise InvalidInput(
                 "a webhook needs the address at which this app is reached from outside:"
                 ' Holdfast(public_url="https://…")'
             )
-        name, known = self.waiting.next("webhook")
-        if known is not None:
-            return Webhook(self.waiting, name, "")
-        token = await self._desk.open_webhook(self.call_id, name, max(1, milliseconds(timeout)))
-        return Webhook(self.waiting, name, f"{self._around.public_url}/v1/callback/{token}")
+        return self.waiting.next("webhook")
+
+    def _callback_url(self, token: str) -> str:
+        return f"{self._around.public_url}/v1/callback/{token}"
 
     async def require_auth(
         self,

@@ -39,23 +39,23 @@ class Webhook:
 
     def __init__(self, waiting: Waiting, name: str, url: str) -> None:
         self.url = url
+        self.name = name
         self._waiting = waiting
-        self._name = name
         self._pauses = 0
 
     async def wait(self) -> Callback:
         """Wait for the call, holding nothing; the tool is run again from its first line then."""
-        if (known := self._waiting.come_since(self._name)) is None:
-            raise self._waiting.park(Waits(self._waiting.call_id, self._name))
+        if (known := self._waiting.come_since(self.name)) is None:
+            raise self._waiting.park(Waits(self._waiting.call_id, self.name))
         return self._callback(known)
 
     async def wait_for(self, duration: timedelta) -> Callback | None:
         """Wait likewise, but for a while only; None if nobody has called by then."""
         self._pauses += 1
-        pause = f"{self._name}{PAUSE}{self._pauses}"
+        pause = f"{self.name}{PAUSE}{self._pauses}"
         if self._waiting.come_since(pause) is not None:
             return None
-        if (known := self._waiting.come_since(self._name)) is not None:
+        if (known := self._waiting.come_since(self.name)) is not None:
             return self._callback(known)
         due_at = self._waiting.desk.now() + max(1, int(duration.total_seconds() * 1000))
         raise self._waiting.park(Waits(self._waiting.call_id, pause, due_at=due_at))

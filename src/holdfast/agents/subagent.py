@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
+
+from msgspec import Struct
 
 from holdfast.agents.context import Context
 from holdfast.agents.surrounding import Kin
 from holdfast.agents.tool import Tool
 from holdfast.agents.value import from_json
+from holdfast.core.event import Event
 from holdfast.core.record import NewOutlet
 from holdfast.errors import InvalidDefinition
 
@@ -21,6 +24,20 @@ MAX_DEPTH = 4
 FOR_EVER = 10 * 365 * 86_400.0
 
 
+class Recalled(Struct, frozen=True):
+    """A call of an agent elsewhere that nobody waits for any more.
+
+    `key` is its idempotency key, `steps` are what it had recorded, `url` is where its app is
+    reached from outside.
+    """
+
+    key: str
+    args: Mapping[str, Any]
+    steps: Mapping[str, Any]
+    can_ask: bool
+    url: str = ""
+
+
 class Askable(Protocol):
     """An agent, here or elsewhere, that a model can hand work to."""
 
@@ -29,6 +46,19 @@ class Askable(Protocol):
 
     def as_tool(self) -> Tool:
         """Return the tool by which it is asked."""
+        ...
+
+
+@runtime_checkable
+class Elsewhere(Askable, Protocol):
+    """An agent of another Holdfast."""
+
+    def events(self, session_id: str, after: int, *, follow: bool) -> AsyncIterator[Event]:
+        """Give the events of a session there."""
+        ...
+
+    async def recall(self, call: Recalled) -> None:
+        """End what a call has started there; raise ServerUnavailable if that has to wait."""
         ...
 
 

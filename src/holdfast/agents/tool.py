@@ -37,7 +37,12 @@ class NotDone:
 
 
 class Tool:
-    """A function with a schema and manners. Made by `@tool`; still callable as it was."""
+    """A function with a schema and manners. Made by `@tool`; still callable as it was.
+
+    `callback_secret` says with what a call to one of its signed addresses has to be signed.
+    """
+
+    callback_secret: Callable[[str], str] | None = None
 
     def __init__(
         self,

@@ -6,7 +6,10 @@ wakes; a wait that is over returns at once then.
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from holdfast.core.lane import Call, Lane
+from holdfast.core.name import PAUSE
 from holdfast.core.result import Waits
 from holdfast.engine.performer import Desk
 
@@ -43,6 +46,22 @@ class Waiting:
         """Return what a wait has come to by now, even if that was while this run was going on."""
         turn = self.lane.turn
         return turn.calls[self.call_id].memo.get(name) if turn else None
+
+    def pauses(self, awaited: str) -> int:
+        """Count the pauses that are over in which something was awaited."""
+        return self.count(f"{awaited}{PAUSE}")
+
+    def count(self, prefix: str) -> int:
+        """Count the steps and waits of the call that are over and whose name begins so."""
+        turn = self.lane.turn
+        memo = turn.calls[self.call_id].memo if turn else {}
+        return sum(name.startswith(prefix) for name in memo)
+
+    def pause(self, awaited: str, duration: timedelta) -> Parked:
+        """Return what unwinds the tool until something has come, or a time has passed."""
+        name = f"{awaited}{PAUSE}{self.pauses(awaited) + 1}"
+        due_at = self.desk.now() + max(1, int(duration.total_seconds() * 1000))
+        return self.park(Waits(self.call_id, name, due_at=due_at))
 
     def park(self, wait: Waits) -> Parked:
         """Return what unwinds the tool until its wait is over."""

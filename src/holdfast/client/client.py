@@ -105,6 +105,7 @@ class Client:
         deadline: datetime | timedelta | None = None,
         callback_url: str | None = None,
         callback_events: Sequence[str] | None = None,
+        callback_secret: str | None = None,
         output_type: type[Out] | None = None,
     ) -> RemoteSession[Out]:
         """Start a session with a message; it is accepted for good when this returns.
@@ -123,6 +124,7 @@ class Client:
             deadline=deadline_out(deadline, self._clock),
             callback_url=callback_url,
             callback_events=callback_events,
+            callback_secret=callback_secret,
         )
         raw = await self._connection.call("POST", "/sessions", body=body)
         receipt = self._receipt(raw, type_of(agent, output_type), is_ours=dispatch_id is None)

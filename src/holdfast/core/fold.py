@@ -352,9 +352,9 @@ def input_resolved(lane: Lane, e: r.InputResolved) -> Lane:
     lane = close_request(lane, e.request_id)
     if e.how != "answered" or request.origin:
         return lane
-    if request.kind == "question":
-        answer = msgspec.json.encode({"option": e.option, "text": e.text}).decode()
-        return remember(lane, request.call_id, request.name, answer)
+    if request.name:
+        said = {"option": e.option, "text": e.text, **({"args": e.args} if e.args else {})}
+        return remember(lane, request.call_id, request.name, msgspec.json.encode(said).decode())
     if e.option in ("approve", "rerun"):
         return approve(lane, request.call_id, e)
     return lane
@@ -374,7 +374,7 @@ def input_expired(lane: Lane, e: r.InputExpired) -> Lane:
     assert lane.turn is not None
     request = lane.turn.requests[e.request_id]
     lane = close_request(lane, e.request_id)
-    if request.kind == "question" and not request.origin:
+    if request.name and not request.origin:
         return remember(lane, request.call_id, request.name, '{"expired":true}')
     return lane
 

@@ -27,7 +27,7 @@ from holdfast.core.message import Reasoning
 from holdfast.core.name import PAUSE, request_name
 from holdfast.core.policy import Policy
 from holdfast.core.record import AnyRecord, Failure
-from holdfast.core.request import ask, close_requests, close_webhooks, settle
+from holdfast.core.request import ask, close_opened, close_requests, settle
 from holdfast.core.result import (
     Answered,
     Interrupted,
@@ -109,7 +109,7 @@ def tools_open(lane: Lane, action: RunTools) -> Iterator[AnyRecord]:
     for call_id in action.report:
         call = lane.turn.calls[call_id]
         yield r.ToolInterrupted(call_id=call_id, attempt=call.attempt, reason=call.reason)
-        yield from close_webhooks(lane, call_id)
+        yield from close_opened(lane, call_id)
     for start in action.start:
         if start.fired:
             yield r.TimerFired(call_id=start.call_id, name=start.fired)
@@ -269,7 +269,7 @@ def tool_ended(
                 message=end.message,
                 same_as=end.same_as,
             )
-            yield from close_webhooks(lane, call.call_id)
+            yield from close_opened(lane, call.call_id)
         case Raised():
             again = end.error.code != "RETRY" and call.failed + 1 < policy.tool(call.tool).tries
             yield r.ToolFailed(
@@ -279,14 +279,14 @@ def tool_ended(
                 again_at=now + end.backoff if again else 0,
             )
             if not again:
-                yield from close_webhooks(lane, call.call_id)
+                yield from close_opened(lane, call.call_id)
         case Interrupted():
             final = policy.tool(call.tool).on_interrupt == "report"
             yield r.ToolInterrupted(
                 call_id=call.call_id, attempt=call.attempt, reason=end.reason, final=final
             )
             if final:
-                yield from close_webhooks(lane, call.call_id)
+                yield from close_opened(lane, call.call_id)
         case Waits():
             yield from tool_waits(lane, call, end)
 

@@ -436,13 +436,17 @@ class InputExpired(Record, frozen=True, kw_only=True, tag="input.expired"):
 
 
 class WebhookOpened(Record, frozen=True, kw_only=True, tag="webhook.opened"):
-    """A tool has an address at which somebody outside can reach it; its secret is not kept."""
+    """A tool has an address at which somebody outside can reach it; its secret is not kept.
+
+    Where there is a `signer`, what is not signed as that tool says is refused.
+    """
 
     request_id: str
     call_id: str
     attempt: int
     name: str
     expires_at: int
+    signer: str = ""
 
 
 class WebhookClosed(Record, frozen=True, kw_only=True, tag="webhook.closed"):

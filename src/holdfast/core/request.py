@@ -87,7 +87,7 @@ def close_request(request: Request, how: str) -> AnyRecord:
     return r.InputResolved(request_id=request.request_id, how=how)
 
 
-def authorization_failed(request: Request, how: str, reason: str = "") -> AnyRecord:
+def authorization_failed(request: Request, how: str, reason: str = "") -> r.AuthorizationFailed:
     return r.AuthorizationFailed(
         request_id=request.request_id,
         call_id=request.call_id,
@@ -97,15 +97,16 @@ def authorization_failed(request: Request, how: str, reason: str = "") -> AnyRec
     )
 
 
-def close_webhooks(lane: Lane, call_id: str, how: str = "cancelled") -> Iterator[AnyRecord]:
-    """Close what a call that has ended had opened to the outside."""
-    for request in webhooks_of(lane, call_id):
-        yield close_request(request, how)
-
-
-def webhooks_of(lane: Lane, call_id: str, name: str = "") -> Iterator[Request]:
+def close_opened(lane: Lane, call_id: str) -> Iterator[AnyRecord]:
+    """Close what a call that has ended had opened to the outside, or shown of it."""
     for request in lane.turn.requests.values() if lane.turn else ():
-        if (request.kind, request.call_id) == ("webhook", call_id) and name in ("", request.name):
+        if request.call_id == call_id and request.name and request.kind != "child":
+            yield close_request(request, "cancelled")
+
+
+def webhooks_of(lane: Lane, call_id: str, name: str) -> Iterator[Request]:
+    for request in lane.turn.requests.values() if lane.turn else ():
+        if (request.kind, request.call_id, request.name) == ("webhook", call_id, name):
             yield request
 
 
@@ -129,7 +130,7 @@ def expire(lane: Lane, request_id: str) -> Iterator[AnyRecord]:
         turn = lane.turn
         yield r.StepFailed(turn=turn.id, step=turn.step, error=NOBODY_ANSWERED)
     elif request.name:
-        yield r.ToolWoken(call_id=call.call_id, name=request.name)
+        yield from wake_at_answer(call)
     else:
         yield r.ToolDenied(call_id=call.call_id, reason="nobody answered in time")
 
@@ -178,16 +179,16 @@ def request_answered(lane: Lane, call: Call, request: Request, reply: Reply) -> 
     if request.origin:
         return  # the child that asked is told
     if request.name:
-        yield r.ToolWoken(call_id=call.call_id, name=request.name)
+        yield from wake_at_answer(call)
     else:
         yield from after_answer(call, reply)
         if reply.option in ("done", "give_up"):
-            yield from close_webhooks(lane, call.call_id)
+            yield from close_opened(lane, call.call_id)
 
 
 def approved_digest(call: Call, request: Request, reply: Reply) -> str:
     """Return the digest of the exact arguments that somebody let through."""
-    if request.origin or reply.option not in ("approve", "rerun"):
+    if request.origin or request.name or reply.option not in ("approve", "rerun"):
         return ""
     return args_digest(call.tool, reply.args) if reply.args else call.digest
 
@@ -219,7 +220,9 @@ def webhook_answered(lane: Lane, request: Request, reply: Reply) -> Iterator[Any
     yield from wake(lane, call_id, name)
 
 
-def authorization_ends(request: Request, how: str, reason: str = "") -> AnyRecord:
+def authorization_ends(
+    request: Request, how: str, reason: str = ""
+) -> r.AuthorizationCompleted | r.AuthorizationFailed:
     """Say how a sign-in went: `completed`, or what else."""
     if how != "completed":
         return authorization_failed(request, how, reason)
@@ -255,10 +258,18 @@ def wake(lane: Lane, call_id: str, name: str) -> Iterator[AnyRecord]:
         yield r.ToolWoken(call_id=call_id, name=call.waits_for)
 
 
+def wake_at_answer(call: Call) -> Iterator[AnyRecord]:
+    """Wake a tool whose question was answered, whatever it waits for besides."""
+    if call.status == "waiting":
+        yield r.ToolWoken(call_id=call.call_id, name=call.waits_for)
+
+
 # What children ask
 
 
 Asked = r.InputRequested | r.AuthorizationRequired
+Shown = Asked | r.InputResolved | r.InputExpired | r.AuthorizationCompleted | r.AuthorizationFailed
+"""What is shown of a session elsewhere: that it asks, and that it does so no longer."""
 
 
 def pass_on(lane: Lane, relay: Relay) -> Iterator[AnyRecord]:

@@ -13,6 +13,7 @@ from holdfast.core.name import webhook_name
 from holdfast.core.outcome import tool_ended
 from holdfast.core.policy import Policy
 from holdfast.core.record import ToolProgress, ToolStepRecorded, WebhookOpened
+from holdfast.core.request import Shown
 from holdfast.core.result import Returned, is_contended, with_updates
 from holdfast.core.slices import Slices
 from holdfast.engine.owned import OwnedLane
@@ -63,10 +64,14 @@ class CallDesk:
         self._owned.write([ToolStepRecorded(call_id=call_id, name=name, value=value)])
         await self._flush()
 
-    async def open_webhook(self, call_id: str, name: str, within: int) -> str:
-        token = self._clock.token()
+    async def open_webhook(
+        self, call_id: str, name: str, within: int, *, token: str = "", signer: str = ""
+    ) -> str:
+        token = token or self._clock.token()
         turn = self._owned.state.turn
         assert turn is not None
+        if webhook_name(token) in turn.requests:
+            return token
         earlier = (q for q in turn.requests.values() if (q.call_id, q.name) == (call_id, name))
         first = next(earlier, None)
         opened = WebhookOpened(
@@ -74,11 +79,16 @@ class CallDesk:
             call_id=call_id,
             attempt=turn.calls[call_id].attempt,
             name=name,
-            expires_at=first.expires_at if first else self.now() + within,
+            expires_at=first.expires_at if first else self.now() + max(1, within),
+            signer=signer,
         )
         self._owned.write([opened])
         await self._flush()
         return token
+
+    async def relay(self, record: Shown) -> None:
+        self._owned.write([record])
+        await self._flush()
 
     async def progress(self, call_id: str, progress: str) -> None:
         if self._clock.monotonic() - self._last_progress < PROGRESS_EVERY:

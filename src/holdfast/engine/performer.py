@@ -15,6 +15,7 @@ from holdfast.core.lane import Call, Lane
 from holdfast.core.limit import Bound
 from holdfast.core.policy import Policy
 from holdfast.core.record import MessageDelta, ReasoningDelta
+from holdfast.core.request import Shown
 from holdfast.core.result import Answered, ModelFailed, Returned, ToolEnd
 from holdfast.core.slices import Slices
 from holdfast.core.view import View
@@ -53,11 +54,18 @@ class Desk(Protocol):
         """Tell readers how far the call is; frequent calls are thinned out."""
         ...
 
-    async def open_webhook(self, call_id: str, name: str, within: int) -> str:
+    async def open_webhook(
+        self, call_id: str, name: str, within: int, *, token: str = "", signer: str = ""
+    ) -> str:
         """Open an address for a wait of the call, durably, and return its secret.
 
-        The wait is over `within` milliseconds after its first address was opened.
+        The wait is over `within` milliseconds after its first address was opened. A `token` that
+        was given is the secret, in each attempt. With a `signer` only what is signed is let in.
         """
+        ...
+
+    async def relay(self, record: Shown) -> None:
+        """Show here what somebody elsewhere is asked for this call, or that it is over, durably."""
         ...
 
     def transaction(self) -> AbstractAsyncContextManager[Transaction]:

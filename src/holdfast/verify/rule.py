@@ -239,7 +239,7 @@ def input_is_requested(lane: Lane, e: r.InputRequested) -> Iterator[Wrong]:
     yield from names_call(lane, e)
     if lane.turn and e.request_id in lane.turn.requests:
         yield "REQUESTED_TWICE", f"{e.request_id} is open already"
-    if e.name:
+    if e.name and not e.path:
         yield from call_waits(lane, e)
 
 
@@ -260,7 +260,7 @@ def webhook_opens(lane: Lane, e: r.WebhookOpened) -> Iterator[Wrong]:
 
 
 def authorization_is_required(lane: Lane, e: r.AuthorizationRequired) -> Iterator[Wrong]:
-    yield from names_call(lane, e) if e.origin else call_waits(lane, e)
+    yield from names_call(lane, e) if e.path else call_waits(lane, e)
     if lane.turn and e.request_id in lane.turn.requests:
         yield "REQUESTED_TWICE", f"{e.request_id} is open already"
 

@@ -57,6 +57,9 @@ class StartIn(In):
     callback_events: list[Id] | None = Field(
         None, description="Which types of events; where left out, those of turns and requests."
     )
+    callback_secret: str | None = Field(
+        None, description="Signs what is posted there; where left out, the app's own secret does."
+    )
 
 
 class DeliverIn(In):

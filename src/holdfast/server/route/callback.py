@@ -27,18 +27,20 @@ A_BODY = {
     "/{token}",
     status_code=202,
     openapi_extra={"requestBody": A_BODY},
-    responses=answers(410, is_open=True),
+    responses=answers(401, 410, is_open=True),
 )
 async def call_back(token: str, request: Request, gate: Served) -> Accepted:
     """Hand an outside event to the tool that waits for it. The token in the URL is the key.
 
-    The same body again is accepted again, and does nothing.
+    The same body again is accepted again, and does nothing. Where the tool takes only what is
+    signed, anything else is refused.
     """
     body = await read_body(request, gate.settings.max_callback)
     kind = request.headers.get("content-type", "")
     if not is_id(token):
         raise UnknownCallback(UNKNOWN_CALLBACK)
-    await in_time(gate.app.callback(token, body, kind), gate.settings.patience)
+    headers = dict(request.headers)
+    await in_time(gate.app.callback(token, body, kind, headers), gate.settings.patience)
     return Accepted()
 
 

@@ -41,6 +41,7 @@ async def start_session(
         deadline=deadline_of(body.deadline),
         callback_url=body.callback_url,
         callback_events=body.callback_events,
+        callback_secret=body.callback_secret or "",
     )
     assert session.receipt is not None
     response.headers["Location"] = gate.url(request, f"/sessions/{session.id}")

@@ -1,0 +1,104 @@
+"""Two apps on real sockets, one of which asks the other, and a wire between that can be bad."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from client_scene import BadWire, planner
+from http_scene import FAST, on_a_socket, teller
+
+from holdfast import Agent, Holdfast, Session
+from holdfast.reading import Wakeups
+from holdfast.remote import RemoteAgent
+from holdfast.server import ServerSettings
+from holdfast.server.key import mint
+from holdfast.server.principal import SCOPES
+from holdfast.testing.scripted import Reply, ScriptedModel, call, say
+from holdfast.webhook import WebhookSettings
+
+HOOKS = WebhookSettings(secret="0123456789abcdef", allow_private=True, poll=0.05)
+
+
+class Pair:
+    """Two apps: `near` asks, `far` is asked over `url`."""
+
+    def __init__(self, near: Holdfast, far: Holdfast, wire: BadWire) -> None:
+        self.near, self.far, self.wire = near, far, wire
+
+    async def child(self) -> Session[Any]:
+        """Return the only session there."""
+        [session_id] = await self.children()
+        return await self.far.session(session_id)
+
+    async def children(self) -> list[str]:
+        return [info.session_id for info in await self.far.sessions()]
+
+
+def boss(url: str, message: str, **options: Any) -> Agent[Any, Any]:
+    remote = RemoteAgent("teller", url, **options)
+    script: list[Reply] = [call("teller", message=message), say("done")]
+    return Agent("boss", ScriptedModel(script), subagents=[remote])
+
+
+@asynccontextmanager
+async def two_apps(
+    message: str,
+    *,
+    calls_back: bool = True,
+    asked: Agent[Any, Any] = teller,
+    there: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> AsyncIterator[Pair]:
+    """Give both; `there` are more options of the app that is asked, `options` of the agent."""
+    port = free_port()
+    async with AsyncExitStack() as stack:
+        given: dict[str, Any] = {"store": "memory://", "worker": FAST, "webhooks": HOOKS}
+        far = await stack.enter_async_context(Holdfast([asked, planner], **given, **(there or {})))
+        wire = BadWire("http://%s:%s" % await stack.enter_async_context(on_a_socket(far)))
+        wired = await stack.enter_async_context(wire.opened())
+        token, key = mint(far.clock, tenant="default", name="near", scopes=tuple(SCOPES))
+        await far.store.add_key(key)
+        near = Holdfast(
+            [boss(f"http://127.0.0.1:{wired}", message, token=token, **options)],
+            store="memory://",
+            worker=FAST,
+            public_url=f"http://127.0.0.1:{port}" if calls_back else "",
+        )
+        await stack.enter_async_context(near)
+        await stack.enter_async_context(on_a_socket(near, ServerSettings(port=port)))
+        yield Pair(near, far, wire)
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+async def output_of(session: Session[Any]) -> str | None:
+    return (await session.wait()).output
+
+
+async def until(app: Holdfast, session: Session[Any], kind: str) -> Any:
+    """Wait for an event of a type, however often the session rests before."""
+    with Wakeups(app.store, session.id) as wakeups:
+        while True:
+            wakeups.clear()
+            if found := await the(session, kind):
+                return found[0]
+            await wakeups.wait()
+
+
+async def told(session: Session[Any]) -> list[str]:
+    return [
+        result.text
+        for message in await session.history()
+        for result in getattr(message, "results", ())
+    ]
+
+
+async def the(session: Session[Any], kind: str) -> list[Any]:
+    return [e async for e in session.events(follow=False) if e.type == kind]

@@ -1,0 +1,94 @@
+"""The callback of a remote agent: only who was given the secret can call."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+from remote_scene import Pair, output_of, the, two_apps
+
+from holdfast import Agent, Session, tool
+from holdfast.errors import InvalidInput
+from holdfast.testing.scripted import Reply, ScriptedModel, call, say
+from holdfast.webhook import sign
+
+BODY = b'{"event": {"type": "turn.completed"}}'
+
+
+def slow() -> tuple[Agent[Any, Any], asyncio.Event]:
+    """Return an agent that answers when it is let, and what lets it."""
+    go_on = asyncio.Event()
+
+    @tool
+    async def think() -> str:
+        await go_on.wait()
+        return "so"
+
+    script: list[Reply] = [call("think"), say("well")]
+    return Agent("teller", ScriptedModel(script), tools=[think]), go_on
+
+
+async def address_of(pair: Pair, session: Session[Any]) -> tuple[str, str]:
+    """Return where the far side calls back, and with what it signs."""
+    async for event in session.events():
+        if event.type == "tool.progress":
+            break
+    [child] = await pair.children()
+    [outlet] = await pair.far.store.outlets(session_id=child)
+    url, _, secret = outlet.url.partition("#")
+    return url, secret
+
+
+async def test_only_the_signed_callback_of_the_far_side_wakes_the_caller() -> None:
+    agent, go_on = slow()
+    async with two_apps("hello", asked=agent, poll=600.0) as pair, httpx.AsyncClient() as http:
+        session = await pair.near.start("boss", "go")
+        url, secret = await address_of(pair, session)
+        now = pair.near.clock.now() // 1000
+        forged = [
+            {},
+            sign("another secret, long enough", BODY, now, "msg_1"),
+            sign("0123456789abcdef", BODY, now, "msg_1"),
+            sign(secret, BODY, now - 3600, "msg_1"),
+            sign(secret, b"{}", now, "msg_1"),
+        ]
+        for headers in forged:
+            answer = await http.post(url, content=BODY, headers=headers)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (
+                401,
+                "INVALID_SIGNATURE",
+            )
+        assert not await the(session, "webhook.closed")
+
+        go_on.set()
+        assert await output_of(session) == "done"
+        [closed] = await the(session, "webhook.closed")
+        assert closed.data.get("how", "answered") == "answered"
+        assert await pair.far.store.dead_letters() == []
+
+
+async def test_what_signs_a_callback_is_in_no_log() -> None:
+    async with two_apps("refund") as pair:
+        session = await pair.near.start("boss", "go")
+        url, secret = await address_of(pair, session)
+        assert len(secret) > 40
+
+        for app, each in ((pair.near, session), (pair.far, await pair.child())):
+            page = await app.store.read(each.id, 0)
+            assert not any(secret in repr(entry) for entry in page.entries)
+        assert secret not in repr(pair.near.agents["boss"].elsewhere)
+        token = url.rpartition("/")[2]
+        page = await pair.near.store.read(session.id, 0)
+        assert not any(token in repr(entry) for entry in page.entries)
+
+
+async def test_a_secret_of_a_callback_needs_an_address_and_has_a_length() -> None:
+    async with two_apps("hello") as pair:
+        with pytest.raises(InvalidInput, match="callback_url"):
+            await pair.far.start("teller", "hello", callback_secret="0123456789abcdef")
+        with pytest.raises(InvalidInput, match="16 bytes"):
+            await pair.far.start(
+                "teller", "x", callback_url="http://127.0.0.1:9/x", callback_secret="short"
+            )

@@ -1,0 +1,139 @@
+"""What a remote agent asks people, asked where its caller is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from oauth_provider import Remote, brought, provider_process
+from remote_scene import output_of, the, told, two_apps, until
+from sign_in_scene import Hub, required
+
+from holdfast import Session
+from holdfast.verify import verify
+
+
+@pytest.fixture(scope="module")
+def remote() -> Iterator[Remote]:
+    with provider_process() as found:
+        yield found
+
+
+async def results_in(session: Session[Any]) -> list[Any]:
+    return [event.data["value"] for event in await the(session, "tool.completed")]
+
+
+async def test_an_approval_there_is_an_approval_here_with_the_way_to_it() -> None:
+    async with two_apps("refund", poll=0.05) as pair:
+        session = await pair.near.start("boss", "go")
+        [request] = (await session.wait()).requests
+        child = await pair.child()
+        [origin] = await child.requests()
+
+        assert (request.kind, request.tool, request.path) == ("approval", "refund", (child.id,))
+        assert request.args == {"order": 17, "cents": 500}
+        assert request.digest == origin.digest
+        assert request.agent == "teller@teller"
+        assert [each.request_id for each in await pair.near.requests()] == [request.request_id]
+
+
+async def test_arguments_that_are_edited_here_are_those_that_run_there() -> None:
+    async with two_apps("refund", poll=0.05) as pair:
+        session = await pair.near.start("boss", "go")
+        [request] = (await session.wait()).requests
+        await session.answer(request.request_id, "approve", args={"order": 17, "cents": 3})
+
+        assert await output_of(session) == "done"
+        assert await results_in(await pair.child()) == ["gave back 3 for 17"]
+        assert not await verify(pair.near.store, session.id)
+
+
+async def test_an_answer_that_is_refused_there_is_asked_for_again() -> None:
+    async with two_apps("refund", poll=0.05) as pair:
+        session = await pair.near.start("boss", "go")
+        [request] = (await session.wait()).requests
+        await session.answer(request.request_id, "approve", args={"order": "none", "cents": 3})
+        async for event in session.events():
+            if event.type == "input.requested" and "refused" in event.data["prompt"]:
+                break
+        [again] = (await session.wait()).requests
+        assert again.request_id != request.request_id
+        await session.answer(again.request_id, "deny", text="leave it")
+
+        assert await output_of(session) == "done"
+        assert not await results_in(await pair.child())
+        assert not await verify(pair.near.store, session.id)
+
+
+async def test_several_questions_are_asked_at_once_and_answered_in_any_order() -> None:
+    async with two_apps("two", poll=0.05) as pair:
+        session = await pair.near.start("boss", "go")
+        first, second = await both(session)
+        await session.answer(second.request_id, "approve")
+        await session.answer(first.request_id, "deny")
+
+        assert await output_of(session) == "done"
+        assert await results_in(await pair.child()) == ["gave back 500 for 2"]
+
+
+async def both(session: Session[Any]) -> Any:
+    asked = 0
+    async for event in session.events():
+        asked += event.type == "input.requested"
+        if asked == 2:
+            break
+    return sorted(await session.requests(), key=lambda request: request.args["order"])
+
+
+async def test_what_is_answered_there_is_asked_here_no_longer() -> None:
+    async with two_apps("refund", poll=0.05) as pair:
+        session = await pair.near.start("boss", "go")
+        await session.wait()
+        child = await pair.child()
+        [origin] = await child.requests()
+        await child.answer(origin.request_id, "approve")
+
+        resolved = await until(pair.near, session, "input.resolved")
+        assert resolved.data["how"] == "superseded"
+        await until(pair.near, session, "turn.completed")
+        assert await output_of(session) == "done"
+        assert not await verify(pair.near.store, session.id)
+
+
+async def test_a_sign_in_there_is_shown_here_until_it_is_done(remote: Remote) -> None:
+    hub = Hub(remote)
+    agent = hub.agent(name="teller")
+    async with two_apps("go", asked=agent, there=hub.app, poll=0.05) as pair:
+        session = await pair.near.start("boss", "go")
+        asked = await required(session)
+        child = await pair.child()
+        there = await required(child)
+        assert asked.data["url"] == there.data["url"]
+        assert asked.data["path"] == (child.id,)
+        assert asked.data["connection"] == "hub"
+        assert (await session.wait()).status == "waiting"
+
+        back = brought(await remote.visit(asked.data["url"], ""))
+        assert await pair.far.complete_authorization("hub", **back) == "completed"
+        done = await until(pair.near, session, "authorization.completed")
+        assert done.data["request_id"] == asked.data["request_id"]
+        await until(pair.near, session, "turn.completed")
+        assert await output_of(session) == "done"
+        assert await told(session) == ["done"]
+        assert not await verify(pair.near.store, session.id)
+
+
+async def test_a_sign_in_that_is_denied_there_fails_here(remote: Remote) -> None:
+    hub = Hub(remote)
+    agent = hub.agent(name="teller")
+    async with two_apps("go", asked=agent, there=hub.app, poll=0.05) as pair:
+        session = await pair.near.start("boss", "go")
+        asked = await required(session)
+        back = brought(await remote.visit(asked.data["url"], "access_denied"))
+        back.pop("error_description", None)
+        assert await pair.far.complete_authorization("hub", **back) == "denied"
+        failed = await until(pair.near, session, "authorization.failed")
+        assert failed.data.get("how", "denied") == "denied"
+        await until(pair.near, session, "turn.completed")
+        assert await output_of(session) == "done"
