@@ -40,7 +40,7 @@ from holdfast.errors import (
     UnknownSession,
 )
 from holdfast.explanation import Explanation, explain, gather
-from holdfast.interleaving import Interleaving
+from holdfast.interleaving import Here, Interleaving
 from holdfast.reading import EventReader, Outcome, Wakeups, read_outcome
 from holdfast.store import LaneInfo, RequestInfo, SessionInfo, Store
 from holdfast.store import Receipt as StoreReceipt
@@ -292,12 +292,13 @@ class Session(Generic[Out]):
 
         Ends when all was given and nothing is queued, ready or running; with `follow=False`
         at the present end. With `children` the events of all sessions that this one starts come
-        between its own, and `session_id` says whose they are.
+        between its own, those of remote agents too; `session_id` says whose they are. A remote
+        server that is away is tried again for as long as the events here go on.
         """
         if children:
-            async for event in Interleaving(partial(self._events_of, follow, internals)).read(
-                self.id, after
-            ):
+            events_of = partial(self._events_of, follow, internals)
+            here = Here(self._store, self._agents, events_of, follow=follow)
+            async for event in Interleaving(here, follow=follow).read(self.id, after):
                 yield event
             return
         reader = EventReader(self._store, self.id, after, internals)

@@ -437,6 +437,23 @@ async def test_the_events_of_children_come_between_those_of_their_parent() -> No
             assert types.index("subagent.called") < types.index("session.completed")
 
 
+async def test_a_reader_who_answers_what_a_child_asks_gets_all_that_it_does_then() -> None:
+    bank = Bank()
+    async with running(bank.agent) as app:
+        top = await app.start("owner", "go")
+        read: list[Any] = []
+        async for event in top.events(children=True):
+            read.append(event)
+            if event.type == "input.requested" and event.session_id == top.id:
+                await top.answer(event.data["request_id"], "approve")
+
+        levels = await levels_of(app, top)
+        for depth, each in enumerate(levels):
+            theirs = [event for event in read if event.session_id == each.id]
+            assert [e.offset for e in theirs] == [e.offset for e in await log_of(each)]
+            assert {e.path for e in theirs} == {tuple(level.id for level in levels[1 : depth + 1])}
+
+
 async def test_children_survive_the_worker_that_started_them() -> None:
     store, bank = MemoryStore(), Bank()
     async with running(bank.agent, store=store) as app:

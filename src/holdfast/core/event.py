@@ -26,7 +26,8 @@ HIDDEN_FIELDS = ("token", "revoked", "outlets", "deltas_from", "streamed")
 class Event(Struct, frozen=True, gc=False, kw_only=True):
     """One thing that happened, in its place. `offset` is the cursor to go on from.
 
-    `session_id` is there only where events of several sessions come together.
+    `session_id` is there only where events of several sessions come together; `path` then leads
+    to it from the session that is read, through those between.
     """
 
     offset: int
@@ -41,6 +42,7 @@ class Event(Struct, frozen=True, gc=False, kw_only=True):
     attempt_id: str = ""
     delivery_id: str = ""
     session_id: str = ""
+    path: tuple[str, ...] = ()
 
 
 Deltas = dict[tuple[str, int], dict[int, str]]
