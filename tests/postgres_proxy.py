@@ -36,6 +36,7 @@ class Wire:
         self.loses_the_answer_to: bytes | None = None
         self.lost = asyncio.Event()
         self.lets_nobody_through = False
+        self.refused = asyncio.Event()
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[int]:
@@ -59,6 +60,7 @@ class Wire:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         if self.lets_nobody_through:
+            self.refused.set()
             back.transport.abort()
             return
         far, forth = await asyncio.open_connection(self._host, self._port)

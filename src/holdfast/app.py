@@ -64,6 +64,7 @@ from holdfast.errors import (
     UnknownWorker,
 )
 from holdfast.hook import Hooks
+from holdfast.recall import Recall
 from holdfast.schedule.roster import Roster
 from holdfast.schedule.schedule import Schedule
 from holdfast.schedule.standing import Standing
@@ -133,7 +134,10 @@ class Holdfast:
         self._switchboard = Switchboard(
             channels, self.agents, self.store, self.clock, self._deliver, self._handle
         )
-        self._book = AddressBook(self.agents, webhooks, self._hooks, self._switchboard)
+        self._recall = Recall(self.agents, self.store, lambda: self.public_url)
+        self._book = AddressBook(
+            self.agents, webhooks, self._hooks, self._switchboard, self._recall
+        )
         self.webhooks = self._book.settings
         starter = Starter(self._inbox, self.clock, self._book.outlets)
         self._roster = Roster(schedules, self.agents, self.store, self.clock, starter)
@@ -504,12 +508,16 @@ class Holdfast:
         account = self._bureau.account(connection, tenant, principal)
         return await self._bureau.sign_out(account, revoke=revoke)
 
-    async def erase(self, session_id: str) -> None:
+    async def erase(self, session_id: str, *, recall: bool = True) -> None:
         """End a session and erase all that is known of it and of its children, for good.
 
         A worker that is at it is stopped as soon as it wants to record something. If another
-        session waits for it, that is told.
+        session waits for it, that is told. What it has going at remote agents is ended first; if
+        one of those is away, Unreachable is raised and nothing is erased, unless
+        `recall=False`.
         """
+        if recall:
+            await self._recall.all_below(session_id)
         await self._tell_parent(session_id)
         if not await self.store.erase(session_id):
             raise UnknownSession(f"there is no session {session_id}", session=session_id)

@@ -25,7 +25,7 @@ TIERS = (
     {"stores", "engine", "verify"},
     {"connection", "webhook"},
     {"agents", "workflows"},
-    {"admission", "hook"},
+    {"admission", "hook", "recall"},
     {"explanation", "interleaving", "telemetry"},
     {"session"},
     {"channel", "schedule"},

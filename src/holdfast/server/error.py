@@ -42,6 +42,7 @@ STATUS: Mapping[type[HoldfastError], int] = {
     e.StoreError: 500,
     e.StoreUnavailable: 503,
     e.StoreFull: 503,
+    e.Unreachable: 503,
     HoldfastError: 500,
 }
 
@@ -60,6 +61,7 @@ HINTS = {
     "CURSOR_AHEAD": "Read again from the beginning.",
     "QUEUE_FULL": "Send it again later, with the same dispatch_id.",
     "STORE_UNAVAILABLE": "Try again later; with the same dispatch_id nothing is done twice.",
+    "UNREACHABLE": "Try again when the other server is back, or erase with recall=false.",
     "STREAM_CUT": "Come again, and go on from your cursor.",
     "STORE_FULL": "Try again later; with the same dispatch_id nothing is done twice.",
 }

@@ -58,6 +58,17 @@ class Threads(Protocol):
     def find(self, outlet: str) -> Observe | None: ...
 
 
+class Followers(Protocol):
+    """Those who look after what an agent's sessions have going elsewhere."""
+
+    @property
+    def is_empty(self) -> bool: ...
+
+    def outlets_of(self, agent: str) -> Sequence[NewOutlet]: ...
+
+    def find(self, outlet: str) -> Observe | None: ...
+
+
 class Addressee(Struct, frozen=True):
     """Where to post, and what to sign with."""
 
@@ -80,12 +91,14 @@ class AddressBook:
         settings: WebhookSettings | None = None,
         hooks: LocalReceivers | None = None,
         channels: Threads | None = None,
+        followers: Followers | None = None,
     ) -> None:
         self.settings = settings or WebhookSettings()
         self._secrets = secrets_of(self.settings.secret)
         self._agents = agents
         self._hooks = hooks
         self._channels = channels
+        self._followers = followers
         self._known = {
             (agent, OF_AGENT + subscription.name): self._addressee(agent, subscription)
             for agent, subscriber in agents.items()
@@ -94,10 +107,10 @@ class AddressBook:
 
     @property
     def is_empty(self) -> bool:
-        is_local = (self._hooks and self._hooks.outlets) or (
-            self._channels and not self._channels.is_empty
-        )
-        return not (self._secrets or self._known or is_local)
+        others = (self._channels, self._followers)
+        is_local = any(each and not each.is_empty for each in others)
+        is_hooked = self._hooks and self._hooks.outlets
+        return not (self._secrets or self._known or is_hooked or is_local)
 
     def _addressee(self, agent: str, subscription: Subscription) -> Addressee:
         check_url(subscription.url, allow_private=self.settings.allow_private)
@@ -126,6 +139,7 @@ class AddressBook:
         ]
         found += self._hooks.outlets if self._hooks else ()
         found += self._channels.outlets_at(token) if self._channels else ()
+        found += self._followers.outlets_of(agent) if self._followers else ()
         if url is not None:
             found.insert(0, self._callback(url, DEFAULT_EVENTS if events is None else events))
         elif events is not None:
@@ -150,10 +164,10 @@ class AddressBook:
 
     def hook(self, outlet: Outlet) -> Observe | None:
         """Return the function of this app that an outlet leads to, if it leads to one."""
-        found = self._hooks.find(outlet.name) if self._hooks else None
-        if found is None and self._channels:
-            return self._channels.find(outlet.name)
-        return found
+        for receivers in (self._hooks, self._channels, self._followers):
+            if receivers and (found := receivers.find(outlet.name)):
+                return found
+        return None
 
     def find(self, outlet: Outlet) -> Addressee | None:
         """Return whom an outlet leads to today; None if nobody is there any more."""

@@ -79,10 +79,17 @@ async def show_session(session_id: str, caller: Reader, gate: Served) -> Session
 
 
 @router.delete("/{session_id}", status_code=204, responses=answers(404))
-async def erase_session(session_id: str, caller: Admin, gate: Served) -> None:
+async def erase_session(
+    session_id: str,
+    caller: Admin,
+    gate: Served,
+    recall: Annotated[
+        bool, Query(description="First end what it has going at remote agents.")
+    ] = True,
+) -> None:
     """End a session and erase all that is known of it."""
     info = await gate.owned_session(caller, session_id)
-    await gate.app.erase(info.session_id)
+    await gate.app.erase(info.session_id, recall=recall)
 
 
 def deadline_of(text: str | None) -> datetime | None:
