@@ -367,7 +367,9 @@ class Outlet(Struct, frozen=True, gc=False, kw_only=True):
 
     All up to `cursor` was told or given up. `told` counts how often there was something new;
     `tries` are the failed ones since the cursor last moved, and `error` is the last of them.
-    `held` counts how often it was given out: who holds an older one settles nothing.
+    `held` counts how often it was given out: who holds an older one settles nothing. Behind a #
+    in its `url` stands the secret that its caller brought, if one was brought: that part is not in
+    the log.
     """
 
     session_id: str
@@ -382,6 +384,14 @@ class Outlet(Struct, frozen=True, gc=False, kw_only=True):
     due_at: int | None = None
     tries: int = 0
     error: str = ""
+
+    @property
+    def address(self) -> str:
+        return self.url.partition("#")[0]
+
+    @property
+    def secret(self) -> str:
+        return self.url.partition("#")[2]
 
 
 class LaneCount(Struct, frozen=True, gc=False):

@@ -65,10 +65,12 @@ class Zygote:
         self._listener = asyncio.create_task(self._listen())
 
     @classmethod
-    async def start(cls) -> Self:
+    async def start(cls, jobs: str = "crash_job") -> Self:
+        """Start it; `jobs` is the module of what its children can do."""
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             Path(__file__).with_name("crash_zygote.py"),
+            jobs,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )

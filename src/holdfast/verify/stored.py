@@ -44,7 +44,7 @@ def wrong_outlets(log: SessionLog, found: Sequence[Outlet]) -> Iterator[Wrong]:
     started = log.started.record if log.started else None
     due = started.outlets if isinstance(started, r.SessionStarted) else ()
     known = {(each.name, each.url, each.events) for each in due}
-    stored = {(each.name, each.url, each.events) for each in found}
+    stored = {(each.name, each.address, each.events) for each in found}
     for name in sorted({name for name, *_ in known ^ stored}):
         yield "OUTLET_INDEX", f"outlet {name} is not as the session was started with it"
     end = log.last.offset if log.last else 0

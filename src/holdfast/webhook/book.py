@@ -172,7 +172,6 @@ class AddressBook:
     def find(self, outlet: Outlet) -> Addressee | None:
         """Return whom an outlet leads to today; None if nobody is there any more."""
         if outlet.name == CALLBACK:
-            url, _, secret = outlet.url.partition("#")
-            secrets = secrets_of(secret) or self._secrets
-            return Addressee(url, secrets) if secrets else None
+            secrets = secrets_of(outlet.secret) or self._secrets
+            return Addressee(outlet.address, secrets) if secrets else None
         return self._known.get((outlet.agent, outlet.name))

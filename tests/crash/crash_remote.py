@@ -1,0 +1,65 @@
+"""Two apps that are killed while one asks the other: what they are, and what their processes do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from crash_job import Say
+
+from holdfast import Agent, Context, Holdfast, WorkerSettings, tool
+from holdfast.agents.model import ModelRequest
+from holdfast.core.message import UserMessage
+from holdfast.remote import RemoteAgent
+from holdfast.server import ServerSettings
+from holdfast.server.listening import listen, open_socket
+from holdfast.testing.scripted import Reply, ScriptedModel, call, say
+from holdfast.webhook import WebhookSettings
+
+WORKER = WorkerSettings(poll=0.05, watch=0.1)
+HOOKS = WebhookSettings(secret="0123456789abcdef", allow_private=True, poll=0.1)
+READY = "ready"
+
+
+@tool(approval="always", transactional=True)
+async def pay(ctx: Context, cents: int) -> str:
+    """Pay, in the transaction that records it."""
+    await ctx.tx.execute("INSERT INTO paid (cents) VALUES (?)", (cents,))
+    return f"paid {cents}"
+
+
+def clerk() -> Agent[Any, Any]:
+    return Agent("clerk", ScriptedModel(first(call("pay", cents=5), "It is paid.")), tools=[pay])
+
+
+def shop(url: str, token: str) -> Agent[Any, Any]:
+    remote = RemoteAgent("clerk", url, token, patience=0.2, poll=0.1)
+    model = ScriptedModel(first(call("clerk", message="Pay five."), "Done."))
+    return Agent("shop", model, subagents=[remote])
+
+
+def first(reply: Reply, then: str) -> Callable[[ModelRequest], Reply]:
+    """Say one thing to a user, and another to the result of that."""
+    return lambda request: (
+        reply if isinstance(request.view.messages[-1], UserMessage) else say(then)
+    )
+
+
+def app_of(side: str, store: str, **given: Any) -> Holdfast:
+    """Return one of both apps: `near` asks, `far` is asked."""
+    if side == "far":
+        return Holdfast([clerk()], store=store, webhooks=HOOKS, **given)
+    agent = shop(given.pop("url"), given.pop("token"))
+    return Holdfast([agent], store=store, webhooks=HOOKS, **given)
+
+
+async def serve(say: Say, *, port: int, **app: Any) -> None:
+    """Work and serve until killed."""
+    settings = ServerSettings(port=port)
+    with open_socket(settings) as to:
+        async with app_of(**app, worker=WORKER) as opened:
+            await listen(opened, settings, to, asyncio.Event(), lambda: say(READY))
+
+
+JOBS: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {"serve": serve}
