@@ -422,12 +422,13 @@ class Holdfast:
         body: bytes,
         content_type: str = "application/json",
         headers: Mapping[str, str] = NO_HEADERS,
-    ) -> Receipt[Any]:
+    ) -> Receipt[Any] | None:
         """Hand over what came in for a tool that waits for its webhook.
 
         The same body again returns the first receipt. To an address that was never given out,
         has been used or has expired, UnknownCallback is raised. Where the tool takes only what
-        is signed, anything else raises InvalidSignature, and the address stays open.
+        is signed, anything else raises InvalidSignature, and the address stays open; what is
+        signed and comes later does nothing, and has no receipt.
         """
         request = await self.store.request(webhook_name(token))
         info = await self.store.session(request.session_id) if request else None
@@ -447,6 +448,8 @@ class Holdfast:
         try:
             receipt = await self._reply(request, reply)
         except (Conflict, UnknownSession, UnknownRequest):
+            if opened.signer:
+                return None
             raise UnknownCallback(UNKNOWN_CALLBACK) from None
         return Receipt(self._handle(info.session_id), receipt)
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import httpx
 import pytest
-from remote_scene import Pair, output_of, the, two_apps
+from remote_scene import Pair, output_of, the, two_apps, until
 
 from holdfast import Agent, Session, tool
 from holdfast.errors import InvalidInput
+from holdfast.reading import Wakeups
 from holdfast.testing.scripted import Reply, ScriptedModel, call, say
 from holdfast.verify import verify
 from holdfast.webhook import sign
@@ -67,6 +68,23 @@ async def test_only_the_signed_callback_of_the_far_side_wakes_the_caller() -> No
         [closed] = await the(session, "webhook.closed")
         assert closed.data.get("how", "answered") == "answered"
         assert await pair.far.store.dead_letters() == []
+
+
+async def test_what_the_far_side_tells_after_its_first_call_is_taken_and_does_nothing() -> None:
+    async with two_apps("refund", poll=0.05) as pair:
+        session = await pair.near.start("boss", "go")
+        asked = await until(pair.near, session, "input.requested")
+        await session.answer(asked.data["request_id"], "approve")
+        await until(pair.near, session, "turn.completed")
+        child = await pair.child()
+        [outlet] = await pair.far.store.outlets(session_id=child.id)
+        with Wakeups(pair.far.store, child.id) as wakeups:
+            while outlet.due_at is not None:
+                await wakeups.wait()
+                [outlet] = await pair.far.store.outlets(session_id=child.id)
+
+        assert (outlet.tries, await pair.far.store.dead_letters()) == (0, [])
+        assert len(await the(session, "webhook.closed")) == 1
 
 
 async def test_what_signs_a_callback_is_in_no_log() -> None:

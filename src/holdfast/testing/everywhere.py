@@ -16,11 +16,12 @@ from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
 from holdfast.agents.agent import Agent
+from holdfast.agents.perform import is_being_cancelled
 from holdfast.app import Deps, Holdfast
 from holdfast.engine.settings import WorkerSettings
 from holdfast.store import Store
 from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.crash import CrashingStore, CrashPoint, When
+from holdfast.testing.crash import Crashed, CrashingStore, CrashPoint, When
 from holdfast.testing.ledger import Ledger, watch
 from holdfast.testing.report import Report, Run
 from holdfast.testing.wrapped import WrappedStore
@@ -136,8 +137,12 @@ class Rehearsal:
 
     async def _keep_working(self, crashing: CrashingStore, store: Store) -> None:
         """Work until the crash, then go on with a fresh worker."""
-        async with self._worker(crashing):
-            await crashing.crashed.wait()
+        try:
+            async with self._worker(crashing):
+                await crashing.crashed.wait()
+        except Crashed:  # it wanted something more of its store when it was left
+            if is_being_cancelled():
+                raise
         async with self._worker(store):
             await asyncio.Event().wait()
 
