@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 A_MONTH = timedelta(days=30)
 LAST_LOOK = 300.0
 """The most seconds between two looks."""
+LAST_LOOK_WHILE_ASKED = 3600.0
+"""The same while somebody is asked here: the answer wakes the call by itself."""
 MOST_DOUBLINGS = 20
 
 
@@ -178,7 +180,8 @@ class Errand:
         """Rest until there may be news: an answer here, a call from there, or a time."""
         awaited = self._awaited()
         looks = self._waiting.pauses(awaited)
-        seconds = min(self._remote.poll * 2 ** min(looks, MOST_DOUBLINGS), LAST_LOOK)
+        longest = LAST_LOOK_WHILE_ASKED if self._questions else LAST_LOOK
+        seconds = min(self._remote.poll * 2 ** min(looks, MOST_DOUBLINGS), longest)
         return self._waiting.pause(awaited, timedelta(seconds=seconds))
 
     def _awaited(self) -> str:

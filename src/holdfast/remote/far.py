@@ -6,11 +6,14 @@ ServerUnavailable; everything here can be said again.
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
+import httpx
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -74,11 +77,18 @@ class FarSide:
         self._token = token
         self._agent = agent
         self._patience = patience
-        self._client()  # says at once what is wrong with URL and token
+        Client(url, token)  # says at once what is wrong with URL and token
+
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        """The usual authorities, read once: that takes far longer than a look."""
+        return httpx.create_ssl_context(trust_env=False)
 
     def _client(self) -> Client:
         patience = self._patience
-        return Client(self.url, self._token, patience=patience, stream_patience=patience)
+        return Client(
+            self.url, self._token, patience=patience, stream_patience=patience, tls=self._tls
+        )
 
     async def start(self, wanted: Commission, callback_url: str) -> str:
         """Start a session, or find the one that was started so before, and return its id."""
