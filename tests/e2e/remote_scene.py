@@ -59,8 +59,7 @@ async def two_apps(
         far = await stack.enter_async_context(Holdfast([asked, planner], **given, **(there or {})))
         wire = BadWire("http://%s:%s" % await stack.enter_async_context(on_a_socket(far)))
         wired = await stack.enter_async_context(wire.opened())
-        token, key = mint(far.clock, tenant="default", name="near", scopes=tuple(SCOPES))
-        await far.store.add_key(key)
+        token = await token_for(far)
         near = Holdfast(
             [boss(f"http://127.0.0.1:{wired}", message, token=token, **options)],
             store="memory://",
@@ -70,6 +69,22 @@ async def two_apps(
         await stack.enter_async_context(near)
         await stack.enter_async_context(on_a_socket(near, ServerSettings(port=port)))
         yield Pair(near, far, wire)
+
+
+@asynccontextmanager
+async def far_side(asked: Agent[Any, Any] = teller) -> AsyncIterator[tuple[Holdfast, str, str]]:
+    """Give an app that is asked, its address, and a token for it."""
+    async with (
+        Holdfast([asked], store="memory://", worker=FAST, webhooks=HOOKS) as far,
+        on_a_socket(far) as (host, port),
+    ):
+        yield far, f"http://{host}:{port}", await token_for(far)
+
+
+async def token_for(app: Holdfast) -> str:
+    token, key = mint(app.clock, tenant="default", name="near", scopes=tuple(SCOPES))
+    await app.store.add_key(key)
+    return token
 
 
 def free_port() -> int:

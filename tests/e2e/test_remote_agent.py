@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 from client_scene import Plan
 from http_scene import FAST, on_a_socket, teller
-from remote_scene import boss, output_of, the, told, two_apps
+from remote_scene import boss, far_side, output_of, the, told, two_apps, until
 
 from holdfast import Agent, Holdfast, Session
 from holdfast.errors import HoldfastError
@@ -52,7 +51,7 @@ async def test_without_an_address_of_its_own_the_caller_polls() -> None:
 
 
 async def test_what_a_remote_agent_asks_is_asked_here() -> None:
-    async with two_apps("refund") as pair:
+    async with two_apps("refund", poll=0.05) as pair:
         session = await pair.near.start("boss", "go")
         [request] = (await session.wait()).requests
         assert request.prompt.startswith("teller: May refund run?")
@@ -130,24 +129,24 @@ def test_a_remote_agent_that_cannot_be_reached_is_refused_at_once() -> None:
 
 
 async def test_a_caller_that_is_killed_at_every_commit_asks_once() -> None:
-    async with AsyncExitStack() as stack:
-        far = Holdfast([teller], store="memory://", worker=FAST)
-        await stack.enter_async_context(far)
-        url = "http://%s:%s" % await stack.enter_async_context(on_a_socket(far))
+    async with far_side() as (far, url, token):
         asked: list[int] = []
 
         async def ask(app: Holdfast) -> str | None:
             before = len(await far.sessions(limit=1000))
             session: Session[Any] = await app.start("boss", "go")
-            [request] = (await session.wait()).requests
-            await session.answer(request.request_id, "approve")
-            output = await output_of(session)
+            request = await until(app, session, "input.requested")
+            await session.answer(request.data["request_id"], "approve")
+            await until(app, session, "turn.completed")
             asked.append(len(await far.sessions(limit=1000)) - before)
             assert not await verify(app.store, session.id)
-            return output
+            return await output_of(session)
 
         report = await crash_everywhere(
-            ask, agents=[boss(url, "refund", poll=0.05)], store=MemoryStore
+            ask,
+            agents=[boss(url, "refund", poll=0.05, token=token)],
+            store=MemoryStore,
+            public_url="http://127.0.0.1:9",
         )
 
         report.assert_nothing_lost()

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 from http_scene import FAST
-from remote_scene import Pair, boss, the, two_apps, until
+from remote_scene import Pair, boss, far_side, the, two_apps, until
 
 from holdfast import Agent, Holdfast, Session
 from holdfast.errors import Unreachable
 from holdfast.reading import Wakeups
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing import crash_everywhere
 from holdfast.testing.scripted import ScriptedModel, call, say
 
 
@@ -54,6 +56,25 @@ async def test_a_caller_that_is_stopped_by_its_own_parent_stops_what_it_asked_fo
             await until(app, session, "input.requested")
             await session.cancel("enough")
             assert await over(pair.far, await pair.child()) == "ended"
+
+
+async def test_a_caller_that_is_killed_at_every_commit_of_a_cancel_stops_it_all_the_same() -> None:
+    async with far_side() as (far, url, token):
+
+        async def ask_and_cancel(app: Holdfast) -> str:
+            before = {info.session_id for info in await far.sessions(limit=1000)}
+            session: Session[Any] = await app.start("boss", "go")
+            await until(app, session, "input.requested")
+            await session.cancel("enough")
+            [new] = {info.session_id for info in await far.sessions(limit=1000)} - before
+            return await over(far, await far.session(new))
+
+        asking = boss(url, "refund", poll=0.05, token=token)
+        report = await crash_everywhere(ask_and_cancel, agents=[asking], store=MemoryStore)
+
+        assert len(report.runs) > 15
+        report.assert_nothing_lost()
+        report.assert_same_output()
 
 
 async def test_a_far_side_that_is_away_is_told_when_it_is_back() -> None:
