@@ -7,7 +7,9 @@ import os
 from typing import Any
 
 from crash_book import Book
+from crash_family import family
 from crash_gate import block_until_open, until_open
+from crash_model import scripted
 
 from holdfast import Agent, Context, NotDone, Tool, tool
 from holdfast.agents.model import ModelRequest
@@ -32,14 +34,8 @@ def agents(book: Book) -> list[Agent[Any, Any]]:
         talker("talker", book),
         talker("hasty", book, max_attempts=1),
         parent(book),
+        *family(book),
     ]
-
-
-def scripted(book: Book, *script: Reply) -> ScriptedModel:
-    def asked(request: ModelRequest) -> None:
-        book.start(request.call_id, request.attempt)
-
-    return ScriptedModel(script, on_request=asked)
 
 
 # The big scenario
@@ -48,6 +44,7 @@ def scripted(book: Book, *script: Reply) -> ScriptedModel:
 def travel(name: str, book: Book, *, all_rerun: bool) -> Agent[Any, Any]:
     """Parallel tools, a failing provider, an approval, a question, a stream, a follow-up."""
     model = scripted(
+        name,
         book,
         Reply(
             calls=(
@@ -76,25 +73,25 @@ def travel_tools(book: Book, all_rerun: bool) -> list[Tool]:
 
     @tool(readonly=True)
     async def look(ctx: Context[Any], city: str) -> str:
-        book.start(ctx.call_id, ctx.attempt)
+        book.begin(ctx)
         return f"sunny in {city}"
 
     @tool(**unsaid)
     async def pay(ctx: Context[Any], cents: int) -> str:
-        book.start(ctx.call_id, ctx.attempt)
+        book.begin(ctx)
         book.effect(f"paid {cents}")
         await asyncio.sleep(0.01)
         return "paid"
 
     @tool(idempotent=True)
     def note(ctx: Context[Any], text: str) -> str:
-        book.start(ctx.call_id, ctx.attempt)
+        book.begin(ctx)
         book.effect(f"noted {text} under {ctx.idempotency_key}")
         return "noted"
 
     @tool(transactional=True)
     async def reserve(ctx: Context[Any], seat: str) -> str:
-        book.start(ctx.call_id, ctx.attempt)
+        book.begin(ctx)
         await asyncio.sleep(0.03)
         await ctx.tx.execute("CREATE TABLE IF NOT EXISTS seats (seat TEXT)")
         await ctx.tx.execute("INSERT INTO seats VALUES (?)", (seat,))
@@ -102,20 +99,20 @@ def travel_tools(book: Book, all_rerun: bool) -> list[Tool]:
 
     @tool(on_interrupt="rerun" if all_rerun else find_parcel)
     async def ship(ctx: Context[Any], parcel: str) -> str:
-        book.start(ctx.call_id, ctx.attempt)
+        book.begin(ctx)
         await asyncio.sleep(0.05)
         book.effect(f"shipped {parcel}")
         return "shipped"
 
     @tool(approval="always", **unsaid)
     async def refund(ctx: Context[Any], cents: int) -> str:
-        book.start(ctx.call_id, ctx.attempt)
+        book.begin(ctx)
         book.effect(f"refunded {cents}")
         return "refunded"
 
     @tool(idempotent=True)
     async def consult(ctx: Context[Any], question: str) -> str:
-        book.start(ctx.call_id, ctx.attempt)
+        book.begin(ctx)
         await ctx.step("look up", book.effect, "looked up")
         answer = await ctx.ask(question)
         return f"looked it up; the answer was {answer.text}"
@@ -131,17 +128,18 @@ def errand(book: Book) -> Agent[Any, Any]:
 
     @tool
     async def pay(ctx: Context[Any], cents: int) -> str:
-        book.start(ctx.call_id, ctx.attempt)
+        book.begin(ctx)
         book.effect(f"paid {cents}")
         return "paid"
 
     @tool(idempotent=True)
     async def note(ctx: Context[Any], text: str) -> str:
-        book.start(ctx.call_id, ctx.attempt)
+        book.begin(ctx)
         await asyncio.sleep(0.01)
         return "noted"
 
     model = scripted(
+        "errand",
         book,
         calls(("pay", {"cents": 5}), ("note", {"text": "milk"})),
         say(SHORT_ANSWER, chunks=2, pace=0.02),
@@ -153,7 +151,7 @@ def slow_tool(name: str, book: Book, *, max_attempts: int = 10) -> Agent[Any, An
     """Tools whose first attempt waits at a gate: the message says which tool and which gate."""
 
     async def wait(ctx: Context[Any], gate: str) -> str:
-        book.start(ctx.call_id, ctx.attempt)
+        book.begin(ctx)
         book.effect(f"began {ctx.tool}")
         await ctx.heartbeat("begun")
         if ctx.attempt == 1:
@@ -161,14 +159,14 @@ def slow_tool(name: str, book: Book, *, max_attempts: int = 10) -> Agent[Any, An
         return "done"
 
     tools = [Tool(wait, name="careful"), Tool(wait, name="repeatable", idempotent=True)]
-    return Agent(name, obedient(book), tools=tools, max_attempts=max_attempts)
+    return Agent(name, obedient(name, book), tools=tools, max_attempts=max_attempts)
 
 
-def obedient(book: Book) -> ScriptedModel:
+def obedient(name: str, book: Book) -> ScriptedModel:
     """A model that calls the tool it is told to, with the gate it is told of, and is done."""
 
     def script(request: ModelRequest) -> Reply:
-        book.start(request.call_id, request.attempt)
+        book.start(name, request.call_id, request.attempt)
         first, *rest = request.view.messages
         if rest:
             return say("It is done.")
@@ -181,7 +179,7 @@ def obedient(book: Book) -> ScriptedModel:
 
 def talker(name: str, book: Book, *, max_attempts: int = 10) -> Agent[Any, Any]:
     """A long streamed answer, and nothing else."""
-    model = scripted(book, say(SPEECH, chunks=40, pace=0.02))
+    model = scripted(name, book, say(SPEECH, chunks=40, pace=0.02))
     return Agent(name, model, max_attempts=max_attempts)
 
 
@@ -190,7 +188,7 @@ def parent(book: Book) -> Agent[Any, Any]:
 
     @tool(idempotent=True)
     async def beget(ctx: Context[Any], gate: str) -> str:
-        book.start(ctx.call_id, ctx.attempt)
+        book.begin(ctx)
         if ctx.attempt > 1:
             return "done at last"
         if os.fork() == 0:
@@ -201,4 +199,4 @@ def parent(book: Book) -> Agent[Any, Any]:
         await until_open(gate)
         return "done at once"
 
-    return Agent("parent", obedient(book), tools=[beget])
+    return Agent("parent", obedient("parent", book), tools=[beget])

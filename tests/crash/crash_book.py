@@ -11,10 +11,13 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from holdfast import Context
+
 
 class Start(NamedTuple):
     """A call that really began: the function was entered, or the model was asked."""
 
+    agent: str
     call_id: str
     attempt: int
 
@@ -25,8 +28,12 @@ class Book:
     def __init__(self, path: str | Path) -> None:
         self.path = str(path)
 
-    def start(self, call_id: str, attempt: int) -> None:
-        self._write(start=[call_id, attempt])
+    def start(self, agent: str, call_id: str, attempt: int) -> None:
+        self._write(start=[agent, call_id, attempt])
+
+    def begin(self, ctx: Context[Any]) -> None:
+        """Note that a tool was entered."""
+        self.start(ctx.session.agent, ctx.call_id, ctx.attempt)
 
     def effect(self, what: str) -> None:
         self._write(effect=what)

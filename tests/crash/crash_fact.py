@@ -12,10 +12,12 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from crash_agent import agents
-from crash_book import Book
-from crash_run import Story
+from crash_book import Book, Start
+from crash_run import Log, Story
 
+from holdfast.agents.subagent import family as relatives
 from holdfast.core import record as r
+from holdfast.core.event import type_of
 from holdfast.core.fold import fold_all
 from holdfast.core.lane import RUNNING, Lane
 from holdfast.core.policy import Policy
@@ -26,6 +28,10 @@ DONE_BY = {
     "noted": "note",
     "shipped": "ship",
     "looked": "consult",
+    "prepared": "prepare",
+    "settled": "settle",
+    "rested": "rest",
+    "burned": "burn",
 }
 """The first word of each effect, and the tool that has it."""
 
@@ -39,30 +45,40 @@ class Outcome(NamedTuple):
 
 def compare(story: Story, undisturbed: Story) -> Iterator[str]:
     """Say what a kill did that it must not do."""
-    yield from story.findings
-    yield from recorded_work_ran_again(story)
-    yield from tool_results_differ(story, undisturbed)
+    families = [[log.agent for log in each.logs] for each in (story, undisturbed)]
+    if families[0] != families[1]:
+        yield f"there are sessions of {families[0]} instead of {families[1]}"
+        return
+    for log, other in zip(story.logs, undisturbed.logs, strict=True):
+        yield from (f"{log.agent}: {wrong}" for wrong in compare_logs(log, other))
     yield from effects_differ(story, undisturbed)
-    yield from model_calls_differ(story, undisturbed)
-    yield from deliveries_differ(story, undisturbed)
     if story.outputs != undisturbed.outputs:
         yield f"the answers were {story.outputs}"
 
 
-def recorded_work_ran_again(story: Story) -> Iterator[str]:
+def compare_logs(log: Log, undisturbed: Log) -> Iterator[str]:
+    yield from log.findings
+    yield from recorded_work_ran_again(log)
+    yield from tool_results_differ(log, undisturbed)
+    yield from model_calls_differ(log, undisturbed)
+    yield from deliveries_differ(log, undisturbed)
+    yield from waits_differ(log, undisturbed)
+
+
+def recorded_work_ran_again(log: Log) -> Iterator[str]:
     """Hold the book against the log: what began, and what had an outcome by then."""
-    begun: set[tuple[str, int]] = set()
+    begun: set[Start] = set()
     ended: dict[str, int] = {}
-    for record in (entry.record for entry in story.entries):
+    for record in log.records:
         if isinstance(record, r.ToolStarted | r.ModelStarted):
-            begun.add((record.call_id, record.attempt))
+            begun.add(Start(log.agent, record.call_id, record.attempt))
             if record.call_id in ended:
                 yield f"{record.call_id} was begun again after its outcome"
         if outcome := outcome_of(record):
             if outcome.call_id in ended:
                 yield f"{outcome.call_id} has two outcomes"
             ended[outcome.call_id] = outcome.attempt
-    for start, times in Counter(story.starts).items():
+    for start, times in Counter(log.starts).items():
         if times > 1:
             yield f"{start} happened {times} times"
         if start not in begun:
@@ -73,11 +89,11 @@ def recorded_work_ran_again(story: Story) -> Iterator[str]:
             yield f"{start} happened although an earlier attempt had an outcome"
 
 
-def tool_results_differ(story: Story, undisturbed: Story) -> Iterator[str]:
+def tool_results_differ(log: Log, undisturbed: Log) -> Iterator[str]:
     """Only a call in flight may come to something else: to an unknown outcome, if it says so."""
-    found, expected = tool_results(story), tool_results(undisturbed)
-    for call_id, tool in tools_of(story).items():
-        if call_id in cut_off(story) and on_interrupt(story, tool) == "report":
+    found, expected = tool_results(log), tool_results(undisturbed)
+    for call_id, tool in tools_of(log).items():
+        if call_id in cut_off(log) and on_interrupt(log, tool) == "report":
             expected[call_id] = ("interrupted", "crash")
     if found != expected:
         yield f"the tools came to {found} instead of {expected}"
@@ -87,34 +103,41 @@ def effects_differ(story: Story, undisturbed: Story) -> Iterator[str]:
     """Hold each effect between its bounds; without a kill in flight it happens once."""
     if story.seats != undisturbed.seats:
         yield f"the transactional tool left {story.seats} instead of {undisturbed.seats}"
-    cut = {tools_of(story).get(call_id) for call_id in cut_off(story)}
+    cut = {tools_of(log).get(call_id): log for log in story.logs for call_id in cut_off(log)}
     found, expected = effects(story), effects(undisturbed)
     for effect in found | expected:
         tool = DONE_BY[effect.split()[0]]
-        least = most = 1
-        if tool in cut and on_interrupt(story, tool) == "report":
+        least = most = expected[effect]
+        said = on_interrupt(cut[tool], tool) if tool in cut else ""
+        if said == "report":
             least = 0
-        if tool in cut and on_interrupt(story, tool) == "rerun":
+        if said == "rerun":
             most += story.kills
         if not least <= found[effect] <= most:
             yield f"{effect}: {found[effect]} times"
 
 
-def model_calls_differ(story: Story, undisturbed: Story) -> Iterator[str]:
+def model_calls_differ(log: Log, undisturbed: Log) -> Iterator[str]:
     """Only a model call in flight is paid for again, once for each kill that cut it off."""
-    found, expected, cut = model_calls(story), model_calls(undisturbed), cut_off(story)
+    found, expected, cut = model_calls(log), model_calls(undisturbed), cut_off(log)
     for call_id in found | expected:
         most = expected[call_id] + cut[call_id]
         if not 1 <= found[call_id] <= most:
             yield f"{call_id} was paid for {found[call_id]} times, and {most} at most are right"
 
 
-def deliveries_differ(story: Story, undisturbed: Story) -> Iterator[str]:
-    records = [entry.record for entry in story.entries]
-    settled = Counter(e.delivery_id for e in records if isinstance(e, r.DeliverySettled))
+def deliveries_differ(log: Log, undisturbed: Log) -> Iterator[str]:
+    settled = Counter(e.delivery_id for e in log.records if isinstance(e, r.DeliverySettled))
     yield from (f"{d} was settled {n} times" for d, n in settled.items() if n != 1)
-    if delivered(story) != delivered(undisturbed):
-        yield f"the deliveries came to {delivered(story)}"
+    if delivered(log) != delivered(undisturbed):
+        yield f"the deliveries came to {delivered(log)}"
+
+
+def waits_differ(log: Log, undisturbed: Log) -> Iterator[str]:
+    """Every wait begins once and ends once, a child is one of them, in whatever order."""
+    yield from (f"{what} happened {times} times" for what, times in waits(log).items() if times > 1)
+    if waits(log) != waits(undisturbed):
+        yield f"the waits were {sorted(waits(log))} instead of {sorted(waits(undisturbed))}"
 
 
 # What a story says
@@ -133,21 +156,20 @@ def outcome_of(record: Any) -> Outcome | None:
     return None
 
 
-def tool_results(story: Story) -> dict[str, tuple[str, Any]]:
-    outcomes = [found for e in story.entries if (found := outcome_of(e.record))]
+def tool_results(log: Log) -> dict[str, tuple[str, Any]]:
+    outcomes = [found for record in log.records if (found := outcome_of(record))]
     return {o.call_id: (o.what, o.value) for o in outcomes if o.what != "answered"}
 
 
-def tools_of(story: Story) -> dict[str, str]:
-    records = [entry.record for entry in story.entries]
-    return {e.call_id: e.tool for e in records if isinstance(e, r.ToolRequested)}
+def tools_of(log: Log) -> dict[str, str]:
+    return {e.call_id: e.tool for e in log.records if isinstance(e, r.ToolRequested)}
 
 
-def cut_off(story: Story) -> Counter[str]:
+def cut_off(log: Log) -> Counter[str]:
     """Count how often each call, of a tool or of the model, was running at a takeover."""
     cut: Counter[str] = Counter()
-    lane = Lane(session=story.deliveries[0].session_id)
-    for entry in story.entries:
+    lane = Lane(session=log.session_id)
+    for entry in log.entries:
         if isinstance(entry.record, r.LaneTakenOver) and lane.turn:
             model, calls = lane.turn.model, lane.turn.calls.values()
             cut.update([model.call_id] if model and model.status == RUNNING else [])
@@ -161,19 +183,50 @@ def effects(story: Story) -> Counter[str]:
     return Counter(effect.split(" under ")[0] for effect in story.effects)
 
 
-def model_calls(story: Story) -> Counter[str]:
-    return Counter(start.call_id for start in story.starts if start.call_id not in tools_of(story))
+def model_calls(log: Log) -> Counter[str]:
+    return Counter(start.call_id for start in log.starts if start.call_id not in tools_of(log))
 
 
-def delivered(story: Story) -> list[tuple[str, str, str]]:
-    return sorted((d.kind, d.state, d.outcome) for d in story.deliveries)
+def delivered(log: Log) -> list[tuple[str, str, str]]:
+    """List what became of deliveries.
+
+    That a child asks no longer may be news, or be known from the request's own end.
+    """
+    said = {("relay", "answered"): "heard", ("relay", "ignored"): "heard"}
+    return sorted(
+        (d.kind, d.state, said.get((d.kind, d.outcome), d.outcome)) for d in log.deliveries
+    )
 
 
-def on_interrupt(story: Story, tool: str) -> str:
-    [agent] = [e.record.agent for e in story.entries if isinstance(e.record, r.SessionStarted)]
-    return policies()[agent].tool(tool).on_interrupt
+def waits(log: Log) -> Counter[tuple[str, ...]]:
+    """Count what began to be waited for and what came of it, by the call and its own name."""
+    found: Counter[tuple[str, ...]] = Counter()
+    asked = {e.request_id: call_of(e) for e in log.records if isinstance(e, r.InputRequested)}
+    for e in log.records:
+        match e:
+            case r.InputRequested(request_id=request_id):
+                found["asked", *asked[request_id]] += 1
+            case r.InputResolved(request_id=request_id, how=how):
+                found[how, *asked[request_id]] += 1
+            case r.InputExpired(request_id=request_id):
+                found["expired", *asked[request_id]] += 1
+            case r.TimerSet() | r.TimerFired() | r.ToolWaiting() | r.ToolWoken():
+                found[type_of(e), e.call_id, e.name] += 1
+            case r.SubagentCalled() | r.SubagentCompleted() | r.SubagentFailed():
+                found[type_of(e), e.call_id] += 1
+    return found
+
+
+def call_of(asked: r.InputRequested) -> tuple[str, ...]:
+    """Name a request by its call, and by the agent whose call it is where that is below."""
+    return (asked.agent, asked.call_id, asked.tool, asked.name)
+
+
+def on_interrupt(log: Log, tool: str) -> str:
+    return policies()[log.agent].tool(tool).on_interrupt
 
 
 @cache
 def policies() -> dict[str, Policy]:
-    return {agent.name: agent.policy for agent in agents(Book("nowhere"))}
+    found = relatives(agents(Book("nowhere")))
+    return {name: agent.policy for name, agent in found.items()}

@@ -1,4 +1,4 @@
-"""One session, from its start to its end, in worker processes that are killed on the way."""
+"""A session and all below it, from start to end, in worker processes killed on the way."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from crash_book import Book, Start
 from crash_process import DEADLINE, Process, Zygote
 
 from holdfast import Holdfast, Receipt, Session
-from holdfast.core.record import Entry
+from holdfast.core.record import AnyRecord, Entry
 from holdfast.store import DeliveryInfo, Store
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.crash import CrashPoint
@@ -56,16 +56,29 @@ class Scene:
 
 
 @dataclass(frozen=True)
-class Story:
-    """What is known of a session that has come to its end."""
+class Log:
+    """What is known of one session that has come to its end; in a story each has its agent."""
 
+    session_id: str
+    agent: str
     entries: tuple[Entry, ...]
     deliveries: tuple[DeliveryInfo, ...]
-    outputs: tuple[Any, ...]
     starts: tuple[Start, ...]
+    findings: tuple[str, ...]
+
+    @property
+    def records(self) -> list[AnyRecord]:
+        return [entry.record for entry in self.entries]
+
+
+@dataclass(frozen=True)
+class Story:
+    """What is known of a session and of all below it, in the order of their agents' names."""
+
+    logs: tuple[Log, ...]
+    outputs: tuple[Any, ...]
     effects: tuple[str, ...]
     seats: tuple[str, ...]
-    findings: tuple[str, ...]
     kills: int
     commits: int
 
@@ -89,8 +102,14 @@ async def converse(scene: Scene, agent: str, talk: Talk, kills: Sequence[CrashPo
         outputs = [(await receipt.result()).output for receipt in receipts]
         over.set()
         exits = await workers
-        story = await read_story(app.store, session.id, outputs, scene)
-    return Story(**story, kills=exits.count(-signal.SIGKILL), commits=commits_of(scene))
+        return Story(
+            logs=tuple(await read_logs(app.store, scene.book)),
+            outputs=tuple(outputs),
+            effects=tuple(scene.book.effects()),
+            seats=tuple(read_seats(scene.database)),
+            kills=exits.count(-signal.SIGKILL),
+            commits=commits_of(scene),
+        )
 
 
 async def keep_working(scene: Scene, kills: Sequence[CrashPoint], over: asyncio.Event) -> list[int]:
@@ -115,18 +134,19 @@ def commits_of(scene: Scene) -> int:
     return sum(int(line.split()[0]) for line in said if line.endswith(" commits"))
 
 
-async def read_story(
-    store: Store, session_id: str, outputs: list[Any], scene: Scene
-) -> dict[str, Any]:
-    return {
-        "entries": tuple(await read_log(store, session_id)),
-        "deliveries": tuple(await store.deliveries(session_id)),
-        "outputs": tuple(outputs),
-        "starts": tuple(scene.book.starts()),
-        "effects": tuple(scene.book.effects()),
-        "seats": tuple(read_seats(scene.database)),
-        "findings": tuple(str(finding) for finding in await verify(store, session_id)),
-    }
+async def read_logs(store: Store, book: Book) -> list[Log]:
+    starts = book.starts()
+    return [
+        Log(
+            session_id=info.session_id,
+            agent=info.agent,
+            entries=tuple(await read_log(store, info.session_id)),
+            deliveries=tuple(await store.deliveries(info.session_id)),
+            starts=tuple(start for start in starts if start.agent == info.agent),
+            findings=tuple(str(finding) for finding in await verify(store, info.session_id)),
+        )
+        for info in sorted(await store.sessions(), key=lambda info: info.agent)
+    ]
 
 
 async def read_log(store: Store, session_id: str) -> list[Entry]:
@@ -147,12 +167,13 @@ def read_seats(database: Path) -> list[str]:
 
 
 async def plight(scene: Scene) -> str:
-    """Say where a session is stuck."""
+    """Say where all are stuck."""
     said = [(process.said, process.exit) for process in scene.processes]
     async with scene.open() as app:
-        [session] = await app.sessions()
-        log = await read_log(app.store, session.session_id)
-    return f"{said} {session.lanes} {[entry.record for entry in log[-8:]]}"
+        sessions = await app.sessions()
+        logs = [await read_log(app.store, info.session_id) for info in sessions]
+    last = [[entry.record for entry in log[-8:]] for log in logs]
+    return f"{said} {[info.lanes for info in sessions]} {last}"
 
 
 async def until_event(session: Session[Any], kind: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast import Event, Receipt, Session
+from holdfast.reading import Wakeups
 
 
 async def book_a_trip(
@@ -29,3 +30,18 @@ async def say_nothing(session: Session[Any]) -> list[Receipt[Any]]:
     async for _ in session.events():
         pass
     return []
+
+
+async def approve_at_the_top(session: Session[Any]) -> list[Receipt[Any]]:
+    """Let one thing happen of what is asked for below, and leave the other until it is too late."""
+    cursor = 0
+    with Wakeups(session._store, session.id) as wakeups:
+        while True:
+            wakeups.clear()
+            async for event in session.events(cursor, follow=False):
+                cursor = event.offset
+                if event.type == "input.requested" and event.data["tool"] == "settle":
+                    await session.answer(event.data["request_id"], "approve", dispatch_id="yes")
+                if event.type in ("turn.completed", "turn.failed"):
+                    return []
+            await wakeups.wait()

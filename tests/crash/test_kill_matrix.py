@@ -10,7 +10,7 @@ import pytest
 from crash_fact import compare
 from crash_process import Zygote
 from crash_run import Scene, Story, Talk, play
-from crash_talk import book_a_trip, say_nothing
+from crash_talk import approve_at_the_top, book_a_trip, say_nothing
 
 from holdfast.testing.crash import CrashPoint, When
 
@@ -68,3 +68,19 @@ async def test_two_kills_at_any_commits_change_only_what_was_in_flight(
     stories = await play_all(zygote, tmp_path, "errand", say_nothing, plans)
 
     assert complaints(stories, plans, undisturbed) == ""
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_kill_at_any_commit_of_three_levels_changes_only_what_was_in_flight(
+    zygote: Zygote, tmp_path: Path, when: When
+) -> None:
+    scene = Scene(tmp_path / "undisturbed", zygote)
+    undisturbed = await play(scene, "owner", approve_at_the_top)
+    assert complaints([undisturbed], [[]], undisturbed) == ""
+    assert [log.agent for log in undisturbed.logs] == ["clerk", "manager", "owner", "scout"]
+
+    plans = [[CrashPoint(n, when)] for n in range(1, undisturbed.commits + 2)]
+    stories = await play_all(zygote, tmp_path, "owner", approve_at_the_top, plans)
+
+    assert complaints(stories, plans, undisturbed) == ""
+    assert sum(story.kills for story in stories) >= undisturbed.commits - 3
