@@ -38,7 +38,7 @@ async def require(
     if not lane.can_ask:
         raise AuthorizationFailed(f"nobody can be asked here to sign in to {connection}")
     wanted = (*(grant.scopes if grant else ()), *scopes)
-    begun = await bureau.begin(account, wanted, within)
+    begun = await bureau.begin(account, wanted, within, waiting.desk.now())
     raise waiting.park(Waits(waiting.call_id, name, authorization=begun))
 
 

@@ -69,9 +69,9 @@ class Bureau:
         return await self._keeper.live(account, instead_of)
 
     async def begin(
-        self, account: Account, scopes: Iterable[str], within: timedelta | None
+        self, account: Account, scopes: Iterable[str], within: timedelta | None, now: int
     ) -> NewAuthorization:
-        """Begin a sign-in, for what the connection and whoever asks need."""
+        """Begin a sign-in, for what the connection and whoever asks need; `now` it is for them."""
         connection = account.connection
         if not self._address():
             raise InvalidInput(
@@ -81,7 +81,7 @@ class Bureau:
         span = int((within or connection.within).total_seconds() * 1000)
         wanted = tuple(dict.fromkeys((*connection.scopes, *scopes)))
         redirect_uri = f"{self._address()}/v1/connections/{connection.name}/callback"
-        return await self._flow.begin(account, wanted, max(1, span), redirect_uri)
+        return await self._flow.begin(account, wanted, now + max(1, span), redirect_uri)
 
     async def finish(self, connection: str, back: Comeback) -> Ending:
         """Take in somebody who comes back from a provider."""

@@ -72,13 +72,13 @@ class Flow:
     # Off
 
     async def begin(
-        self, account: Account, scopes: tuple[str, ...], within: int, redirect_uri: str
+        self, account: Account, scopes: tuple[str, ...], expires_at: int, redirect_uri: str
     ) -> NewAuthorization:
         """Make ready for somebody's return, and say where they have to go."""
         connection = account.connection
         state = self._clock.token()
         pending = Pending(verifier_of(self._clock.token()), redirect_uri, scopes)
-        request_id, expires_at = authorization_name(state), self._clock.now() + within
+        request_id = authorization_name(state)
         await self._vault.keep_pending(account.tenant, request_id, pending, expires_at)
         url = self._providers[connection.name].address(state, pending)
         return NewAuthorization(

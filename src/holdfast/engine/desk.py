@@ -55,7 +55,7 @@ class CallDesk:
         return self._signal.cancelled
 
     def now(self) -> int:
-        return self._clock.now()
+        return self._owned.now()
 
     def new_id(self, prefix: str) -> str:
         return self._clock.new_id(prefix)

@@ -95,12 +95,13 @@ class OwnedLane:
         self._letters = Letters(clock)
         self._tally = tally
         self._step_began = 0
-        self._lag = max(0, claim.now - clock.now())
+        self._lag = claim.now - clock.now()
 
     def now(self) -> int:
-        """Return the time, never before that by which the store found the lane ready.
+        """Return the store's time, as far as it is known from the claim.
 
-        Were this clock behind the store's, nothing that is due would be due here.
+        Were this clock behind the store's, nothing that is due would be due here; were it ahead,
+        what is not due yet would be.
         """
         return self._clock.now() + self._lag
 
@@ -150,7 +151,7 @@ class OwnedLane:
         """Own the lane again, from what is still in memory and what came since."""
         self.fence, self.worker = claim.fence, worker
         self._permits = set(claim.permits)
-        self._lag = max(0, claim.now - self._clock.now())
+        self._lag = claim.now - self._clock.now()
         self.stirred.clear()
         await self.catch_up()
 
