@@ -9,12 +9,11 @@ from typing import Any
 from crash_book import Book
 from crash_family import family
 from crash_gate import block_until_open, until_open
-from crash_model import scripted
+from crash_model import obedient, scripted
+from crash_timer import patient
 
 from holdfast import Agent, Context, NotDone, Tool, tool
-from holdfast.agents.model import ModelRequest
-from holdfast.core.message import UserMessage, text_of
-from holdfast.testing import Reply, ScriptedError, ScriptedModel, calls, say
+from holdfast.testing import Reply, ScriptedError, calls, say
 
 ANSWER = "The trip is booked, the parcel is on its way and the money was given back."
 SHORT_ANSWER = "Paid and noted, as you wished."
@@ -35,6 +34,7 @@ def agents(book: Book) -> list[Agent[Any, Any]]:
         talker("hasty", book, max_attempts=1),
         parent(book),
         *family(book),
+        patient(book),
     ]
 
 
@@ -160,21 +160,6 @@ def slow_tool(name: str, book: Book, *, max_attempts: int = 10) -> Agent[Any, An
 
     tools = [Tool(wait, name="careful"), Tool(wait, name="repeatable", idempotent=True)]
     return Agent(name, obedient(name, book), tools=tools, max_attempts=max_attempts)
-
-
-def obedient(name: str, book: Book) -> ScriptedModel:
-    """A model that calls the tool it is told to, with the gate it is told of, and is done."""
-
-    def script(request: ModelRequest) -> Reply:
-        book.start(name, request.call_id, request.attempt)
-        first, *rest = request.view.messages
-        if rest:
-            return say("It is done.")
-        assert isinstance(first, UserMessage)
-        wanted, gate = text_of(first.content).split(" ", 1)
-        return calls((wanted, {"gate": gate}))
-
-    return ScriptedModel(script)
 
 
 def talker(name: str, book: Book, *, max_attempts: int = 10) -> Agent[Any, Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from crash_book import Book
 
 from holdfast.agents.model import ModelRequest
-from holdfast.testing import Reply, ScriptedModel
+from holdfast.core.message import UserMessage, text_of
+from holdfast.testing import Reply, ScriptedModel, calls, say
 
 
 def scripted(agent: str, book: Book, *script: Reply) -> ScriptedModel:
@@ -13,3 +14,17 @@ def scripted(agent: str, book: Book, *script: Reply) -> ScriptedModel:
         book.start(agent, request.call_id, request.attempt)
 
     return ScriptedModel(script, on_request=asked)
+
+
+def obedient(agent: str, book: Book) -> ScriptedModel:
+    """A model that calls the tool it is told to, with the gate it is told of, and is done."""
+
+    def script(request: ModelRequest) -> Reply:
+        book.start(agent, request.call_id, request.attempt)
+        last = request.view.messages[-1]
+        if not isinstance(last, UserMessage):
+            return say("It is done.")
+        wanted, _, gate = text_of(last.content).partition(" ")
+        return calls((wanted, {"gate": gate})) if gate else say("Well met.")
+
+    return ScriptedModel(script)

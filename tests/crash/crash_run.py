@@ -13,6 +13,7 @@ from typing import Any
 
 from crash_agent import agents
 from crash_book import Book, Start
+from crash_clock import SharedClock
 from crash_process import DEADLINE, Process, Zygote
 
 from holdfast import Holdfast, Receipt, Session
@@ -27,7 +28,7 @@ Talk = Callable[[Session[Any]], Awaitable[list[Receipt[Any]]]]
 
 @dataclass
 class Scene:
-    """A place with a database and a book, and the processes that work there."""
+    """A place with a database, a book and a clock, and the processes that work there."""
 
     directory: Path
     zygote: Zygote
@@ -37,16 +38,21 @@ class Scene:
         self.directory.mkdir(parents=True, exist_ok=True)
         self.database = self.directory / "holdfast.db"
         self.book = Book(self.directory / "book.jsonl")
+        self.clock = SharedClock(self.directory / "ahead")
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Holdfast]:
         """Open the app as one who starts and reads, and does no work."""
-        store = SqliteStore(self.database)
-        async with Holdfast(agents(self.book), store=store, worker=None) as app:
+        store = SqliteStore(self.database, self.clock)
+        async with Holdfast(agents(self.book), store=store, clock=self.clock, worker=None) as app:
             yield app
 
     async def run(self, job: str, **order: Any) -> Process:
-        places = {"database": str(self.database), "book": self.book.path}
+        places = {
+            "database": str(self.database),
+            "book": self.book.path,
+            "clock": str(self.directory / "ahead"),
+        }
         process = await self.zygote.run(job, **places, **order)
         self.processes.append(process)
         return process
