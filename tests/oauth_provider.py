@@ -83,6 +83,10 @@ class Provider:
     """What the next token request is told, as an error or a status."""
     kills: int = 0
     """A process that dies when the next token request has been granted, before it is told."""
+    holds: bool = False
+    """Whether who asks for a token is granted it, and kept waiting for it."""
+    turn: asyncio.Condition = field(default_factory=asyncio.Condition)
+    waiting: int = 0
 
     def token(self, kind: str) -> str:
         made = f"{kind}_{secrets.token_urlsafe(24)}"
@@ -195,7 +199,24 @@ async def token(request: Request) -> Response:
         os.kill(P.kills, signal.SIGKILL)
         P.kills = 0
         await asyncio.sleep(0.05)  # nobody is there to be told
+    if P.holds:
+        await be_held()
     return JSONResponse(granted, headers={"Cache-Control": "no-store"})
+
+
+async def be_held() -> None:
+    async with P.turn:
+        P.waiting += 1
+        P.turn.notify_all()
+        await P.turn.wait_for(lambda: not P.holds)
+        P.waiting -= 1
+
+
+async def held(request: Request) -> Response:
+    """Answer when somebody is held."""
+    async with P.turn:
+        await P.turn.wait_for(lambda: P.waiting > 0)
+    return Response()
 
 
 def authenticate(request: Request, form: Mapping[str, str]) -> str:
@@ -231,6 +252,8 @@ async def control(request: Request) -> Response:
     """Say how it shall go; see how it went."""
     for name, value in (await request.json() if request.method == "POST" else {}).items():
         setattr(P, name, value)
+    async with P.turn:
+        P.turn.notify_all()
     return JSONResponse({"calls": P.calls, "given": P.given, "access": [*P.access]})
 
 
@@ -244,6 +267,7 @@ ROUTES = [
     Route("/token", token, methods=["POST"]),
     Route("/revoke", revoke, methods=["POST"]),
     Route("/user", user),
+    Route("/held", held),
     Route("/control", control, methods=["GET", "POST"]),
 ]
 
@@ -279,6 +303,11 @@ class Remote:
 
     async def calls(self, what: str) -> int:
         return int((await self.say())["calls"].get(what, 0))
+
+    async def until_held(self) -> None:
+        """Wait until somebody was granted a token and waits for it."""
+        async with httpx.AsyncClient(base_url=self.url, verify=PLAIN, timeout=60) as client:
+            await client.get("/held")
 
     async def user(self, access_token: str) -> int:
         """Use a token; return the status of the answer."""

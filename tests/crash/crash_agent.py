@@ -10,6 +10,7 @@ from crash_book import Book
 from crash_family import family
 from crash_gate import block_until_open, until_open
 from crash_model import obedient, scripted
+from crash_signer import signer
 from crash_timer import patient
 
 from holdfast import Agent, Context, NotDone, Tool, tool
@@ -35,6 +36,7 @@ def agents(book: Book) -> list[Agent[Any, Any]]:
         parent(book),
         *family(book),
         patient(book),
+        signer(book),
     ]
 
 

@@ -7,7 +7,7 @@ what is wrong. What an interruption may do to a call is read from its tool's pol
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from holdfast.core.event import type_of
 from holdfast.core.fold import fold_all
 from holdfast.core.lane import RUNNING, Lane
 from holdfast.core.policy import Policy
+from holdfast.testing.crash import CrashPoint
 
 DONE_BY = {
     "paid": "pay",
@@ -32,6 +33,8 @@ DONE_BY = {
     "settled": "settle",
     "rested": "rest",
     "burned": "burn",
+    "drafted": "use",
+    "used": "use",
 }
 """The first word of each effect, and the tool that has it."""
 
@@ -41,6 +44,17 @@ class Outcome(NamedTuple):
     attempt: int
     what: str
     value: Any = None
+
+
+def complaints(
+    stories: Sequence[Story], plans: Sequence[Sequence[CrashPoint]], undisturbed: Story
+) -> str:
+    found = [
+        f"killed {' and '.join(map(str, plan))}: {wrong}"
+        for plan, story in zip(plans, stories, strict=True)
+        for wrong in compare(story, undisturbed)
+    ]
+    return "\n".join(found)
 
 
 def compare(story: Story, undisturbed: Story) -> Iterator[str]:
@@ -212,7 +226,14 @@ def waits(log: Log) -> Counter[tuple[str, ...]]:
                 found["expired", *asked[request_id]] += 1
             case r.TimerSet() | r.TimerFired() | r.ToolWaiting() | r.ToolWoken():
                 found[type_of(e), e.call_id, e.name] += 1
-            case r.SubagentCalled() | r.SubagentCompleted() | r.SubagentFailed():
+            case (
+                r.SubagentCalled()
+                | r.SubagentCompleted()
+                | r.SubagentFailed()
+                | r.AuthorizationRequired()
+                | r.AuthorizationCompleted()
+                | r.AuthorizationFailed()
+            ):
                 found[type_of(e), e.call_id] += 1
     return found
 

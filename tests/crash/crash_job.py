@@ -7,15 +7,17 @@ import json
 import os
 import signal
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Never
 
 from crash_agent import agents
 from crash_book import Book
 from crash_clock import SharedClock
 from crash_gate import until_open
+from crash_signer import signing_in
 
 from holdfast import Holdfast, Schedule, Session, WorkerSettings
+from holdfast.clock import Clock
 from holdfast.errors import DispatchConflict
 from holdfast.store import Store
 from holdfast.stores.sqlite import SqliteStore
@@ -26,19 +28,25 @@ from holdfast.testing.wrapped import WrappedStore
 Say = Callable[[str], None]
 
 
-class DiesAtSchedules(WrappedStore):
-    """Ends the process by SIGKILL before or after a schedule is moved on."""
+class DiesAt(WrappedStore):
+    """Ends the process by SIGKILL before or after the first call of one of its methods."""
 
-    def __init__(self, store: Store, when: When) -> None:
+    def __init__(self, store: Store, method: str, when: When) -> None:
         super().__init__(store)
-        self._when = when
+        real = getattr(store, method)
 
-    async def advance_schedule(self, *args: Any, **options: Any) -> bool:
-        if self._when == "before":
+        async def die(*args: Any, **options: Any) -> Never:
+            if when == "after":
+                await real(*args, **options)
             os.kill(os.getpid(), signal.SIGKILL)
-        await self.inner.advance_schedule(*args, **options)
-        os.kill(os.getpid(), signal.SIGKILL)
-        raise AssertionError("nobody gets here")
+            raise AssertionError("nobody gets here")
+
+        setattr(self, method, die)
+
+
+def open_store(database: str, clock: Clock, dies_at: str, when: When) -> Store:
+    store = SqliteStore(database, clock)
+    return DiesAt(store, dies_at, when) if dies_at else store
 
 
 async def work(
@@ -50,13 +58,13 @@ async def work(
     at: int = 0,
     when: When = "before",
     schedules: Sequence[str] = (),
-    dies_at_schedules: bool = False,
+    provider: Mapping[str, Any] | None = None,
+    dies_at: str = "",
     **settings: Any,
 ) -> None:
     """Be a worker until SIGTERM, or until a commit that kills it; `schedules` are cron lines."""
     time = SharedClock(clock)
-    plain = SqliteStore(database, time)
-    store = CrashingStore(DiesAtSchedules(plain, when) if dies_at_schedules else plain, at, when)
+    store = CrashingStore(open_store(database, time, dies_at, when), at, when)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
@@ -66,6 +74,7 @@ async def work(
         clock=time,
         worker=WorkerSettings(**settings),
         schedules=[Schedule(line, agent="errand", message="Go!") for line in schedules],
+        **signing_in(provider),
     ):
         say("at work")
         await stop.wait()
@@ -73,7 +82,15 @@ async def work(
 
 
 async def dispatch(
-    say: Say, *, database: str, book: str, clock: str, gate: str, message: str, times: int
+    say: Say,
+    *,
+    database: str,
+    book: str,
+    clock: str,
+    gate: str,
+    message: str,
+    times: int,
+    provider: None = None,
 ) -> None:
     """Start a session and send it something, many times at once under the same ids."""
     time = SharedClock(clock)
@@ -97,4 +114,29 @@ async def admit(app: Holdfast, message: str) -> str:
     return f"{session.id} {session.receipt.delivery_id} {follow_up.delivery_id}"
 
 
-JOBS: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {"work": work, "dispatch": dispatch}
+async def take_in(
+    say: Say,
+    *,
+    database: str,
+    book: str,
+    clock: str,
+    provider: Mapping[str, Any],
+    back: Mapping[str, str],
+    dies_at: str = "",
+    when: When = "before",
+) -> None:
+    """Take in somebody who comes back from signing in, and say how that ended."""
+    time = SharedClock(clock)
+    store = open_store(database, time, dies_at, when)
+    async with Holdfast(
+        agents(Book(book)), store=store, clock=time, worker=None, **signing_in(provider)
+    ) as app:
+        say("here")
+        say(await app.complete_authorization("hub", **back))
+
+
+JOBS: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {
+    "work": work,
+    "dispatch": dispatch,
+    "take_in": take_in,
+}

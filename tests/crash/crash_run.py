@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +15,7 @@ from crash_agent import agents
 from crash_book import Book, Start
 from crash_clock import SharedClock
 from crash_process import DEADLINE, Process, Zygote
+from crash_signer import signing_in
 
 from holdfast import Holdfast, Receipt, Session
 from holdfast.core.record import AnyRecord, Entry
@@ -23,7 +24,9 @@ from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.crash import CrashPoint
 from holdfast.verify import verify
 
-Talk = Callable[[Session[Any]], Awaitable[list[Receipt[Any]]]]
+AT_ONCE = 10
+
+Talk = Callable[[Holdfast, Session[Any]], Awaitable[list[Receipt[Any]]]]
 
 
 @dataclass
@@ -32,6 +35,8 @@ class Scene:
 
     directory: Path
     zygote: Zygote
+    provider: Mapping[str, Any] | None = None
+    """Where people can sign in, if anywhere."""
     processes: list[Process] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -44,7 +49,13 @@ class Scene:
     async def open(self) -> AsyncIterator[Holdfast]:
         """Open the app as one who starts and reads, and does no work."""
         store = SqliteStore(self.database, self.clock)
-        async with Holdfast(agents(self.book), store=store, clock=self.clock, worker=None) as app:
+        async with Holdfast(
+            agents(self.book),
+            store=store,
+            clock=self.clock,
+            worker=None,
+            **signing_in(self.provider),
+        ) as app:
             yield app
 
     async def run(self, job: str, **order: Any) -> Process:
@@ -52,6 +63,7 @@ class Scene:
             "database": str(self.database),
             "book": self.book.path,
             "clock": str(self.directory / "ahead"),
+            "provider": self.provider,
         }
         process = await self.zygote.run(job, **places, **order)
         self.processes.append(process)
@@ -98,13 +110,27 @@ async def play(scene: Scene, agent: str, talk: Talk, kills: Sequence[CrashPoint]
         raise AssertionError(f"it did not end in time: {await plight(scene)}") from None
 
 
+async def play_all(
+    scene: Scene, agent: str, talk: Talk, plans: Sequence[Sequence[CrashPoint]]
+) -> list[Story]:
+    """Have the same conversation once for each plan of kills, each in a place of its own."""
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def one(number: int, plan: Sequence[CrashPoint]) -> Story:
+        place = Scene(scene.directory / str(number), scene.zygote, scene.provider)
+        async with slots:
+            return await play(place, agent, talk, plan)
+
+    return await asyncio.gather(*(one(number, plan) for number, plan in enumerate(plans)))
+
+
 async def converse(scene: Scene, agent: str, talk: Talk, kills: Sequence[CrashPoint]) -> Story:
     async with scene.open() as app:
-        session: Session[Any] = await app.start(agent, "Go!", dispatch_id="start")
+        session: Session[Any] = await app.start(agent, "Go!", dispatch_id="start", principal="ada")
         assert session.receipt is not None
         over = asyncio.Event()
         workers = asyncio.create_task(keep_working(scene, kills, over))
-        receipts = [session.receipt, *await talk(session)]
+        receipts = [session.receipt, *await talk(app, session)]
         outputs = [(await receipt.result()).output for receipt in receipts]
         over.set()
         exits = await workers

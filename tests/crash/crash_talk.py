@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from holdfast import Event, Receipt, Session
+from holdfast import Event, Holdfast, Receipt, Session
 from holdfast.reading import Wakeups
 
 
 async def book_a_trip(
-    session: Session[Any], see: Callable[[Event], None] | None = None
+    app: Holdfast, session: Session[Any], see: Callable[[Event], None] | None = None
 ) -> list[Receipt[Any]]:
     """Send a follow-up during the turn, and answer whatever is asked."""
     sent: list[Receipt[Any]] = []
@@ -26,16 +26,16 @@ async def book_a_trip(
     return sent
 
 
-async def say_nothing(session: Session[Any]) -> list[Receipt[Any]]:
+async def say_nothing(app: Holdfast, session: Session[Any]) -> list[Receipt[Any]]:
     async for _ in session.events():
         pass
     return []
 
 
-async def approve_at_the_top(session: Session[Any]) -> list[Receipt[Any]]:
+async def approve_at_the_top(app: Holdfast, session: Session[Any]) -> list[Receipt[Any]]:
     """Let one thing happen of what is asked for below, and leave the other until it is too late."""
     cursor = 0
-    with Wakeups(session._store, session.id) as wakeups:
+    with Wakeups(app.store, session.id) as wakeups:
         while True:
             wakeups.clear()
             async for event in session.events(cursor, follow=False):

@@ -17,6 +17,8 @@ import traceback
 from importlib import import_module
 from typing import Any, NoReturn
 
+import holdfast.connection.bureau  # noqa: F401 - else each child that needs it imports it
+
 OUT = 1
 JOBS = import_module(sys.argv[1]).JOBS
 

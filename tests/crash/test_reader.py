@@ -69,7 +69,7 @@ async def test_readers_that_reconnect_at_random_cursors_during_kills_miss_nothin
         roads = [asyncio.create_task(wanderer.wander(over)) for wanderer in wanderers]
         stayed: list[Event] = []
 
-        [follow_up] = await book_a_trip(session, stayed.append)
+        [follow_up] = await book_a_trip(app, session, stayed.append)
         await follow_up.result()
         over.set()
         await asyncio.gather(workers, *roads)

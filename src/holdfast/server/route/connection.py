@@ -27,7 +27,7 @@ PAGES: dict[Ending, tuple[int, str, str]] = {
     "completed": (200, "Signed in", "The task goes on. You can close this page."),
     "denied": (200, "Not signed in", "You did not allow it. The task is told so."),
     "failed": (200, "Not signed in", "The service refused the sign-in. The task is told so."),
-    "again": (503, "Not signed in yet", "Something went wrong. Please open the link once more."),
+    "again": (503, "Not signed in yet", "It did not work. Open the link to sign in once more."),
     "expired": (410, "Too late", "This link has expired. Ask for another one."),
     "used": (409, "Already used", "This link was used before. There is nothing more to do."),
     "closed": (410, "Not needed any more", "The task does not wait for this any longer."),
