@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -10,6 +11,7 @@ from holdfast.core import record as r
 from holdfast.errors import HoldfastError
 from holdfast.store import (
     Admission,
+    Claim,
     Commit,
     Committed,
     Loaded,
@@ -163,3 +165,51 @@ def other(sent: Admission) -> dict[str, str]:
     """Return what makes a twin's start another than its sibling's."""
     names = ("session_id", "delivery_id", "dispatch_id", "token")
     return {name: f"{getattr(sent, name)}x" for name in names}
+
+
+class RunsAhead(BrokenStore):
+    """Tells workers a time that has not come yet."""
+
+    async def claim(self, worker: str, limit: int, *args: Any, **options: Any) -> Sequence[Claim]:
+        claims = await self.inner.claim(worker, limit, *args, **options)
+        return [replace(claim, now=claim.now + 15_000) for claim in claims]
+
+
+class ForgetsDeadlines(BrokenStore):
+    """Shows a new owner sessions and messages that have all the time of the world."""
+
+    async def load(self, session_id: str, lane: str, after: int | None = None) -> Loaded:
+        loaded = await self.inner.load(session_id, lane, after)
+        entries = [replace(e, record=endless(e.record)) for e in loaded.entries]
+        return replace(loaded, snapshot=None, entries=tuple(entries))
+
+
+def endless(record: r.AnyRecord) -> r.AnyRecord:
+    if isinstance(record, r.SessionStarted | r.DeliveryQueued):
+        return replace(record, deadline_at=0)
+    return record
+
+
+class OpensAnew(BrokenStore):
+    """Shows a new owner requests that have run out as if they were open."""
+
+    async def load(self, session_id: str, lane: str, after: int | None = None) -> Loaded:
+        loaded = await self.inner.load(session_id, lane, after)
+        entries = [e for e in loaded.entries if not isinstance(e.record, r.InputExpired)]
+        return replace(loaded, entries=tuple(entries))
+
+
+class PutsWordsIntoMouths(BrokenStore):
+    """Changes what somebody outside has said to a tool."""
+
+    async def admit(self, admissions: Sequence[Admission]) -> Sequence[Receipt | HoldfastError]:
+        return await self.inner.admit([self._twisted(wanted) for wanted in admissions])
+
+    def _twisted(self, wanted: Admission) -> Admission:
+        records = tuple(
+            replace(e, args=e.args.replace("call ", "recall "))
+            if isinstance(e, r.DeliveryQueued)
+            else e
+            for e in wanted.records
+        )
+        return replace(wanted, records=records)

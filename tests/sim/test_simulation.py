@@ -79,6 +79,10 @@ BROKEN: list[tuple[Callable[[Store], Store], str]] = [
     (broken.GrantsEverything, "limits "),
     (broken.LosesLetters, "children "),
     (broken.BearsTwins, "children "),
+    (broken.RunsAhead, "waits "),
+    (broken.ForgetsDeadlines, "waits "),
+    (broken.OpensAnew, "waits "),
+    (broken.PutsWordsIntoMouths, "callers "),
 ]
 
 

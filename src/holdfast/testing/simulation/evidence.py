@@ -101,6 +101,12 @@ class Evidence:
         costs["renewals fail"] = 3  # for so many leases, the worker enlisting anew after each
         return sum(costs.get(fault.what, 0) for fault in self.history.of(Fault))
 
+    @cached_property
+    def jumps(self) -> list[int]:
+        """When clocks jumped, by the numbers of the notes."""
+        faults = self.history.of(Fault)
+        return [fault.number for fault in faults if fault.what.startswith("clock of")]
+
     def fence_at(self, place: Place, note: Note) -> int:
         """Return the fence that a lane had when something happened."""
         before = [c.fence for c in self.claims.get(place, ()) if c.number < note.number]

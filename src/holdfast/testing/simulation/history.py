@@ -64,6 +64,8 @@ class Wrote(Note, frozen=True, kw_only=True, tag=True):
     size: int
     parked: bool = False
     released: bool = False
+    clock: int = 0
+    """The store's own time."""
 
 
 class Admitted(Note, frozen=True, kw_only=True, tag=True):
@@ -94,6 +96,13 @@ class Asked(Note, frozen=True, kw_only=True, tag=True):
     what: str
     session_id: str
     lane: str = ""
+
+
+class Called(Note, frozen=True, kw_only=True, tag=True):
+    """Somebody outside calls a tool's webhook, whether or not that will get there."""
+
+    request_id: str
+    body: str
 
 
 class Given(Note, frozen=True, kw_only=True, tag=True):

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
 from random import Random
 from typing import Any, TypeVar
 
 from holdfast.app import Holdfast
-from holdfast.core.name import MAIN
+from holdfast.core.name import MAIN, webhook_name
 from holdfast.errors import (
     DispatchConflict,
     InvalidAnswer,
@@ -23,10 +24,11 @@ from holdfast.errors import (
     StoreUnavailable,
     TaskCannotWait,
     TokenTaken,
+    UnknownCallback,
 )
 from holdfast.session import Receipt, Request, Session
-from holdfast.testing.simulation.history import Asked, History, Received, Surprise
-from holdfast.testing.simulation.program import OTHER_LANE
+from holdfast.testing.simulation.history import Asked, Called, History, Received, Surprise
+from holdfast.testing.simulation.program import OTHER_LANE, Outside
 
 T = TypeVar("T")
 
@@ -38,6 +40,7 @@ NO = (
     SessionOver,
     TaskCannotWait,
     TokenTaken,
+    UnknownCallback,
 )
 """What a person may be told instead of being obeyed."""
 
@@ -55,22 +58,29 @@ class Person:
     """Somebody with a few sessions. `messages` are what they may say."""
 
     def __init__(
-        self, name: str, app: Holdfast, history: History, chance: Random, messages: Sequence[str]
+        self,
+        name: str,
+        app: Holdfast,
+        history: History,
+        chance: Random,
+        messages: Sequence[str],
+        outside: Outside,
     ) -> None:
         self.name = name
         self._app = app
         self._history = history
         self._chance = chance
         self._messages = messages
+        self._outside = outside
         self._sessions: list[Session[Any]] = []
-        self._sent: list[tuple[Session[Any], str, str, str, str]] = []
+        self._sent: list[tuple[Session[Any], str, dict[str, Any], str]] = []
         self._said = 0
 
     async def live(self, moments: int) -> None:
         """Do one thing after the other, with pauses."""
         acts = [self._start, self._start, *[self._send] * 6, self._send_again, self._conflict]
         acts += [*[self._answer] * 8, self._cancel, self._cancel, self._end, self._retry]
-        acts += [self._deliver, self._deliver]
+        acts += [self._deliver, self._deliver, *[self._call_back] * 4]
         await self._start()
         for _ in range(moments):
             await asyncio.sleep(self._chance.choice([0.0, 0.1, 1.0, 5.0, 20.0]))
@@ -93,6 +103,7 @@ class Person:
         tenant = self._chance.choice(["default", "acme"])
         mode = self._chance.choice(["conversation", "conversation", "conversation", "task"])
         can_ask = self._chance.random() < 0.8
+        deadline = self._deadline()
 
         async def start() -> Session[Any]:
             return await self._app.start(
@@ -103,12 +114,18 @@ class Person:
                 continuation_token=f"token of {dispatch}",
                 tenant=tenant,
                 capabilities={"request_input": can_ask},
+                deadline=deadline,
             )
 
         session = await insist(start)
         assert session.receipt is not None
         self._keep(session.receipt, "message")
         self._sessions.append(session)
+
+    def _deadline(self) -> timedelta | None:
+        """Return how long something may take: any time, or so little that it may be too late."""
+        seconds = self._chance.choice([*[0] * 14, 1, 20, 60, 150])
+        return timedelta(seconds=seconds) if seconds else None
 
     def _keep(self, receipt: Receipt[Any], kind: str) -> None:
         self._history.note(
@@ -126,25 +143,26 @@ class Person:
     async def _send(self) -> None:
         session, (text, dispatch) = self._session(), self._words()
         lane = self._chance.choice([MAIN, MAIN, MAIN, OTHER_LANE])
+        how: dict[str, Any] = {"dispatch_id": dispatch, "lane": lane, "deadline": self._deadline()}
         self._history.note(Asked, what="send", session_id=session.id, lane=lane)
-        receipt = await insist(lambda: session.send(text, dispatch_id=dispatch, lane=lane))
+        receipt = await insist(lambda: session.send(text, **how))
         self._keep(receipt, "message")
-        self._sent.append((session, text, dispatch, lane, receipt.delivery_id))
+        self._sent.append((session, text, how, receipt.delivery_id))
 
     async def _send_again(self) -> None:
         """A double click: the first receipt comes back."""
         if self._sent:
-            session, text, dispatch, lane, delivery_id = self._chance.choice(self._sent)
-            receipt = await insist(lambda: session.send(text, dispatch_id=dispatch, lane=lane))
+            session, text, how, delivery_id = self._chance.choice(self._sent)
+            receipt = await insist(lambda: session.send(text, **how))
             if receipt.delivery_id != delivery_id:
-                self._history.note(Surprise, what=f"{dispatch} was accepted twice")
+                self._history.note(Surprise, what=f"{how['dispatch_id']} was accepted twice")
 
     async def _conflict(self) -> None:
         """Other words under an id that was used."""
         if self._sent:
-            session, _, dispatch, lane, _ = self._chance.choice(self._sent)
-            await insist(lambda: session.send("Other words", dispatch_id=dispatch, lane=lane))
-            self._history.note(Surprise, what=f"{dispatch} was taken for other words")
+            session, _, how, _ = self._chance.choice(self._sent)
+            await insist(lambda: session.send("Other words", **how))
+            self._history.note(Surprise, what=f"{how['dispatch_id']} was taken for other words")
 
     async def _deliver(self) -> None:
         """Say something to whoever has a continuation token now, or start a session there."""
@@ -186,6 +204,18 @@ class Person:
             )
         except (RequestClosed, SessionOver, InvalidAnswer):
             return
+        self._keep(receipt, "reply")
+
+    async def _call_back(self) -> None:
+        """Call a tool that gave out its address: soon, late, once more, or with other words."""
+        if not self._outside.addresses:
+            return
+        address = self._chance.choice(self._outside.addresses[-6:])
+        token, body = address.rpartition("/")[2], f"call {self._chance.randrange(3)}"
+        self._history.note(Called, request_id=webhook_name(token), body=body)
+        receipt = await insist(
+            lambda: self._app.callback(token, body.encode(), "text/plain; charset=utf-8")
+        )
         self._keep(receipt, "reply")
 
     # Changing one's mind

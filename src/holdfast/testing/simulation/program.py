@@ -25,7 +25,7 @@ from holdfast.testing.simulation.watch import note_step
 OTHER_LANE = "notes"
 TOOLS = (
     "find note charge pay hurry look sign launch transfer reserve register survey nap march move"
-    " edit query delegate"
+    " edit query delegate order permit stake"
 ).split()
 
 
@@ -59,7 +59,15 @@ class Outside:
 
     def __init__(self, history: History) -> None:
         self.done: dict[str, str] = {}
+        self.addresses: list[str] = []
+        """Where tools can be called back."""
         self.history = history
+
+    async def take_order(self, address: str) -> None:
+        """Learn where to call when something is done. That may be never."""
+        note_step(self.history, "order")
+        await asyncio.sleep(0.01)
+        self.addresses.append(address)
 
     async def walk(self, mile: int) -> int:
         """Do something that a tool wants done once."""
@@ -83,9 +91,9 @@ class Outside:
         return result
 
 
-def random_agents(seed: int, history: History) -> list[Agent[Any, Any]]:
+def random_agents(seed: int, outside: Outside) -> list[Agent[Any, Any]]:
     """Return agents that together do everything an agent can do."""
-    chance, outside = chance_of(seed, "agents"), Outside(history)
+    chance = chance_of(seed, "agents")
     return [
         Agent(
             name,
@@ -106,7 +114,7 @@ def random_agents(seed: int, history: History) -> list[Agent[Any, Any]]:
 
 
 def tools(outside: Outside) -> list[Tool]:
-    found = (plain_tools, careful_tools, waiting_tools, limited_tools)
+    found = (plain_tools, careful_tools, waiting_tools, expectant_tools, limited_tools)
     return [made for make in found for made in make(outside)]
 
 
@@ -203,6 +211,28 @@ def waiting_tools(outside: Outside) -> list[Tool]:
         return f"{counted} {said}"
 
     return [survey, nap, march, move, delegate]
+
+
+def expectant_tools(outside: Outside) -> list[Tool]:
+    """Tools that wait for somebody, and only for so long."""
+
+    @tool(on_interrupt="rerun")
+    async def order(ctx: Context[Any], n: int) -> str:
+        webhook = await ctx.webhook(timeout=timedelta(seconds=20 + n % 4 * 20))
+        await ctx.step("order", outside.take_order, webhook.url)
+        if n % 5 == 0 and await webhook.wait_for(timedelta(seconds=5)) is None:
+            await ctx.step("mile 0", outside.walk, 0)
+        return (await webhook.wait()).text
+
+    @tool(approval="always", answer_within=25)
+    async def permit(ctx: Context[Any], n: int) -> str:
+        return await outside.work(ctx)
+
+    @tool(approval="always", answer_within=40, on_expiry="fail", idempotent=True)
+    async def stake(ctx: Context[Any], n: int) -> str:
+        return await outside.work(ctx)
+
+    return [order, permit, stake]
 
 
 def limited_tools(outside: Outside) -> list[Tool]:

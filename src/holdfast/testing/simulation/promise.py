@@ -25,6 +25,7 @@ from holdfast.testing.simulation.judge_people import (
     readers_see_what_is_kept,
     waiting_is_free,
 )
+from holdfast.testing.simulation.judge_wait import callers_are_quoted, waits_end_in_their_time
 
 Judge = Callable[[Evidence], Iterator[str]]
 
@@ -41,6 +42,8 @@ PROMISES: dict[str, Judge] = {
     "10 cost is linear": cost_is_linear,
     "limits hold": limits_hold,
     "children are started once": children_are_started_once,
+    "waits end once, in their time": waits_end_in_their_time,
+    "callers are quoted": callers_are_quoted,
 }
 
 

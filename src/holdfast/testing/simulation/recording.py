@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from holdfast.clock import Clock
 from holdfast.core.event import type_of
 from holdfast.errors import HoldfastError
 from holdfast.store import Admission, Claim, Commit, Committed, Receipt, Refused, Store
@@ -15,9 +16,10 @@ from holdfast.testing.wrapped import WrappedStore
 class RecordingStore(WrappedStore):
     """Notes what a store says it has done, at the instant at which it did it."""
 
-    def __init__(self, store: Store, history: History) -> None:
+    def __init__(self, store: Store, history: History, clock: Clock) -> None:
         super().__init__(store)
         self._history = history
+        self._clock = clock
 
     async def close(self) -> None:
         """Others use it."""
@@ -70,4 +72,5 @@ class RecordingStore(WrappedStore):
             size=len(commit.body),
             parked=commit.ready_at is None or commit.status in ("waiting", "sleeping", "idle"),
             released=commit.release,
+            clock=self._clock.now(),
         )

@@ -27,6 +27,7 @@ T = TypeVar("T")
 LEASE = 10.0
 SETTINGS = WorkerSettings(lease=LEASE, poll=2.0, watch=1.0, rest=2.0, hot=8)
 FEWEST, MOST = 2, 5
+ADDRESS = "https://simulated.example"
 
 
 class VirtualOwnership(Ownership):
@@ -110,7 +111,8 @@ class Staff:
 
     async def _start(self, process: Process) -> None:
         threads = NoThreads()
-        around = Surroundings(kin={agent.name: kin_of(agent, ()) for agent in self._agents})
+        kin = {agent.name: kin_of(agent, ()) for agent in self._agents}
+        around = Surroundings(public_url=ADDRESS, kin=kin)
         performers = {
             agent.name: WatchedPerformer(
                 agent, client_of(agent), threads, process.clock, self._history, around

@@ -19,10 +19,10 @@ from holdfast.testing.simulation.fate import Fate
 from holdfast.testing.simulation.history import History
 from holdfast.testing.simulation.loop import LIFE, Life, VirtualLoop
 from holdfast.testing.simulation.people import Person
-from holdfast.testing.simulation.program import random_agents
+from holdfast.testing.simulation.program import Outside, random_agents
 from holdfast.testing.simulation.reader import Reader, all_events
 from holdfast.testing.simulation.recording import RecordingStore
-from holdfast.testing.simulation.staff import FEWEST, Staff
+from holdfast.testing.simulation.staff import ADDRESS, FEWEST, Staff
 from holdfast.testing.simulation.watch import watch
 from holdfast.testing.simulation.weather import Weather
 from holdfast.verify import verify
@@ -57,8 +57,9 @@ class World:
         self._weather = Weather(seed)
         self._clock = VirtualClock(self.loop, f"{seed}/store")
         self.memory = MemoryStore(self._clock)
-        self._store = RecordingStore(wrap(self.memory), self.history)
-        given = agents if agents is not None else random_agents(seed, self.history)
+        self._store = RecordingStore(wrap(self.memory), self.history, self._clock)
+        self._outside = Outside(self.history)
+        given = agents if agents is not None else random_agents(seed, self._outside)
         self._agents = [watch(agent, self.history) for agent in given]
         self._staff = Staff(self._agents, self._store, self.loop, self._weather, self.history, seed)
         self._fate = Fate(self._staff, self.memory, self._clock, self._weather, self.history)
@@ -94,11 +95,13 @@ class World:
         connection = Connection(self._store, life, self._weather, self.history)
         self._connections.append(connection)
         clock = VirtualClock(self.loop, f"{self._seed}/{life.name}")
-        return Holdfast(self._agents, store=connection, worker=None, clock=clock)
+        return Holdfast(
+            self._agents, store=connection, worker=None, clock=clock, public_url=ADDRESS
+        )
 
     def _person(self, name: str, app: Holdfast) -> Person:
         chance = Random(f"{self._seed}/{name}")  # noqa: S311 - the same every time
-        return Person(name, app, self.history, chance, self._messages)
+        return Person(name, app, self.history, chance, self._messages, self._outside)
 
     async def _live(self, life: Life, app: Holdfast) -> None:
         await self._person(life.name, app).live(MOMENTS)
