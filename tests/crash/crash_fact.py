@@ -93,7 +93,7 @@ def recorded_work_ran_again(log: Log) -> Iterator[str]:
                 yield f"{outcome.call_id} has two outcomes"
             ended[outcome.call_id] = outcome.attempt
     for start, times in Counter(log.starts).items():
-        if times > 1:
+        if times > may_begin(log, start):
             yield f"{start} happened {times} times"
         if start not in begun:
             yield f"{start} happened before it was recorded"
@@ -101,6 +101,17 @@ def recorded_work_ran_again(log: Log) -> Iterator[str]:
             yield f"{start} happened and has no outcome"
         elif start.attempt > ended[start.call_id]:
             yield f"{start} happened although an earlier attempt had an outcome"
+
+
+def may_begin(log: Log, start: Start) -> int:
+    """Say how often an attempt may begin: once, or once with each answer if it only reads.
+
+    That begins before the log says so, and a kill that takes the answer takes it along.
+    """
+    tool = tools_of(log).get(start.call_id, "")
+    if start.attempt > 1 or not only_reads(log, tool):
+        return 1
+    return model_calls(log)[start.call_id.rpartition(".")[0]]
 
 
 def tool_results_differ(log: Log, undisturbed: Log) -> Iterator[str]:
@@ -245,6 +256,10 @@ def call_of(asked: r.InputRequested) -> tuple[str, ...]:
 
 def on_interrupt(log: Log, tool: str) -> str:
     return policies()[log.agent].tool(tool).on_interrupt
+
+
+def only_reads(log: Log, tool: str) -> bool:
+    return policies()[log.agent].tool(tool).readonly
 
 
 @cache

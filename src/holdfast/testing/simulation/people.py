@@ -216,6 +216,7 @@ class Person:
         receipt = await insist(
             lambda: self._app.callback(token, body.encode(), "text/plain; charset=utf-8")
         )
+        assert receipt is not None, "no tool here takes only what is signed"
         self._keep(receipt, "reply")
 
     # Changing one's mind
