@@ -38,9 +38,9 @@ async def main() -> None:
     there = Holdfast([pricing], store="sqlite:///pricing.db")
     async with serving(there) as url, Holdfast([shop(url)], store="sqlite:///shop.db") as here:
         session = await here.start("shop", "How much is a limpet?")
-        async for event in session.events():
-            if event.type in ("tool.progress", "tool.completed"):
-                print(event.type)
+        async for event in session.events(children=True):  # the remote session's, too
+            if event.type in ("tool.progress", "message.completed", "tool.completed"):
+                print("there" if event.path else "here", event.type)
         print((await session.wait()).output)
 
 
