@@ -59,11 +59,14 @@ class Wire:
         assert task is not None
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        if self.lets_nobody_through:
+        try:
+            if self.lets_nobody_through:
+                raise ConnectionRefusedError
+            far, forth = await asyncio.open_connection(self._host, self._port)
+        except ConnectionRefusedError:
             self.refused.set()
             back.transport.abort()
             return
-        far, forth = await asyncio.open_connection(self._host, self._port)
         self._writers |= {back, forth}
         doomed = asyncio.Event()
         with suppress(OSError):

@@ -187,10 +187,12 @@ async def test_a_cancel_reaches_the_far_side_though_both_are_killed_right_there(
     async with two_sides(servers, tmp_path) as scene:
         session = await scene.apps["near"].start("shop", "go")
         await scene.until("near", "input.requested")
-        await scene.kill("far")
+        await scene.kill(*BOTH)
         await session.cancel("enough")
+        scene.network.forth.refused.clear()
+        await scene.start("near")
         await scene.until("near", "turn.cancelled")
-        await scene.restart("near")
+        await scene.network.forth.refused.wait()
         await scene.start("far")
 
         await scene.until("far", "session.ended")
