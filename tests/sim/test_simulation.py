@@ -83,6 +83,7 @@ BROKEN: list[tuple[Callable[[Store], Store], str]] = [
     (broken.ForgetsDeadlines, "waits "),
     (broken.OpensAnew, "waits "),
     (broken.PutsWordsIntoMouths, "callers "),
+    (broken.TakesNoForYes, "sign-ins "),
 ]
 
 

@@ -11,7 +11,7 @@ from holdfast.connection.connection import Connection
 from holdfast.connection.flow import Admit, Flow
 from holdfast.connection.grant import Grant
 from holdfast.connection.keeper import Keeper
-from holdfast.connection.provider import Provider
+from holdfast.connection.provider import OpenOutbound, Provider, guarded
 from holdfast.connection.seal import Seal
 from holdfast.connection.vault import Account, Vault
 from holdfast.core.result import NewAuthorization
@@ -22,7 +22,9 @@ NOTHING = Grant()
 
 
 class Bureau:
-    """Made once per app. `address` says where the app is reached from outside by now."""
+    """Made once per app. `address` says where the app is reached from outside by now, and
+    `outbound` makes what speaks to a connection's provider.
+    """
 
     def __init__(
         self,
@@ -32,11 +34,12 @@ class Bureau:
         clock: Clock,
         address: Callable[[], str],
         admit: Admit,
+        outbound: OpenOutbound | None = None,
     ) -> None:
         self._connections = by_name(connections)
         self._clock = clock
         self._address = address
-        self._providers = {each.name: Provider(each) for each in connections}
+        self._providers = {each.name: Provider(each, outbound or guarded) for each in connections}
         self._vault = Vault(store, Seal(secret_key, clock.token))
         self._keeper = Keeper(self._vault, store, clock, self._providers)
         self._flow = Flow(self._vault, store, clock, self._providers, admit)

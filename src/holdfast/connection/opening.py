@@ -12,6 +12,7 @@ from holdfast.store import Store
 
 if TYPE_CHECKING:
     from holdfast.connection.bureau import Bureau
+    from holdfast.connection.provider import OpenOutbound
 
 
 def open_bureau(
@@ -21,8 +22,12 @@ def open_bureau(
     clock: Clock,
     address: Callable[[], str],
     admit: Callable[..., Any],
+    outbound: OpenOutbound | None = None,
 ) -> Bureau | None:
-    """Return what looks after an app's connections, if it has any."""
+    """Return what looks after an app's connections, if it has any.
+
+    Their providers are spoken to by what `outbound` makes, else by the guarded client.
+    """
     if not connections:
         return None
     try:
@@ -31,4 +36,4 @@ def open_bureau(
         raise InvalidDefinition(
             f"connections are not installed ({error}): pip install 'holdfast[connections]'"
         ) from error
-    return Bureau(connections, secret_key, store, clock, address, admit)
+    return Bureau(connections, secret_key, store, clock, address, admit, outbound)

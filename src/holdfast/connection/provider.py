@@ -6,6 +6,7 @@ decided here.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 
 from authlib.oauth2.client import (  # type: ignore[import-untyped]
@@ -26,11 +27,22 @@ from holdfast.outbound.client import Outbound
 MOST_TOLD = 64 * 1024
 
 
+OpenOutbound = Callable[[Connection], Outbound]
+"""Makes the client by which a connection's provider is spoken to."""
+
+
+def guarded(connection: Connection) -> Outbound:
+    return Outbound(
+        allow_private=connection.allow_private, timeout=connection.timeout, tls=connection.tls
+    )
+
+
 class Provider:
     """Speaks for one connection."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, outbound: OpenOutbound = guarded) -> None:
         self._connection = connection
+        self._open_outbound = outbound
         self._client = OAuth2Client(
             None,
             client_id=connection.client_id,
@@ -41,10 +53,7 @@ class Provider:
     @cached_property
     def _outbound(self) -> Outbound:
         """The guarded client; made late, since it reads all certificates of this world."""
-        connection = self._connection
-        return Outbound(
-            allow_private=connection.allow_private, timeout=connection.timeout, tls=connection.tls
-        )
+        return self._open_outbound(self._connection)
 
     def address(self, state: str, pending: Pending) -> str:
         """Return where somebody has to go to sign in."""

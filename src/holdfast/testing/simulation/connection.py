@@ -24,6 +24,7 @@ from holdfast.store import (
     Receipt,
     Refused,
     RequestInfo,
+    Secret,
     SessionInfo,
     Store,
     Wish,
@@ -141,6 +142,19 @@ class Connection(WrappedStore):
         return await self._send(
             lambda: self.inner.find_token(tenant, token, living=living), self._read_fault()
         )
+
+    async def keep_secret(self, secret: Secret, *, expected: int | None) -> bool:
+        fault = self._weather.first(["secret lost", "secret unacknowledged"])
+        return await self._send(lambda: self.inner.keep_secret(secret, expected=expected), fault)
+
+    async def secret(self, tenant: str, name: str) -> Secret | None:
+        return await self._send(lambda: self.inner.secret(tenant, name), self._read_fault())
+
+    async def hold(self, name: str, holder: str, length: int) -> bool:
+        return await self._send(lambda: self.inner.hold(name, holder, length), self._read_fault())
+
+    async def let_go(self, name: str, holder: str) -> None:
+        await self._send(lambda: self.inner.let_go(name, holder), self._read_fault())
 
     async def find_dead(self) -> Sequence[str]:
         return await self._send(lambda: self.inner.find_dead(), self._read_fault())

@@ -105,6 +105,21 @@ class Called(Note, frozen=True, kw_only=True, tag=True):
     body: str
 
 
+class SignedIn(Note, frozen=True, kw_only=True, tag=True):
+    """Somebody was at a service and said yes or no. `how`: granted or denied."""
+
+    request_id: str
+    owner: str
+    how: str
+
+
+class Entered(Note, frozen=True, kw_only=True, tag=True):
+    """A tool used a token; `owner` is who gave it, if it was still good."""
+
+    session_id: str
+    owner: str
+
+
 class Given(Note, frozen=True, kw_only=True, tag=True):
     """A reader was given an event."""
 

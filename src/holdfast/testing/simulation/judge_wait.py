@@ -33,6 +33,7 @@ def waits_end_in_their_time(evidence: Evidence) -> Iterator[str]:
     for name, session in evidence.sessions.items():
         yield from (f"{name}: {wrong}" for wrong in ends_once(session))
         yield from (f"{name}: {wrong}" for wrong in ends_early(evidence, session))
+        yield from (f"{name}: {wrong}" for wrong in is_passed_over(session))
         yield from (f"{name}: {wrong}" for wrong in outlives_its_deadline(evidence, session))
 
 
@@ -51,6 +52,14 @@ def ends_once(session: SessionEvidence) -> Iterator[str]:
             yield f"the timer {timer} was set {timers[timer]} times, and fired {fired[timer]} times"
 
 
+def is_passed_over(session: SessionEvidence) -> Iterator[str]:
+    """An answer that was accepted came in time: its wait cannot run out any more."""
+    expired = {e.request_id for e in map(expiry, session.entries) if e}
+    for e in session.records(r.DeliveryQueued):
+        if e.kind == "reply" and e.request_id in expired:
+            yield f"{e.delivery_id} answered {e.request_id}, which ran out all the same"
+
+
 # In time
 
 
@@ -64,12 +73,18 @@ def ends_early(evidence: Evidence, session: SessionEvidence) -> Iterator[str]:
                 dues[entry.record.request_id] = entry.record.expires_at
             case r.TimerFired(call_id=call_id, name=name):
                 yield from early(evidence, session, entry, dues.get((call_id, name), 0))
-            case (
-                r.InputExpired(request_id=request_id)
-                | r.WebhookClosed(how="expired", request_id=request_id)
-                | r.AuthorizationFailed(how="expired", request_id=request_id)
-            ):
-                yield from early(evidence, session, entry, dues.get(request_id, 0))
+        if ended := expiry(entry):
+            yield from early(evidence, session, entry, dues.get(ended.request_id, 0))
+
+
+def expiry(entry: Entry) -> r.InputExpired | r.WebhookClosed | r.AuthorizationFailed | None:
+    """Return a record if it says that somebody was waited for in vain."""
+    match entry.record:
+        case (
+            r.InputExpired() | r.WebhookClosed(how="expired") | r.AuthorizationFailed(how="expired")
+        ):
+            return entry.record
+    return None
 
 
 def early(evidence: Evidence, session: SessionEvidence, entry: Entry, due: int) -> Iterator[str]:

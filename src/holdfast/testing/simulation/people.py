@@ -12,8 +12,11 @@ from datetime import timedelta
 from random import Random
 from typing import Any, TypeVar
 
+import msgspec
+
 from holdfast.app import Holdfast
 from holdfast.core.name import MAIN, webhook_name
+from holdfast.core.record import AuthorizationRequired
 from holdfast.errors import (
     DispatchConflict,
     InvalidAnswer,
@@ -28,6 +31,7 @@ from holdfast.errors import (
 )
 from holdfast.session import Receipt, Request, Session
 from holdfast.testing.simulation.history import Asked, Called, History, Received, Surprise
+from holdfast.testing.simulation.hub import NAME as HUB
 from holdfast.testing.simulation.program import OTHER_LANE, Outside
 
 T = TypeVar("T")
@@ -74,13 +78,15 @@ class Person:
         self._outside = outside
         self._sessions: list[Session[Any]] = []
         self._sent: list[tuple[Session[Any], str, dict[str, Any], str]] = []
+        self._backs: list[dict[str, str]] = []
         self._said = 0
 
     async def live(self, moments: int) -> None:
         """Do one thing after the other, with pauses."""
         acts = [self._start, self._start, *[self._send] * 6, self._send_again, self._conflict]
         acts += [*[self._answer] * 8, self._cancel, self._cancel, self._end, self._retry]
-        acts += [self._deliver, self._deliver, *[self._call_back] * 4]
+        acts += [self._deliver, self._deliver, *[self._call_back] * 3]
+        acts += [*[self._sign_in] * 4, self._come_again]
         await self._start()
         for _ in range(moments):
             await asyncio.sleep(self._chance.choice([0.0, 0.1, 1.0, 5.0, 20.0]))
@@ -104,6 +110,7 @@ class Person:
         mode = self._chance.choice(["conversation", "conversation", "conversation", "task"])
         can_ask = self._chance.random() < 0.8
         deadline = self._deadline()
+        principal = self._chance.choice(["ada", "bob"])
 
         async def start() -> Session[Any]:
             return await self._app.start(
@@ -113,6 +120,7 @@ class Person:
                 dispatch_id=dispatch,
                 continuation_token=f"token of {dispatch}",
                 tenant=tenant,
+                principal=principal,
                 capabilities={"request_input": can_ask},
                 deadline=deadline,
             )
@@ -124,7 +132,7 @@ class Person:
 
     def _deadline(self) -> timedelta | None:
         """Return how long something may take: any time, or so little that it may be too late."""
-        seconds = self._chance.choice([*[0] * 14, 1, 20, 60, 150])
+        seconds = self._chance.choice([*[0] * 26, 1, 20, 60, 150])
         return timedelta(seconds=seconds) if seconds else None
 
     def _keep(self, receipt: Receipt[Any], kind: str) -> None:
@@ -169,10 +177,16 @@ class Person:
         text, dispatch = self._words()
         tenant, number = self._chance.choice(["default", "acme"]), self._chance.randrange(20)
         agent = self._chance.choice([None, *self._app.agents])
+        principal = self._chance.choice(["ada", "bob"])
 
         async def deliver() -> Receipt[Any]:
             return await self._app.deliver(
-                f"{tenant} {number}", text, agent=agent, dispatch_id=dispatch, tenant=tenant
+                f"{tenant} {number}",
+                text,
+                agent=agent,
+                dispatch_id=dispatch,
+                tenant=tenant,
+                principal=principal,
             )
 
         receipt = await insist(deliver)
@@ -218,6 +232,30 @@ class Person:
         )
         assert receipt is not None, "no tool here takes only what is signed"
         self._keep(receipt, "reply")
+
+    # Signing in
+
+    async def _sign_in(self) -> None:
+        """Go where somebody has to sign in, say yes or no, and come back."""
+        waiting = await self._app.store.requests(kinds=("authorization",), limit=50)
+        if not waiting:
+            return
+        request = self._chance.choice(waiting)
+        asked = msgspec.json.decode(request.data, type=AuthorizationRequired)
+        owner, says_yes = f"{request.tenant}/{asked.principal}", self._chance.random() < 0.8
+        back = self._outside.hub.visit(asked.url, owner, says_yes=says_yes)
+        self._backs.append(back)
+        await asyncio.sleep(self._chance.choice([0.0, 0.1, 5.0]))
+        await self._come_back(back)
+
+    async def _come_again(self) -> None:
+        """A reload of the page that one came back to."""
+        if self._backs:
+            await self._come_back(self._chance.choice(self._backs))
+
+    async def _come_back(self, back: dict[str, str]) -> None:
+        ending = await insist(lambda: self._app.complete_authorization(HUB, **back))
+        self._history.note(Asked, what=f"sign in: {ending}", session_id="")
 
     # Changing one's mind
 

@@ -18,14 +18,15 @@ from holdfast.agents.limit import Limit
 from holdfast.agents.tool import NotDone, Tool, tool
 from holdfast.errors import Retry, ToolError
 from holdfast.testing.scripted import ScriptedModel
-from holdfast.testing.simulation.history import History
+from holdfast.testing.simulation.history import Entered, History
+from holdfast.testing.simulation.hub import Hub
 from holdfast.testing.simulation.speech import chance_of, script
 from holdfast.testing.simulation.watch import note_step
 
 OTHER_LANE = "notes"
 TOOLS = (
     "find note charge pay hurry look sign launch transfer reserve register survey nap march move"
-    " edit query delegate order permit stake"
+    " edit edit query query delegate order permit stake enter enter"
 ).split()
 
 
@@ -57,7 +58,8 @@ class Tally(Struct, frozen=True):
 class Outside:
     """A service in the world that remembers what was done under which key."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, seed: int, history: History) -> None:
+        self.hub = Hub(seed, history)
         self.done: dict[str, str] = {}
         self.addresses: list[str] = []
         """Where tools can be called back."""
@@ -68,6 +70,13 @@ class Outside:
         note_step(self.history, "order")
         await asyncio.sleep(0.01)
         self.addresses.append(address)
+
+    async def enter(self, ctx: Context[Any], token: str) -> str:
+        """Use a token at the service; it may have been taken back."""
+        await asyncio.sleep(0.01)
+        owner = self.hub.owner_of(token)
+        self.history.note(Entered, session_id=ctx.session.id, owner=owner)
+        return f"entered as {owner}" if owner else "was not let in"
 
     async def walk(self, mile: int) -> int:
         """Do something that a tool wants done once."""
@@ -232,7 +241,12 @@ def expectant_tools(outside: Outside) -> list[Tool]:
     async def stake(ctx: Context[Any], n: int) -> str:
         return await outside.work(ctx)
 
-    return [order, permit, stake]
+    @tool(on_interrupt="rerun")
+    async def enter(ctx: Context[Any], n: int) -> str:
+        token = await ctx.require_auth("hub", within=timedelta(seconds=30 + n % 3 * 20))
+        return await outside.enter(ctx, token)
+
+    return [order, permit, stake, enter]
 
 
 def limited_tools(outside: Outside) -> list[Tool]:

@@ -25,6 +25,7 @@ from holdfast.testing.simulation.judge_people import (
     readers_see_what_is_kept,
     waiting_is_free,
 )
+from holdfast.testing.simulation.judge_sign import sign_ins_are_ones_own
 from holdfast.testing.simulation.judge_wait import callers_are_quoted, waits_end_in_their_time
 
 Judge = Callable[[Evidence], Iterator[str]]
@@ -44,6 +45,7 @@ PROMISES: dict[str, Judge] = {
     "children are started once": children_are_started_once,
     "waits end once, in their time": waits_end_in_their_time,
     "callers are quoted": callers_are_quoted,
+    "sign-ins are one's own": sign_ins_are_ones_own,
 }
 
 

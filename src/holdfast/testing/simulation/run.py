@@ -22,6 +22,7 @@ from holdfast.testing.simulation.report import Report
 from holdfast.testing.simulation.world import World, Wrap
 
 ENGINE = logging.getLogger("holdfast.engine")
+LISTENED = (ENGINE, logging.getLogger("holdfast.connection"))
 
 
 class Simulation:
@@ -111,14 +112,16 @@ class Listener(logging.Handler):
 
 @contextmanager
 def listening(history: History) -> Iterator[None]:
-    listener, was_spread = Listener(history), ENGINE.propagate
-    ENGINE.addHandler(listener)
-    ENGINE.propagate = False
+    listener, was_spread = Listener(history), [log.propagate for log in LISTENED]
+    for log in LISTENED:
+        log.addHandler(listener)
+        log.propagate = False
     try:
         yield
     finally:
-        ENGINE.removeHandler(listener)
-        ENGINE.propagate = was_spread
+        for log, spread in zip(LISTENED, was_spread, strict=True):
+            log.removeHandler(listener)
+            log.propagate = spread
 
 
 @contextmanager

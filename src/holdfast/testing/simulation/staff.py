@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.agents.agent import Agent
 from holdfast.agents.subagent import kin_of
 from holdfast.agents.surrounding import Surroundings
 from holdfast.agents.thread import ToolThreads
 from holdfast.app import client_of
+from holdfast.core.record import DeliveryQueued
 from holdfast.engine.ownership import Ownership
 from holdfast.engine.settings import WorkerSettings
 from holdfast.engine.worker import Worker
-from holdfast.store import Store
+from holdfast.store import RequestInfo, Store
 from holdfast.testing.simulation.clock import VirtualClock
 from holdfast.testing.simulation.connection import Connection
 from holdfast.testing.simulation.history import Fault, History
+from holdfast.testing.simulation.hub import Hub
 from holdfast.testing.simulation.loop import Life, VirtualLoop
 from holdfast.testing.simulation.watch import WatchedPerformer
 from holdfast.testing.simulation.weather import Weather
+
+if TYPE_CHECKING:
+    from holdfast.connection.bureau import Bureau
 
 T = TypeVar("T")
 
@@ -53,6 +58,11 @@ class NoThreads(ToolThreads):
         return function()
 
 
+async def take_nobody_in(request: RequestInfo, reply: DeliveryQueued) -> None:
+    """People come back to an app, not to a worker."""
+    raise AssertionError(f"{request.request_id} came back to a worker")
+
+
 class Process:
     """A worker, with all that is its own."""
 
@@ -81,6 +91,7 @@ class Staff:
         weather: Weather,
         history: History,
         seed: int,
+        hub: Hub | None,
     ) -> None:
         self.processes: list[Process] = []
         self._agents = agents
@@ -89,6 +100,7 @@ class Staff:
         self._weather = weather
         self._history = history
         self._seed = seed
+        self._hub = hub
 
     @property
     def living(self) -> list[Process]:
@@ -112,7 +124,7 @@ class Staff:
     async def _start(self, process: Process) -> None:
         threads = NoThreads()
         kin = {agent.name: kin_of(agent, ()) for agent in self._agents}
-        around = Surroundings(public_url=ADDRESS, kin=kin)
+        around = Surroundings(public_url=ADDRESS, kin=kin, bureau=self._bureau(process))
         performers = {
             agent.name: WatchedPerformer(
                 agent, client_of(agent), threads, process.clock, self._history, around
@@ -128,6 +140,11 @@ class Staff:
         )
         await process.worker.start()
         process.has_started.set()
+
+    def _bureau(self, process: Process) -> Bureau | None:
+        if self._hub is None:
+            return None
+        return self._hub.bureau(process.connection, process.clock, ADDRESS, take_nobody_in)
 
     async def dismiss(self, process: Process) -> None:
         """Stop a worker gracefully, and wait for it."""

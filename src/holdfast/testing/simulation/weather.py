@@ -24,6 +24,8 @@ RATES = {
     "permit lost": 0.03,
     "permit unacknowledged": 0.03,
     "crash after permit": 0.02,
+    "secret lost": 0.05,
+    "secret unacknowledged": 0.05,
     "read failed": 0.01,
     "slow": 0.02,
     "very slow": 0.002,

@@ -29,7 +29,7 @@ from holdfast.verify import verify
 
 PEOPLE = 4
 READERS = 2
-MOMENTS = 20
+MOMENTS = 24
 PATIENCE = 1800.0
 """How many seconds all work may take to end once nothing goes wrong any more."""
 EXCITEMENT = 20_000
@@ -58,10 +58,19 @@ class World:
         self._clock = VirtualClock(self.loop, f"{seed}/store")
         self.memory = MemoryStore(self._clock)
         self._store = RecordingStore(wrap(self.memory), self.history, self._clock)
-        self._outside = Outside(self.history)
+        self._outside = Outside(seed, self.history)
+        self._hub = self._outside.hub if agents is None else None
         given = agents if agents is not None else random_agents(seed, self._outside)
         self._agents = [watch(agent, self.history) for agent in given]
-        self._staff = Staff(self._agents, self._store, self.loop, self._weather, self.history, seed)
+        self._staff = Staff(
+            self._agents,
+            self._store,
+            self.loop,
+            self._weather,
+            self.history,
+            seed,
+            self._hub,
+        )
         self._fate = Fate(self._staff, self.memory, self._clock, self._weather, self.history)
         self._connections: list[Connection] = []
 
@@ -95,9 +104,10 @@ class World:
         connection = Connection(self._store, life, self._weather, self.history)
         self._connections.append(connection)
         clock = VirtualClock(self.loop, f"{self._seed}/{life.name}")
-        return Holdfast(
-            self._agents, store=connection, worker=None, clock=clock, public_url=ADDRESS
-        )
+        app = Holdfast(self._agents, store=connection, worker=None, clock=clock, public_url=ADDRESS)
+        if self._hub:
+            app._bureau = self._hub.bureau(connection, clock, ADDRESS, app._reply)
+        return app
 
     def _person(self, name: str, app: Holdfast) -> Person:
         chance = Random(f"{self._seed}/{name}")  # noqa: S311 - the same every time
@@ -135,7 +145,7 @@ class World:
 
     async def _held_by_workers(self) -> list[str]:
         """Look for what workers still hold for sessions that rest."""
-        await asyncio.sleep(10.0)
+        await asyncio.sleep(40.0)  # what was begun with a service is brought to its end
         found = []
         for process in self._staff.living:
             tasks = [task for task in process.life.tasks if not task.done()]
