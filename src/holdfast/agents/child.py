@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from holdfast.agents.surrounding import Kin
-from holdfast.agents.wait import Waiting
+from holdfast.agents.wait import Parked, Waiting
 from holdfast.core import codec
 from holdfast.core.message import Content, Said, content_of
 from holdfast.core.record import DeliveryQueued, Failure
@@ -31,8 +31,12 @@ class Subagent:
         """
         waiting = self._waiting
         name, known = waiting.next("agent")
+        if known is None:
+            known = waiting.come_since(name)
         if known is not None:
             return self._come_to(known)
+        if waiting.has_begun(name):  # asked together with another one that has ended by now
+            raise Parked(Waits(waiting.call_id, name))
         parent = waiting.lane.parent
         if parent and parent.depth >= self._max_depth:
             raise ToolError(
@@ -41,8 +45,8 @@ class Subagent:
             )
         content = checked(message)
         child_id = waiting.desk.new_id("ses")
-        child = NewChild(child_id, self._kin.name, content, self._kin.outlets)
-        raise waiting.park(Waits(waiting.call_id, name, child=child))
+        child = NewChild(name, child_id, self._kin.name, content, self._kin.outlets)
+        raise waiting.park(Waits(waiting.call_id, name, children=(child,)))
 
     def _come_to(self, known: str) -> Any:
         came = msgspec.json.decode(known)

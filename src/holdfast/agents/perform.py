@@ -286,6 +286,10 @@ class AgentPerformer:
             return ended(ctx, await self._call(tool, ctx, args, desk))
         except Parked as parked:
             return parked.wait
+        except BaseExceptionGroup as group:  # of a task group in which something waits
+            if stopped := first_parked(group):
+                return stopped.wait
+            raise
         except NotEncodable:
             return Interrupted(call.call_id, "unstorable")
         except asyncio.CancelledError:
@@ -376,6 +380,16 @@ def delta(said: Said, request: ModelRequest) -> Delta:
         case BeganToolCall():
             return MessageDelta(call_id=call_id, attempt=attempt, part=said.part, tool=said.tool)
     raise TypeError(said)
+
+
+def first_parked(group: BaseExceptionGroup[BaseException]) -> Parked | None:
+    """Find the parking of one task among what all tasks of a group came to."""
+    for error in group.exceptions:
+        if isinstance(error, Parked):
+            return error
+        if isinstance(error, BaseExceptionGroup) and (found := first_parked(error)):
+            return found
+    return None
 
 
 def ended(ctx: Context[Any], value: Any) -> ToolEnd:

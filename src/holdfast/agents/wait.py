@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from msgspec.structs import replace
+
 from holdfast.core.lane import Call, Lane
 from holdfast.core.name import PAUSE
 from holdfast.core.result import Waits
@@ -23,7 +25,7 @@ class Parked(BaseException):
 
 
 class Waiting:
-    """The waits of one run of a call. `parked` is the one that it stopped at, if it did."""
+    """The waits of one run of a call. `parked` is the first that it stopped at, if it did."""
 
     def __init__(self, call: Call, desk: Desk) -> None:
         self.call_id = call.call_id
@@ -63,7 +65,20 @@ class Waiting:
         due_at = self.desk.now() + max(1, int(duration.total_seconds() * 1000))
         return self.park(Waits(self.call_id, name, due_at=due_at))
 
+    def has_begun(self, name: str) -> bool:
+        """Say whether a child is at work already that this wait is for."""
+        requests = self.lane.turn.requests.values() if self.lane.turn else ()
+        return any((q.kind, q.call_id, q.name) == ("child", self.call_id, name) for q in requests)
+
     def park(self, wait: Waits) -> Parked:
-        """Return what unwinds the tool until its wait is over."""
-        self.parked = Parked(wait)
+        """Return what unwinds the tool until its wait is over.
+
+        A tool that does several things at once stops at several waits. It waits for the first, and
+        the children of the others are started with it.
+        """
+        if self.parked is None:
+            self.parked = Parked(wait)
+        else:
+            first = self.parked.wait
+            self.parked.wait = replace(first, children=(*first.children, *wait.children))
         return self.parked

@@ -293,14 +293,14 @@ def tool_ended(
 
 def tool_waits(lane: Lane, call: Call, wait: Waits) -> Iterator[AnyRecord]:
     yield r.ToolWaiting(call_id=call.call_id, attempt=call.attempt, name=wait.name)
-    if wait.child:
+    for child in wait.children:
         yield r.SubagentCalled(
-            request_id=request_name(lane.session, call.call_id, wait.name),
+            request_id=request_name(lane.session, call.call_id, child.name),
             call_id=call.call_id,
             attempt=call.attempt,
-            name=wait.name,
-            child=wait.child.session_id,
-            agent=wait.child.agent,
+            name=child.name,
+            child=child.session_id,
+            agent=child.agent,
         )
     if wait.authorization:
         yield authorization_required(call, wait.name, wait.authorization)

@@ -98,9 +98,10 @@ def authorization_failed(request: Request, how: str, reason: str = "") -> r.Auth
 
 
 def close_opened(lane: Lane, call_id: str) -> Iterator[AnyRecord]:
-    """Close what a call that has ended had opened to the outside, or shown of it."""
-    for request in lane.turn.requests.values() if lane.turn else ():
-        if request.call_id == call_id and request.name and request.kind != "child":
+    """Close what a call that has ended had opened to the outside, shown of it, or handed on."""
+    mine = [q for q in lane.turn.requests.values() if q.call_id == call_id] if lane.turn else []
+    for request in sorted(mine, key=lambda q: q.kind == "child"):  # after what they ask
+        if request.name or request.origin:
             yield close_request(request, "cancelled")
 
 

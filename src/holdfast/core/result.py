@@ -124,8 +124,9 @@ class Question(Struct, frozen=True, gc=False):
 
 
 class NewChild(Struct, frozen=True, gc=False):
-    """A session that a tool starts and waits for."""
+    """A session that a tool starts, and waits for by this name."""
 
+    name: str
     session_id: str
     agent: str
     content: Content
@@ -152,14 +153,15 @@ class ChildEnd(Struct, frozen=True, gc=False, omit_defaults=True):
 class Waits(Struct, frozen=True, gc=False):
     """The tool stopped at a wait named `name`.
 
-    It waits for an answer, a time, a child, a sign-in, or its webhook.
+    It waits for an answer, a time, a child, a sign-in, or its webhook. `children` are started:
+    the one that it waits for, and those that it asked at the same time.
     """
 
     call_id: str
     name: str
     question: Question | None = None
     due_at: int = 0
-    child: NewChild | None = None
+    children: tuple[NewChild, ...] = ()
     authorization: NewAuthorization | None = None
 
 

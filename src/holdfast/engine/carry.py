@@ -183,8 +183,8 @@ class Carrier:
                     continue
                 result = Raised(result.call_id, TOKEN_TAKEN)
             self.lane.write(outcome(self.lane.state, action, result, self._policy, now))
-            if isinstance(result, Waits) and result.child:
-                self.lane.start(result.child)
+            for child in result.children if isinstance(result, Waits) else ():
+                self.lane.start(child)
 
     def _concluded(
         self, action: AnyAction, result: Returned, now: int, slices: Slices

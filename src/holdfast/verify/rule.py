@@ -249,7 +249,9 @@ def call_waits(
 ) -> Iterator[Wrong]:
     yield from names_call(lane, e)
     call = call_of(lane.turn, e.call_id)
-    if call and (call.status, call.waits_for) != ("waiting", e.name):
+    # Several children may be called at once, of which the call waits for one.
+    waits_for = call.waits_for if call and isinstance(e, r.SubagentCalled) else e.name
+    if call and (call.status, call.waits_for) != ("waiting", waits_for):
         yield "NOT_WAITING", f"{e.call_id} does not wait for {e.name}"
 
 

@@ -1,0 +1,195 @@
+"""A tool that asks several agents at once: all work at the same time, and each is asked once."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from scene import log_of, results_of, running, the, until
+
+from holdfast import Agent, Context, Holdfast, tool
+from holdfast.errors import SubagentFailed
+from holdfast.testing.everywhere import crash_everywhere
+from holdfast.testing.ledger import Ledger
+from holdfast.testing.scripted import Reply, ScriptedModel, call, say
+from holdfast.verify import verify
+
+Ask = Callable[[Context[Any]], Awaitable[list[str]]]
+
+
+def an_agent(name: str, *script: Reply, **options: Any) -> Agent[Any, Any]:
+    return Agent(name, ScriptedModel(list(script)), **options)
+
+
+async def by_gather(ctx: Context[Any]) -> list[str]:
+    return list(await asyncio.gather(*(ctx.agent(name).ask("go") for name in "abc")))
+
+
+async def by_task_group(ctx: Context[Any]) -> list[str]:
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(ctx.agent(name).ask("go")) for name in "abc"]
+    return [task.result() for task in tasks]
+
+
+async def by_nested_groups(ctx: Context[Any]) -> list[str]:
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(ctx.agent("a").ask("go"))
+        others = group.create_task(by_gather_of_two(ctx))
+    return [first.result(), *others.result()]
+
+
+async def by_gather_of_two(ctx: Context[Any]) -> list[str]:
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(ctx.agent(name).ask("go")) for name in "bc"]
+    return [task.result() for task in tasks]
+
+
+def asker(ask: Ask) -> Any:
+    @tool(on_interrupt="rerun")
+    async def survey(ctx: Context[Any]) -> list[str]:
+        return await ask(ctx)
+
+    return survey
+
+
+WAYS = [by_gather, by_task_group, by_nested_groups]
+
+
+@pytest.mark.parametrize("ask", WAYS)
+async def test_they_work_at_the_same_time(ask: Ask) -> None:
+    together = asyncio.Barrier(3)
+
+    @tool
+    async def meet() -> str:
+        await together.wait()
+        return "met"
+
+    helpers = [an_agent(n, call("meet"), say(f"{n} was there"), tools=[meet]) for n in "abc"]
+    boss = an_agent("boss", call("survey"), say("done"), tools=[asker(ask)])
+    async with running(boss, *helpers) as app:
+        session = await app.start("boss", "go")
+
+        assert (await session.wait()).output == "done"
+        assert await results_of(session) == ['["a was there","b was there","c was there"]']
+        called = await the(session, "subagent.called")
+        assert [event.data["agent"] for event in called] == ["a", "b", "c"]
+        assert len({event.offset for event in called}) == 3
+        assert len(await app.store.sessions()) == 4
+        for info in await app.store.sessions():
+            assert not await verify(app.store, info.session_id)
+
+
+@pytest.mark.parametrize("order", ["abc", "cba", "bac"])
+async def test_they_may_end_in_any_order(order: str) -> None:
+    turns = {name: asyncio.Event() for name in order}
+
+    @tool
+    async def wait(name: str) -> str:
+        await turns[name].wait()
+        return name
+
+    helpers = [an_agent(n, call("wait", name=n), say(n), tools=[wait]) for n in "abc"]
+    boss = an_agent("boss", call("survey"), say("done"), tools=[asker(by_gather)])
+    async with running(boss, *helpers) as app:
+        session = await app.start("boss", "go")
+        for place, name in enumerate(order, 1):
+            turns[name].set()
+            await until(session, "subagent.completed", place)
+
+        assert (await session.wait()).output == "done"
+        assert await results_of(session) == ['["a","b","c"]']
+        assert len(await the(session, "subagent.called")) == 3
+
+
+async def test_what_a_tool_does_not_wait_for_any_more_is_ended_with_it() -> None:
+    is_asked = asyncio.Event()
+
+    @tool
+    async def fail() -> str:
+        await is_asked.wait()
+        raise RuntimeError("no")
+
+    @tool(approval="always")
+    async def pay() -> str:
+        return "paid"
+
+    async def first_of(ctx: Context[Any]) -> list[str]:
+        try:
+            both = (ctx.agent(name).ask("go") for name in ("hasty", "slow"))
+            return list(await asyncio.gather(*both))
+        except SubagentFailed:
+            return ["gave up"]
+
+    hasty = an_agent("hasty", call("fail"), tools=[fail], max_steps=1)
+    slow = an_agent("slow", call("pay"), say("done"), tools=[pay])
+    boss = an_agent("boss", call("survey"), say("done"), tools=[asker(first_of)])
+    async with running(boss, hasty, slow) as app:
+        session = await app.start("boss", "go")
+        asked = await until(session, "input.requested")
+        is_asked.set()
+        while not await the(session, "turn.completed"):  # noqa: ASYNC110 - of other workers
+            await asyncio.sleep(0)
+
+        assert await results_of(session) == ['["gave up"]']
+        [closed] = await the(session, "input.resolved")
+        assert closed.data["request_id"] == asked.data["request_id"]
+        ends = {event.data["error"]["code"] for event in await the(session, "subagent.failed")}
+        assert "GIVEN_UP" in ends
+        child = await app.session(asked.data["path"][0])
+        async for _ in child.events():
+            pass
+        assert (await child.info()).over == "ended"
+        assert not await verify(app.store, session.id)
+
+
+async def test_one_may_end_while_the_tool_goes_on_with_what_another_has_said() -> None:
+    runs: list[int] = []
+    is_over, has_ended = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def dawdle() -> str:
+        await is_over.wait()
+        return "at last"
+
+    async def second(ctx: Context[Any]) -> str:
+        if len(runs) > 1:
+            is_over.set()
+            await has_ended.wait()
+        return str(await ctx.agent("b").ask("go"))
+
+    async def in_two_ways(ctx: Context[Any]) -> list[str]:
+        runs.append(1)
+        return list(await asyncio.gather(ctx.agent("a").ask("go"), second(ctx)))
+
+    a, b = an_agent("a", say("a")), an_agent("b", call("dawdle"), say("b"), tools=[dawdle])
+    boss = an_agent("boss", call("survey"), say("done"), tools=[asker(in_two_ways)])
+    async with running(boss, a, b) as app:
+        session = await app.start("boss", "go")
+        await until(session, "subagent.completed", 2)
+        has_ended.set()
+
+        assert (await session.wait()).output == "done"
+        assert await results_of(session) == ['["a","b"]']
+        assert len(runs) == 2
+
+
+async def test_a_crash_at_any_commit_starts_none_twice() -> None:
+    ledger = Ledger()
+
+    def helper(name: str) -> Agent[Any, Any]:
+        @tool(on_interrupt="rerun")
+        async def work(ctx: Context[Any]) -> str:
+            return name
+
+        return an_agent(name, call("work"), say(name), tools=[work])
+
+    async def play(app: Holdfast) -> Any:
+        session = await app.start("boss", "go")
+        result = await session.wait()
+        called = [e.data["child"] for e in await log_of(session) if e.type == "subagent.called"]
+        return result.output, len(called), len(await app.store.sessions())
+
+    boss = an_agent("boss", call("survey"), say("done"), tools=[asker(by_gather)])
+    report = await crash_everywhere(play, agents=[boss, *map(helper, "abc")], ledger=ledger)
+
+    assert {run.output for run in report.runs} == {("done", 3, 4)}
