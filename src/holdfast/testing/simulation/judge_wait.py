@@ -69,8 +69,10 @@ def ends_early(evidence: Evidence, session: SessionEvidence) -> Iterator[str]:
         match entry.record:
             case r.TimerSet(call_id=call_id, name=name, due_at=due_at):
                 dues[call_id, name] = due_at
-            case r.InputRequested() | r.WebhookOpened() | r.AuthorizationRequired():
-                dues[entry.record.request_id] = entry.record.expires_at
+            case (
+                r.InputRequested(origin="") | r.WebhookOpened() | r.AuthorizationRequired(origin="")
+            ):
+                dues[entry.record.request_id] = entry.record.expires_at  # a child tells of its own
             case r.TimerFired(call_id=call_id, name=name):
                 yield from early(evidence, session, entry, dues.get((call_id, name), 0))
         if ended := expiry(entry):
