@@ -8,8 +8,9 @@ from msgspec.structs import replace
 from scene import FAST, agent, log_of, running, until
 
 from holdfast import Context, Session, tool
+from holdfast.core.limit import Bound
 from holdfast.errors import StoreUnavailable
-from holdfast.store import Commit, Committed, Lease, Loaded, Refused, WorkerInfo
+from holdfast.store import Claim, Commit, Committed, Lease, Loaded, Refused, Wish, WorkerInfo
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.scripted import Reply, ScriptedError, call, calls, say
 from holdfast.testing.wrapped import WrappedStore
@@ -332,3 +333,43 @@ async def test_a_crash_between_two_calls_with_one_key_leaves_neither_waiting_for
 
             assert (await asyncio.wait_for(session.wait(), 5)).output == "done"
             assert runs == 2
+
+
+# A place that is held by nobody
+
+
+class LeavesAGhost(WrappedStore):
+    """Has a place held by a call that is in no log, as of an owner whose last answer was lost."""
+
+    has_left = False
+
+    async def claim(self, worker: str, limit: int, *args: Any, **options: Any) -> Sequence[Claim]:
+        claims = await self.inner.claim(worker, limit, *args, **options)
+        if self.has_left or not claims:
+            return claims
+        self.has_left = True
+        [claim] = claims
+        wish = Wish(
+            session_id=claim.session_id,
+            lane=claim.lane,
+            worker=worker,
+            fence=claim.fence,
+            call_id="t1.s1.c9",
+            bounds=(Bound("lane:default:desk", 1),),
+        )
+        await self.inner.acquire([wish])
+        return [replace(claim, permits=("t1.s1.c9",))]
+
+
+async def test_a_call_does_not_wait_for_a_place_that_a_lost_call_of_its_own_lane_has() -> None:
+    @tool(lane="desk")
+    async def edit() -> str:
+        return "edited"
+
+    store = LeavesAGhost(MemoryStore())
+    async with running(agent([call("edit"), say("done")], tools=[edit]), store=store) as app:
+        session = await app.start("a", "go")
+        await until(session, "tool.completed")
+
+        assert (await session.wait()).output == "done"
+        assert await app.store.permits() == []

@@ -263,12 +263,21 @@ class OwnedLane:
             parting = opening(self.state, park, self.now())
             awaits_permit = "limit" in park.wait
             before = self._beside
-            if not awaits_permit:  # whatever asked for them is not there any more
-                self._beside = before.freeing(self._permits)
+            # Whatever asked for them is not there any more.
+            gone = self._ghosts() if awaits_permit else self._permits
+            self._beside = before.freeing(gone)
             if await self._release(parting, park.until or None, awaits_permit=awaits_permit):
                 return True
             self._beside = before
             return False
+
+    def _ghosts(self) -> set[str]:
+        """Return tool calls with permits that are of an answer which was lost before it was kept.
+
+        The lane would wait for a place that such a call has, and nobody would give it back.
+        """
+        calls = self.state.turn.calls if self.state.turn else {}
+        return {name for name in self._permits if ".c" in name and name not in calls}
 
     async def hand_back(self) -> None:
         """Give the lane back as it is, for another worker to go on with at once."""
