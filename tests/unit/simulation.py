@@ -336,7 +336,9 @@ class Simulation:
     def _end(self, call: Call) -> ToolEnd:
         name, number = call.call_id, len(call.memo) + 1
         assert self.lane.turn is not None
-        opened = any(q.call_id == name for q in self.lane.turn.requests.values())
+        mine = [q for q in self.lane.turn.requests.values() if q.call_id == name]
+        opened = any(q.kind == "webhook" for q in mine)
+        begun = [q.name for q in mine if q.kind == "child"]
         ends = ["raise", "retry", "cut", "ask", "sleep", "child", "child", "authorization"]
         ends += ["return"] * 4
         match self.choose([*ends, *["webhook"] * 9 * opened]):
@@ -357,9 +359,15 @@ class Simulation:
                     asked.request_id, asked.connection, asked.url, asked.expires_at
                 )
                 return Waits(name, f"authorization:{number}", authorization=new)
+            case "child" if begun:
+                return Waits(name, self.choose(begun))
             case "child":
-                child = NewChild(f"ses_{len(self.entries)}", "writer", (Text("write"),))
-                return Waits(name, f"agent:{number}", child=child)
+                place, content = len(self.entries), (Text("write"),)
+                children = [
+                    NewChild(f"agent:{number}.{n}", f"ses_{place}_{n}", "writer", content)
+                    for n in range(self.choose([1, 1, 2, 3]))
+                ]
+                return Waits(name, children[0].name, children=tuple(children))
             case "sleep":
                 return Waits(name, f"sleep:{number}", due_at=self.now + 1000)
         changes = (r.StateChanged(slice="Note", op="append", value="1"),)
