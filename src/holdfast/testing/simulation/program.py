@@ -216,8 +216,9 @@ def waiting_tools(outside: Outside) -> list[Tool]:
     @tool(on_interrupt="rerun")
     async def delegate(ctx: Context[Any], n: int) -> str:
         counted = await ctx.step("mile 0", outside.walk, 0)
-        said = await ctx.agent("plain").ask(f"task {ctx.idempotency_key}")
-        return f"{counted} {said}"
+        tasks = [f"task {ctx.idempotency_key} {each}" for each in range(1 + n % 2)]
+        said = await asyncio.gather(*(ctx.agent("plain").ask(task) for task in tasks))
+        return " ".join([counted, *said])
 
     return [survey, nap, march, move, delegate]
 
