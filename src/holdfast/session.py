@@ -311,10 +311,10 @@ class Session(Generic[Out]):
                 while reader.cursor < info.end:
                     for event in await reader.next_page():
                         yield event
-                if not follow or (self._is_at_rest(info) and not given):
+                if not follow or (is_at_rest(info) and not given):
                     return
                 # Whoever was given a request may have answered it by now: look again.
-                if not self._is_at_rest(info):
+                if not is_at_rest(info):
                     await wakeups.wait()
 
     def _events_of(
@@ -331,7 +331,7 @@ class Session(Generic[Out]):
             while True:
                 wakeups.clear()
                 info = await self.info()
-                if self._is_at_rest(info):
+                if is_at_rest(info):
                     return await self._result(info, None)
                 await wakeups.wait()
 
@@ -354,7 +354,7 @@ class Session(Generic[Out]):
                         before = None if answered else delivery.settled_offset
                         return await self._result(info, delivery.turn, before)
                     return Result(status=delivery.outcome)
-                if self._is_at_rest(info):
+                if is_at_rest(info):
                     return await self._result(info, None)
                 await wakeups.wait()
 
@@ -390,9 +390,6 @@ class Session(Generic[Out]):
 
     # Results
 
-    def _is_at_rest(self, info: SessionInfo) -> bool:
-        return is_at_rest(info, self._clock.now())
-
     async def _result(
         self, info: SessionInfo, turn: str | None, before: int | None = None
     ) -> Result[Out]:
@@ -422,9 +419,9 @@ class Session(Generic[Out]):
         return output_value(outcome.output, agent)
 
 
-def is_at_rest(info: SessionInfo, now: int) -> bool:
+def is_at_rest(info: SessionInfo) -> bool:
     """Say whether nothing of the session is queued, ready or running."""
-    return all(rests(lane, now) for lane in info.lanes)
+    return all(rests(lane, info.seen_at) for lane in info.lanes)
 
 
 def rests(lane: LaneInfo, now: int) -> bool:

@@ -318,7 +318,10 @@ class LaneInfo(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class SessionInfo(Struct, frozen=True, gc=False, kw_only=True):
-    """A session as it is listed. `status` is that of its liveliest lane, or how it ended."""
+    """A session as it is listed. `status` is that of its liveliest lane, or how it ended.
+
+    `seen_at` is the store's own time at which it was so: what its lanes are due by.
+    """
 
     session_id: str
     tenant: str
@@ -332,6 +335,7 @@ class SessionInfo(Struct, frozen=True, gc=False, kw_only=True):
     token: str = ""
     parent: str = ""
     lanes: tuple[LaneInfo, ...] = ()
+    seen_at: int = 0
 
 
 class DeliveryInfo(Struct, frozen=True, gc=False, kw_only=True):

@@ -95,6 +95,22 @@ async def test_a_request_expires_by_the_stores_clock(off: int) -> None:
 
 
 @behind_or_ahead
+async def test_a_reader_waits_for_what_is_ready_by_the_stores_clock(off: int) -> None:
+    clock, reader = ManualClock(), ManualClock(START + off)
+    store = KeptOpen(MemoryStore(clock))
+    asking = agent([calls(("ask", {})), say("done")], tools=[ask])
+    async with (
+        running(asking, settings=PATIENT, store=store, clock=clock),
+        Holdfast([asking], store=store, worker=None, clock=reader) as app,
+    ):
+        session = await app.start("a", "go")
+        [request] = (await session.wait()).requests
+        await session.answer(request.request_id, text="now")
+
+        assert (await session.wait()).output == "done"
+
+
+@behind_or_ahead
 async def test_a_deadline_passes_by_the_stores_clock(off: int) -> None:
     script = [calls(("nap", {}), ("ask", {})), say("too late")]
     async with off_by(off, agent(script, tools=[nap, ask])) as (app, clock):

@@ -186,7 +186,7 @@ class RemoteSession(Generic[Out]):
 
     async def _rest(self) -> int | None:
         info = await self.info()
-        return info.end if is_at_rest(info, self._connection.clock.now()) else None
+        return info.end if is_at_rest(info) else None
 
     async def wait(self) -> Result[Out]:
         """Wait until nothing is queued, ready or running, and say what the last turn came to."""

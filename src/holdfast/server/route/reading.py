@@ -76,7 +76,7 @@ async def read_result(
 
 async def is_settled(gate: Gate, info: SessionInfo, delivery_id: str | None) -> bool:
     """Whether a result is there without waiting for it."""
-    rests = is_at_rest(info, gate.app.clock.now())
+    rests = is_at_rest(info)
     if delivery_id is None:
         return rests
     delivery = await in_time(gate.app.store.delivery(delivery_id), gate.settings.patience)

@@ -66,7 +66,7 @@ def check(after: int, info: SessionInfo) -> None:
 
 
 def is_closed(gate: Gate, info: SessionInfo) -> bool:
-    return bool(info.over) and is_at_rest(info, gate.app.clock.now())
+    return bool(info.over) and is_at_rest(info)
 
 
 def marks(cursor: int, *, up_to_date: bool = True, closed: bool = False) -> dict[str, str]:

@@ -124,7 +124,7 @@ class Feed:
         if info.end < self.window.end:
             raise CursorAhead(f"the log of {self.session_id} ends before what was read of it")
         self._looked = look
-        self._at_rest = is_at_rest(info, self.clock.now())
+        self._at_rest = is_at_rest(info)
         self.is_closed = bool(info.over) and self._at_rest
         self._tell()
 

@@ -93,7 +93,7 @@ def read_back(tables: Tables, session: SessionRow, before: int, limit: int) -> P
     return Page(entries, entries[0].offset if entries else before, session.end)
 
 
-def describe_session(tables: Tables, session: SessionRow) -> SessionInfo:
+def describe_session(tables: Tables, session: SessionRow, now: int) -> SessionInfo:
     lanes = tuple(describe_lane(session, lane) for lane in session.lanes.values())
     living = [token for token, leads in tokens_of(tables, session) if leads]
     return SessionInfo(
@@ -109,6 +109,7 @@ def describe_session(tables: Tables, session: SessionRow) -> SessionInfo:
         token=living[-1] if living else "",
         parent=session.parent,
         lanes=lanes,
+        seen_at=now,
     )
 
 

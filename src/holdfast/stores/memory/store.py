@@ -167,7 +167,9 @@ class MemoryStore:
 
     async def session(self, session_id: str) -> SessionInfo | None:
         session = self._tables.sessions.get(session_id)
-        return reading.describe_session(self._tables, session) if session else None
+        if session is None:
+            return None
+        return reading.describe_session(self._tables, session, self._clock.now())
 
     async def sessions(
         self,
@@ -181,7 +183,7 @@ class MemoryStore:
     ) -> Sequence[SessionInfo]:
         newest_first = sorted(self._tables.sessions.values(), key=lambda s: s.id, reverse=True)
         candidates = (
-            reading.describe_session(self._tables, row)
+            reading.describe_session(self._tables, row, self._clock.now())
             for row in newest_first
             if (before is None or row.id < before)
             and tenant in (None, row.tenant)

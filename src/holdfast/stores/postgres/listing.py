@@ -106,7 +106,7 @@ class Listing:
 
 def describe_session(row: Row) -> SessionInfo:
     session_id, tenant, agent, mode, status, created_at, updated_at, end, *rest = row
-    over, token, parent, lanes = rest
+    over, token, parent, lanes, seen_at = rest
     return SessionInfo(
         session_id=session_id,
         tenant=tenant,
@@ -120,6 +120,7 @@ def describe_session(row: Row) -> SessionInfo:
         token=token,
         parent=parent,
         lanes=tuple(describe_lane((session_id, tenant, agent, *lane)) for lane in _decode(lanes)),
+        seen_at=seen_at,
     )
 
 

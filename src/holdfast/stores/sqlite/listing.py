@@ -54,7 +54,7 @@ def describe_session(desk: Desk, row: Row) -> SessionInfo:
             "lanes_of_session", {"sid": sid}
         )
     )
-    return SessionInfo(**known, lanes=lanes)
+    return SessionInfo(**known, lanes=lanes, seen_at=desk.clock.now())
 
 
 def lanes(desk: Desk, filters: Params) -> list[LaneInfo]:

@@ -69,6 +69,7 @@ class ListingContract(Subject):
                     queued=1,
                 ),
             ),
+            seen_at=clock.now(),
         )
 
     async def test_a_released_lane_has_no_owner(self, store: Store, clock: ManualClock) -> None:

@@ -1,13 +1,13 @@
 -- name: session
 SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.last_offset,
-       s.over, s.token, s.parent, s.lanes
+       s.over, s.token, s.parent, s.lanes, holdfast.now_ms()
   FROM holdfast.session_list AS s
  WHERE s.id = :session_id;
 
 -- name: sessions
 -- Ids sort by the time they were made.
 SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.last_offset,
-       s.over, s.token, s.parent, s.lanes
+       s.over, s.token, s.parent, s.lanes, holdfast.now_ms()
   FROM holdfast.session_list AS s
  WHERE (:before::text IS NULL OR s.id < :before)
    AND (:agent::text IS NULL OR s.agent = :agent)
@@ -17,7 +17,7 @@ SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.
 
 -- name: sessions_of_tenant
 SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.last_offset,
-       s.over, s.token, s.parent, s.lanes
+       s.over, s.token, s.parent, s.lanes, holdfast.now_ms()
   FROM holdfast.session_list AS s
  WHERE s.tenant = :tenant
    AND (:before::text IS NULL OR s.id < :before)
@@ -28,7 +28,7 @@ SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.
 
 -- name: sessions_of_parent
 SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.last_offset,
-       s.over, s.token, s.parent, s.lanes
+       s.over, s.token, s.parent, s.lanes, holdfast.now_ms()
   FROM holdfast.children AS c
   JOIN holdfast.session_list AS s ON s.tenant = c.tenant AND s.sid = c.sid
  WHERE c.parent = :parent
