@@ -544,7 +544,8 @@ class Store(Protocol):
         records of a newer format than `version`, are left alone. Of an agent in `most` no
         more lanes than that are owned by living workers afterwards, unless they were before.
         A tenant with fewer lanes at work comes before one with more, counting those that are
-        given; then those ready for longest. No record is written.
+        given; then those ready for longest. No record is written. A worker whose own lease has
+        run out gets nothing: it would take from others what they would take back.
         """
         ...
 

@@ -90,7 +90,7 @@ BROKEN: list[tuple[Callable[[Store], Store], str]] = [
 @pytest.mark.parametrize(("wrap", "promise"), BROKEN)
 def test_a_broken_store_is_found_out(wrap: Callable[[Store], Store], promise: str) -> None:
     found: set[str] = set()
-    for seed in range(12):
+    for seed in range(40):
         report = Simulation(seed, wrap=wrap).run()
         found |= {violation.promise for violation in report.violations}
         if any(name.startswith(promise) for name in found):

@@ -97,6 +97,8 @@ def claim(
     now: int,
 ) -> list[Claim]:
     """Give lanes to the worker one by one: each time to the tenant that has the fewest at work."""
+    if not is_living(tables, worker, now):
+        return []
 
     def is_suitable(place: Place) -> bool:
         session, lane = place

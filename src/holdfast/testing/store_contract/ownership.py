@@ -23,6 +23,7 @@ from holdfast.testing.store_contract.builder import (
     places,
     start_and_claim,
     write,
+    write_in_vain,
 )
 from holdfast.testing.store_contract.subject import Subject
 
@@ -166,6 +167,17 @@ class OwnershipContract(Subject):
         taken = await claim_one(store, "w2")
         assert places([taken]) == places([claim])
         assert (taken.fence, taken.number) == (claim.fence + 1, 1)
+
+    async def test_a_worker_whose_own_lease_ran_out_is_given_nothing(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        claim = await start_and_claim(store, clock)
+        await admit(store, new_session(clock))
+        clock.advance(LEASE + 1)
+        assert await store.claim("w1", 10) == []
+        await enlist(store, clock, "w2")
+        assert len(await store.claim("w2", 10)) == 2
+        assert (await write_in_vain(store, commit(claim, delta()))).reason == "lease_lost"
 
     async def test_a_renewed_lease_keeps_its_lanes(self, store: Store, clock: ManualClock) -> None:
         lease = await enlist(store, clock)

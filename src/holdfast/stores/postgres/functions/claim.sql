@@ -39,7 +39,10 @@ DECLARE
     claims jsonb;
 BEGIN
     PERFORM holdfast.note_server();
-    IF most > 0 THEN
+    IF most > 0 AND EXISTS (SELECT 1
+                              FROM holdfast.workers AS w
+                             WHERE w.worker = claimer
+                               AND (w.lease_until > now OR up < w.lease)) THEN
         IF most_of_agent <> '{}' THEN
             -- What is counted may not change before it is claimed.
             PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.lanes', 0));

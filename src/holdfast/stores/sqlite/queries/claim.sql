@@ -105,8 +105,11 @@ WITH RECURSIVE
     chosen (lid) AS (
         SELECT lid
           FROM counted
-         WHERE is_ours
-            OR of_agent <= coalesce((SELECT value FROM json_each(:most) WHERE key = agent), of_agent)
+         WHERE (is_ours
+                OR of_agent <= coalesce((SELECT value FROM json_each(:most) WHERE key = agent), of_agent))
+           AND EXISTS (SELECT 1
+                         FROM holdfast_workers AS w
+                        WHERE w.worker = :worker AND w.lease_until > :now)
          ORDER BY place, ready_at, lid
          LIMIT :limit
     )
