@@ -67,30 +67,33 @@ def test_the_command_sums_up_many_seeds_and_shows_one() -> None:
 # The checker can fail
 
 
-BROKEN: list[tuple[Callable[[Store], Store], str]] = [
-    (broken.TearsCommits, "1 "),
-    (broken.CommitsTwice, "2 "),
-    (broken.MissesArrivals, "3 "),
-    (broken.ForgetsOutcomes, "4 "),
-    (broken.IgnoresFences, "6 "),
-    (broken.LosesAdmissions, "7 "),
-    (broken.SkipsEvents, "8 "),
-    (broken.KeepsLanes, "9 "),
-    (broken.GrantsEverything, "limits "),
-    (broken.LosesLetters, "children "),
-    (broken.BearsTwins, "children "),
-    (broken.RunsAhead, "waits "),
-    (broken.ForgetsDeadlines, "waits "),
-    (broken.OpensAnew, "waits "),
-    (broken.PutsWordsIntoMouths, "callers "),
-    (broken.TakesNoForYes, "sign-ins "),
+# With the seed to begin with, at which it is soon found out.
+BROKEN: list[tuple[Callable[[Store], Store], str, int]] = [
+    (broken.TearsCommits, "1 ", 0),
+    (broken.CommitsTwice, "2 ", 0),
+    (broken.MissesArrivals, "3 ", 24),
+    (broken.ForgetsOutcomes, "4 ", 0),
+    (broken.IgnoresFences, "6 ", 0),
+    (broken.LosesAdmissions, "7 ", 0),
+    (broken.SkipsEvents, "8 ", 0),
+    (broken.KeepsLanes, "9 ", 7),
+    (broken.GrantsEverything, "limits ", 0),
+    (broken.LosesLetters, "children ", 0),
+    (broken.BearsTwins, "children ", 2),
+    (broken.RunsAhead, "waits ", 2),
+    (broken.ForgetsDeadlines, "waits ", 0),
+    (broken.OpensAnew, "waits ", 3),
+    (broken.PutsWordsIntoMouths, "callers ", 1),
+    (broken.TakesNoForYes, "sign-ins ", 3),
 ]
 
 
-@pytest.mark.parametrize(("wrap", "promise"), BROKEN)
-def test_a_broken_store_is_found_out(wrap: Callable[[Store], Store], promise: str) -> None:
+@pytest.mark.parametrize(("wrap", "promise", "first"), BROKEN)
+def test_a_broken_store_is_found_out(
+    wrap: Callable[[Store], Store], promise: str, first: int
+) -> None:
     found: set[str] = set()
-    for seed in range(40):
+    for seed in range(first, first + 40):
         report = Simulation(seed, wrap=wrap).run()
         found |= {violation.promise for violation in report.violations}
         if any(name.startswith(promise) for name in found):
