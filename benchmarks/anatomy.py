@@ -16,31 +16,30 @@ DISK = "waiting for the disk"
 
 @dataclass(frozen=True)
 class Anatomy:
-    """The parts of a store, by the thread that they run on.
+    """The parts of a store, all on the event loop's thread.
 
-    `durable` is the part of the writer's that waits for the disk, if it can be told from the
-    others, and `rest` what the time is called that is in no part.
+    `durable` is the part that waits for the disk, if it can be told from the others, and `rest`
+    what the time is called that is in no part.
     """
 
     rest: str
     on_loop: Parts = field(default_factory=dict)
-    on_writer: Parts = field(default_factory=dict)
     durable: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:
-        return (*self.on_loop, *self.on_writer, *([DISK] if self.durable else []), self.rest)
+        return (*self.on_loop, *([DISK] if self.durable else []), self.rest)
 
 
 SQLITE = Anatomy(
-    on_writer={
+    on_loop={
         "SQL": ((Database, "one"), (Database, "run"), (Database, "all"), (Database, "begin")),
         "compression": ((codec.Packer, "pack_all"),),
         "COMMIT": ((Database, "commit"),),
         "writer's rest": ((Writer, "_write_group"),),
     },
     durable="COMMIT",
-    rest="hand-over between threads",
+    rest="other threads and processes",
 )
 
 POSTGRES = Anatomy(

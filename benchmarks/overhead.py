@@ -1,8 +1,10 @@
 """What one step costs when nothing else does: no provider to wait for, no company.
 
-The floor makes two durable commits of one row for each step. Holdfast makes two as well: the
-answer with the tool's start, and the tool's outcome with the next model call's start. Both take
-turns, a few steps each, so that both meet the disk in the same mood.
+The floor makes two durable commits of one row for each step. Holdfast would make two as well: the
+answer with the tool's start, and the tool's outcome with the next model call's start. But the tool
+is declared readonly and returns at once, so that both are one. `with an effect` is the same with a
+tool that may have one, and begins when the log says so. Holdfast and floor take turns, a few steps
+each, so that both meet the disk in the same mood.
 """
 
 from __future__ import annotations
@@ -16,9 +18,9 @@ from statistics import median
 from benchmarks import byhand, model
 from benchmarks.anatomy import DISK, POSTGRES, SQLITE
 from benchmarks.stopwatch import watch
-from benchmarks.work import TEXTS, stepper
+from benchmarks.work import TEXTS, look_up, put_down, stepper
 from benchmarks.workload import Bench, Measure, Workload
-from holdfast import Holdfast
+from holdfast import Holdfast, Tool
 from holdfast.agents import perform
 from holdfast.core import codec
 from holdfast.engine import carry, owned
@@ -49,8 +51,20 @@ class Spent:
     holdfast: list[float] = field(default_factory=list)
     loop: float = 0.0
 
+    @property
+    def floor_step(self) -> float:
+        return median(self.floor) / SLICE * 1e6
 
-async def alternate(bench: Bench, steps: int) -> Spent:
+    @property
+    def holdfast_step(self) -> float:
+        return median(self.holdfast) / SLICE * 1e6
+
+    @property
+    def ratio(self) -> float:
+        return self.floor_step / self.holdfast_step
+
+
+async def alternate(bench: Bench, steps: int, using: Tool = look_up) -> Spent:
     """Make the steps of one session, and as many by hand in between."""
     spent = Spent()
     with bench.database("floor").floor() as floor:
@@ -67,7 +81,7 @@ async def alternate(bench: Bench, steps: int) -> Spent:
             began[:] = time.perf_counter(), time.thread_time()
 
         began = [0.0, 0.0]
-        agent = stepper(steps, on_step=make_floor)
+        agent = stepper(steps, on_step=make_floor, using=using)
         async with Holdfast([agent], store=bench.database("holdfast").url) as app:
             session = await app.start(agent, "Go.")
             result = await session.wait()
@@ -78,26 +92,33 @@ async def alternate(bench: Bench, steps: int) -> Spent:
 def parts(bench: Bench, steps: int) -> dict[str, float]:
     """Return microseconds per step of each part; together they are the time that a step took.
 
-    CPU time, but for the disk and the rest; threads that work at once make the latter less.
+    CPU time, but for the disk and the rest.
     """
     anatomy = bench.place.anatomy
-    with watch({**LOOP, **anatomy.on_loop, **anatomy.on_writer}) as watched:
+    with watch({**LOOP, **anatomy.on_loop}) as watched:
         spent = asyncio.run(alternate(bench, steps))
     loop = {part: watched.cpu[part] for part in (*LOOP, *anatomy.on_loop)}
     loop[LOOP_REST] = spent.loop - sum(loop.values())
-    writer = {part: watched.cpu[part] for part in anatomy.on_writer}
+    waits = {}
     if durable := anatomy.durable:
-        writer[DISK] = watched.wall[durable] - watched.cpu[durable]
-    rest = sum(spent.holdfast) - spent.loop - sum(writer.values())
-    seconds = {**loop, **writer, anatomy.rest: rest}
+        waits[DISK] = watched.wall[durable] - watched.cpu[durable]
+    rest = sum(spent.holdfast) - spent.loop - sum(waits.values())
+    seconds = {**loop, **waits, anatomy.rest: rest}
     return {part: spent / steps * 1e6 for part, spent in seconds.items()}
 
 
 def once(bench: Bench) -> Mapping[str, float]:
     steps = bench.size(1000, 3 * SLICE)
     spent = asyncio.run(alternate(bench, steps))
-    floor, step = (median(slices) / SLICE * 1e6 for slices in (spent.floor, spent.holdfast))
-    return {"ratio": floor / step, "floor": floor, "step": step, **parts(bench, steps)}
+    effect = asyncio.run(alternate(bench, steps, put_down))
+    return {
+        "ratio": spent.ratio,
+        "floor": spent.floor_step,
+        "step": spent.holdfast_step,
+        "ratio with an effect": effect.ratio,
+        "step with an effect": effect.holdfast_step,
+        **parts(bench, steps),
+    }
 
 
 WORKLOAD = Workload(
@@ -108,6 +129,8 @@ WORKLOAD = Workload(
         Measure("ratio", "of the floor's steps per second", at_least=0.5),
         Measure("floor", "µs per step"),
         Measure("step", "µs per step"),
+        Measure("ratio with an effect", "of the floor's steps per second"),
+        Measure("step with an effect", "µs per step"),
         *(Measure(part, "µs per step") for part in PARTS),
     ),
     once,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks.model import Model, Saying, texts
-from holdfast import Agent, Context, tool
+from holdfast import Agent, Context, Tool, tool
 
 STEPS = 1000
 TEXTS = texts(1024)
@@ -21,6 +21,12 @@ async def look_up(number: int) -> str:
     return text(number)
 
 
+@tool
+async def put_down(number: int) -> str:
+    """Return a text of 1 KB, and maybe have changed something."""
+    return text(number)
+
+
 @tool(approval="always")
 async def pay(number: int) -> str:
     """Do something that a human has to allow."""
@@ -28,7 +34,10 @@ async def pay(number: int) -> str:
 
 
 def stepper(
-    steps: int = STEPS, delay: float = 0.0, on_step: Callable[[int], None] | None = None
+    steps: int = STEPS,
+    delay: float = 0.0,
+    on_step: Callable[[int], None] | None = None,
+    using: Tool = look_up,
 ) -> Agent[None, str]:
     """Return an agent that makes so many steps with a tool call in its turn, then ends it."""
 
@@ -36,9 +45,9 @@ def stepper(
         step = messages // 2
         if on_step:
             on_step(step)
-        return Saying(text(step), "look_up" if step < steps else "", step)
+        return Saying(text(step), using.name if step < steps else "", step)
 
-    return Agent("stepper", Model(say, delay=delay), tools=[look_up], max_steps=steps + 1)
+    return Agent("stepper", Model(say, delay=delay), tools=[using], max_steps=steps + 1)
 
 
 def asker() -> Agent[None, str]:
