@@ -284,7 +284,7 @@ BROKEN: list[tuple[Rule, str, str]] = [
     (imports_downward, "core/fold.py", "from ..store import Store"),
     (imports_downward, "core/fold.py", "from .. import store"),
     (imports_downward, "clock.py", "from holdfast.store import Store"),
-    (imports_downward, "store.py", "from holdfast.stores.memory import MemoryStore"),
+    (imports_downward, "store/contract.py", "from holdfast.stores.memory import MemoryStore"),
     (imports_downward, "engine/worker.py", "from holdfast.stores.sqlite import SqliteStore"),
     (imports_downward, "engine/worker.py", "def f():\n    from holdfast.agents import Agent"),
     (imports_downward, "stores/memory.py", "from holdfast.engine.worker import Worker"),

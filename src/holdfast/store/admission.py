@@ -1,0 +1,84 @@
+"""How things arrive: what is admitted to a lane's inbox, and the proof of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from holdfast.core.record import AnyRecord, NewOutlet
+from holdfast.errors import HoldfastError, QueueFull
+
+WAIT_THEIR_TURN = ("message", "retry")
+"""The kinds of deliveries that wait in a lane's queue; the others are taken ahead of them."""
+
+
+class Admission(Struct, frozen=True, gc=False, kw_only=True):
+    """One thing that arrives for a lane.
+
+    `records` are the arrivals to add: `session.started` first where the session is new,
+    then `delivery.queued` or `cancel.requested`. The same `dispatch_id` in the same `scope` is
+    the same admission if its `fingerprint` is the same too, and a conflict otherwise. With
+    `most_queued` a message is refused when so many wait in its session, and likewise in all
+    sessions of its tenant; 0 is any number. A new session gets its `outlets` with it, and knows
+    the `parent` that started it, if one did.
+    """
+
+    tenant: str
+    session_id: str
+    lane: str
+    delivery_id: str
+    kind: str
+    records: tuple[AnyRecord, ...]
+    at: int
+    dispatch_id: str
+    scope: str
+    fingerprint: str
+    new: bool = False
+    agent: str = ""
+    mode: str = ""
+    token: str = ""
+    request_id: str = ""
+    most_queued: int = 0
+    most_queued_of_tenant: int = 0
+    outlets: tuple[NewOutlet, ...] = ()
+    parent: str = ""
+
+
+class Receipt(Struct, frozen=True, gc=False, kw_only=True):
+    """Proof that a delivery is in the log. `position` counts what is queued before it."""
+
+    session_id: str
+    lane: str
+    delivery_id: str
+    offset: int
+    position: int = 0
+    duplicate: bool = False
+
+
+class Admissions(Protocol):
+    """The inboxes of lanes."""
+
+    async def admit(self, admissions: Sequence[Admission]) -> Sequence[Receipt | HoldfastError]:
+        """Add each arrival to its lane's inbox, and say for each what became of it.
+
+        A repeated dispatch returns the first receipt, marked as duplicate; with other
+        content it is DispatchConflict, and of a session that was erased it is SessionErased.
+        A new session, its first delivery, its token and its outlets are one admission; a token
+        in use is TokenTaken. A session that is over is SessionOver, one that does not exist
+        UnknownSession. An answer closes its request in the same transaction: to a closed or
+        expired one it is RequestClosed, to one that never was UnknownRequest. A message to a
+        queue that is full is QueueFull. A cancel that names no turn is given the turn that is
+        open at its place in the log. Each admitted arrival makes its lane ready at once.
+        """
+        ...
+
+
+def queue_full(kind: str, whose: str, most: int) -> QueueFull:
+    """Return what a message is refused with that finds no room in its queue."""
+    return QueueFull(
+        f"the queue of {kind} {whose} is full: {most} messages wait in it; send this again later",
+        most=most,
+        **{kind: whose},
+    )

@@ -1,0 +1,102 @@
+"""The outbox: what is told to somebody outside, how far, and what could not be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+
+class Outlet(Struct, frozen=True, gc=False, kw_only=True):
+    """A cursor over a session's log, from which its events are told to somebody outside.
+
+    All up to `cursor` was told or given up. `told` counts how often there was something new;
+    `tries` are the failed ones since the cursor last moved, and `error` is the last of them.
+    `held` counts how often it was given out: who holds an older one settles nothing. Behind a #
+    in its `url` stands the secret that its caller brought, if one was brought: that part is not in
+    the log.
+    """
+
+    session_id: str
+    tenant: str
+    agent: str
+    name: str
+    url: str
+    events: tuple[str, ...]
+    cursor: int = 0
+    told: int = 0
+    held: int = 0
+    due_at: int | None = None
+    tries: int = 0
+    error: str = ""
+
+    @property
+    def address(self) -> str:
+        return self.url.partition("#")[0]
+
+    @property
+    def secret(self) -> str:
+        return self.url.partition("#")[2]
+
+
+class DeadLetter(Struct, frozen=True, gc=False, kw_only=True):
+    """An event that an outlet could not tell of in time, and why."""
+
+    session_id: str
+    tenant: str
+    outlet: str
+    offset: int
+    type: str
+    error: str
+    at: int
+
+
+class Outlets(Protocol):
+    """The outlets of all sessions."""
+
+    async def take_outlets(self, limit: int, hold: int) -> Sequence[Outlet]:
+        """Give out outlets that are due and that nobody holds, the longest due first.
+
+        Nobody else is given them for `hold` milliseconds, unless they are settled before.
+        """
+        ...
+
+    async def settle_outlet(
+        self,
+        outlet: Outlet,
+        *,
+        cursor: int,
+        again_at: int | None,
+        tries: int = 0,
+        error: str = "",
+        dead: Sequence[DeadLetter] = (),
+    ) -> bool:
+        """Move an outlet's cursor and give it back, with what could not be told.
+
+        It is due again at `again_at`; None: when there is something new, which may have come
+        since it was taken. Nothing happens if it was given to somebody else meanwhile; returns
+        whether it was still ours.
+        """
+        ...
+
+    async def outlets(
+        self,
+        session_id: str | None = None,
+        *,
+        tenant: str | None = None,
+        failing_only: bool = False,
+        limit: int = 100,
+    ) -> Sequence[Outlet]:
+        """List outlets of the newest session first, by name within a session."""
+        ...
+
+    async def next_due_at(self) -> int | None:
+        """Return when the next outlet is due, held or not; None if there is nothing to tell."""
+        ...
+
+    async def dead_letters(
+        self, *, tenant: str | None = None, session_id: str | None = None, limit: int = 100
+    ) -> Sequence[DeadLetter]:
+        """List what could not be told, newest first."""
+        ...
