@@ -24,7 +24,7 @@ from holdfast.errors import (
     InvalidName,
     MessageTooLarge,
 )
-from holdfast.store import Admission, Receipt, Store
+from holdfast.store import Admission, Receipt, RequestInfo, Store
 
 KEYED = "agent:"
 """What the tokens of sessions begin with that have a key; nobody else's do."""
@@ -197,4 +197,15 @@ class Inbox:
                 fingerprint=mark or fingerprint(without_deadline(record), lane),
                 request_id=record.request_id if isinstance(record, r.DeliveryQueued) else "",
             )
+        )
+
+    async def reply(self, request: RequestInfo, reply: r.DeliveryQueued) -> Receipt:
+        """Hand a reply from outside to whoever waits for it; the same again is the same."""
+        return await self.add(
+            request.session_id,
+            request.tenant,
+            request.lane,
+            reply,
+            scope=f"request:{request.request_id}",
+            dispatch_id="callback",
         )

@@ -13,10 +13,12 @@ from functools import cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any, cast
 
+from holdfast.agents.agent import Agent
 from holdfast.agents.classification import classify
 from holdfast.agents.model import (
     AnswerCutOff,
     Finished,
+    ModelClient,
     ModelFailure,
     ModelRequest,
     Said,
@@ -38,6 +40,12 @@ EXTRAS = {"anthropic", "google", "openai"}
 
 SCRIPTED = {"function", "test"}
 """The systems of pydantic-ai's own stand-ins for a model: they have no wire that could break."""
+
+
+def client_of(agent: Agent[Any, Any]) -> ModelClient:
+    """Return the agent's model; a provider's is loaded when it is first called."""
+    model: Any = agent.model
+    return cast(ModelClient, model) if hasattr(model, "classify") else ProviderModel(model)
 
 
 class AnswerRefused(Exception):

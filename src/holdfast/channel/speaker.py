@@ -1,14 +1,16 @@
-"""Tells a channel of one event: in words, and at the newest address of the session."""
+"""Channels as they speak: each is told of events in words, at the newest address of a session."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from holdfast.admission import OF_CHANNEL
 from holdfast.channel.channel import Channel
 from holdfast.channel.outgoing import compose
 from holdfast.clock import Clock
 from holdfast.core.event import Event
+from holdfast.core.record import NewOutlet
 from holdfast.reading import read_outcome
 from holdfast.store import SessionInfo, Store
 from holdfast.webhook.book import Subscriber
@@ -51,3 +53,35 @@ class Speaker:
         agent = self._agents.get(info.agent)
         wraps = agent is not None and agent.wraps_output
         return output_of(found, wraps) if found else ""
+
+
+class Speakers:
+    """All channels of an app: see `holdfast.webhook.book.Threads`."""
+
+    def __init__(
+        self,
+        channels: Mapping[str, Channel],
+        agents: Mapping[str, Subscriber],
+        store: Store,
+        clock: Clock,
+    ) -> None:
+        self._channels = channels
+        self._speakers = {
+            OF_CHANNEL + name: Speaker(channel, agents, store, clock)
+            for name, channel in channels.items()
+        }
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._channels
+
+    def outlets_at(self, token: str) -> tuple[NewOutlet, ...]:
+        """Return who is to be told of a session that is started at a token."""
+        for name, channel in self._channels.items():
+            if channel.thread(token) is not None:
+                return (NewOutlet(OF_CHANNEL + name, channel.events),)
+        return ()
+
+    def find(self, outlet: str) -> Speaker | None:
+        """Return who tells what an outlet is for; None if the channel is gone from the code."""
+        return self._speakers.get(outlet)

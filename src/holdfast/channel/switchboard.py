@@ -1,72 +1,36 @@
-"""All channels of an app: brings what comes in to sessions, and events to who tells them."""
+"""All channels of an app as they are heard: what comes in is brought to its session."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any
 
 from holdfast.admission import OF_CHANNEL
 from holdfast.channel.channel import Channel
 from holdfast.channel.inbound import Inbound, InboundRequest, Received, Reply
-from holdfast.channel.speaker import Speaker
-from holdfast.clock import Clock
-from holdfast.core.message import Said
 from holdfast.core.name import check_id, storable_key
-from holdfast.core.record import NewOutlet
 from holdfast.errors import (
-    InvalidDefinition,
     SessionOver,
     TokenTaken,
     UnknownChannel,
     UnknownRequest,
     UnknownSession,
 )
+from holdfast.reception import Reception
 from holdfast.session import Receipt, Session
 from holdfast.store import Store
-from holdfast.webhook.book import Subscriber
 
 TRIES = 3
 """How often a message looks for its session, if that ends while it is on its way."""
 
 
-class Deliver(Protocol):
-    """Sends a message to where a token leads, and starts a session there if need be."""
-
-    async def __call__(
-        self,
-        token: str,
-        message: Said,
-        /,
-        *,
-        agent: str,
-        dispatch_id: str,
-        tenant: str,
-        principal: str,
-    ) -> Receipt[Any]: ...
-
-
 class Switchboard:
     """Knows the channels by name."""
 
-    def __init__(
-        self,
-        channels: Sequence[Channel],
-        agents: Mapping[str, Subscriber],
-        store: Store,
-        clock: Clock,
-        deliver: Deliver,
-        handle: Callable[[str], Session[Any]],
-    ) -> None:
-        self._channels = by_name(channels, agents)
-        self._speakers = {
-            OF_CHANNEL + name: Speaker(channel, agents, store, clock)
-            for name, channel in self._channels.items()
-        }
+    def __init__(self, channels: Mapping[str, Channel], store: Store, reception: Reception) -> None:
+        self._channels = channels
         self._store = store
-        self._deliver = deliver
-        self._handle = handle
-
-    # In
+        self._reception = reception
 
     async def receive(self, name: str, request: InboundRequest) -> Received:
         """Verify what came in, and bring it to its session. Refused, it has changed nothing."""
@@ -86,7 +50,7 @@ class Switchboard:
         while True:
             tries -= 1
             try:
-                return await self._deliver(
+                return await self._reception.deliver(
                     channel.token(found.thread),
                     found.message,
                     agent=channel.agent,
@@ -118,41 +82,8 @@ class Switchboard:
             token = channel.token(found.thread)
             for known, leads in await self._store.tokens(info.session_id):
                 if known == token and (leads or info.over):
-                    return self._handle(info.session_id)
+                    return self._reception.handle(info.session_id)
         raise UnknownRequest("nothing of this name was asked here", request=reply.request_id)
-
-    # Out: what the outbox asks
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._channels
-
-    def outlets_at(self, token: str) -> tuple[NewOutlet, ...]:
-        """Return who is to be told of a session that is started at a token."""
-        for name, channel in self._channels.items():
-            if channel.thread(token) is not None:
-                return (NewOutlet(OF_CHANNEL + name, channel.events),)
-        return ()
-
-    def find(self, outlet: str) -> Speaker | None:
-        """Return who tells what an outlet is for; None if the channel is gone from the code."""
-        return self._speakers.get(outlet)
-
-
-def by_name(channels: Sequence[Channel], agents: Mapping[str, Subscriber]) -> dict[str, Channel]:
-    found: dict[str, Channel] = {}
-    for channel in channels:
-        if not isinstance(channel, Channel):
-            raise InvalidDefinition(f"a {type(channel).__name__} is not a Channel")
-        if channel.name in found:
-            raise InvalidDefinition(f"two channels are named {channel.name}", channel=channel.name)
-        if channel.agent not in agents:
-            raise InvalidDefinition(
-                f"channel {channel.name} is for the agent {channel.agent}, which this app has not",
-                channel=channel.name,
-            )
-        found[channel.name] = channel
-    return found
 
 
 def tenant_of(channel: Channel, found: Inbound) -> str:

@@ -17,7 +17,7 @@ from typing import Any, get_args
 
 from holdfast.agents.agent import Agent
 from holdfast.agents.perform import is_being_cancelled
-from holdfast.app import Deps, Holdfast
+from holdfast.app import Holdfast
 from holdfast.engine.settings import WorkerSettings
 from holdfast.store import Store
 from holdfast.stores.sqlite import SqliteStore
@@ -25,6 +25,7 @@ from holdfast.testing.crash import Crashed, CrashingStore, CrashPoint, When
 from holdfast.testing.ledger import Ledger, watch
 from holdfast.testing.report import Report, Run
 from holdfast.testing.wrapped import WrappedStore
+from holdfast.workshop import Deps
 
 Scenario = Callable[[Holdfast], Coroutine[Any, Any, object]]
 

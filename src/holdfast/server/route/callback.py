@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request
 
-from holdfast.app import UNKNOWN_CALLBACK
+from holdfast.callback import UNKNOWN_CALLBACK
 from holdfast.errors import UnknownCallback
 from holdfast.server.body import in_time
 from holdfast.server.caller import Served, answers

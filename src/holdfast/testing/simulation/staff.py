@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.agents.agent import Agent
+from holdfast.agents.provider import client_of
 from holdfast.agents.subagent import kin_of
 from holdfast.agents.surrounding import Surroundings
 from holdfast.agents.thread import ToolThreads
-from holdfast.app import client_of
 from holdfast.core.record import DeliveryQueued
 from holdfast.engine.ownership import Ownership
 from holdfast.engine.settings import WorkerSettings

@@ -106,7 +106,7 @@ class World:
         clock = VirtualClock(self.loop, f"{self._seed}/{life.name}")
         app = Holdfast(self._agents, store=connection, worker=None, clock=clock, public_url=ADDRESS)
         if self._hub:
-            app._bureau = self._hub.bureau(connection, clock, ADDRESS, app._reply)
+            app._bureau = self._hub.bureau(connection, clock, ADDRESS, app._inbox.reply)
         return app
 
     def _person(self, name: str, app: Holdfast) -> Person:

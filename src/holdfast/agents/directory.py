@@ -1,0 +1,32 @@
+"""The agents of an app by name: those that it was given, and all that these may ask."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from holdfast.agents.agent import Agent
+from holdfast.agents.subagent import family
+from holdfast.errors import InvalidDefinition, UnknownAgent
+
+Agents = Mapping[str, Agent[Any, Any]]
+
+
+def agents_by_name(agents: Sequence[Agent[Any, Any]]) -> dict[str, Agent[Any, Any]]:
+    """Return agents with all that they may hand work to, if no two have the same name."""
+    for agent in agents:
+        if not isinstance(agent, Agent):
+            raise InvalidDefinition(f"a {type(agent).__name__} is not an Agent")
+    names = [agent.name for agent in agents]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise InvalidDefinition(f"two agents are named {twice}", agent=twice)
+    return family(agents)
+
+
+def name_of(agent: Agent[Any, Any] | str, known: Agents) -> str:
+    """Return the name of an agent, if it is among those that are known."""
+    name = agent if isinstance(agent, str) else getattr(agent, "name", "")
+    if name not in known:
+        names = ", ".join(sorted(known)) or "none"
+        raise UnknownAgent(f"this app has no agent {name!r}; it has: {names}", agent=name)
+    return str(name)

@@ -1,0 +1,73 @@
+"""Calls from outside to the tools that wait for them.
+
+Whoever has an address may use it, once, unless its tool takes only what is signed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast.admission import Inbox, callback_value
+from holdfast.agents.directory import Agents
+from holdfast.clock import Clock
+from holdfast.core.name import webhook_name
+from holdfast.core.record import DeliveryQueued, WebhookOpened
+from holdfast.errors import Conflict, UnknownCallback, UnknownRequest, UnknownSession
+from holdfast.session import Receipt, Session
+from holdfast.store import Store
+from holdfast.webhook.signature import verify
+
+UNKNOWN_CALLBACK = "this address leads nowhere: it was never given out, was used, or has expired"
+
+
+class Callbacks:
+    """Hands what comes in at an address to whoever waits there."""
+
+    def __init__(
+        self,
+        agents: Agents,
+        store: Store,
+        clock: Clock,
+        inbox: Inbox,
+        handle: Callable[[str], Session[Any]],
+    ) -> None:
+        self._agents = agents
+        self._store = store
+        self._clock = clock
+        self._inbox = inbox
+        self._handle = handle
+
+    async def take(
+        self, token: str, body: bytes, content_type: str, headers: Mapping[str, str]
+    ) -> Receipt[Any] | None:
+        """Take in what was posted to an address: see `Holdfast.callback`."""
+        request = await self._store.request(webhook_name(token))
+        info = await self._store.session(request.session_id) if request else None
+        if request is None or info is None:
+            raise UnknownCallback(UNKNOWN_CALLBACK)
+        opened = msgspec.json.decode(request.data, type=WebhookOpened)
+        if opened.signer:
+            verify(self._secret(info.agent, opened, token), headers, body, clock=self._clock)
+        reply = DeliveryQueued(
+            delivery_id="",
+            kind="reply",
+            request_id=request.request_id,
+            args=callback_value(body, content_type),
+        )
+        try:
+            receipt = await self._inbox.reply(request, reply)
+        except (Conflict, UnknownSession, UnknownRequest):
+            if opened.signer:
+                return None
+            raise UnknownCallback(UNKNOWN_CALLBACK) from None
+        return Receipt(self._handle(info.session_id), receipt)
+
+    def _secret(self, agent: str, opened: WebhookOpened, token: str) -> str:
+        """Return what has to sign what comes in at an address, by the code of today."""
+        tool = self._agents[agent].tools.get(opened.signer) if agent in self._agents else None
+        if tool is None or tool.callback_secret is None:
+            raise UnknownCallback(UNKNOWN_CALLBACK)
+        return tool.callback_secret(token)

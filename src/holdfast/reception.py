@@ -1,0 +1,198 @@
+"""How messages find their sessions: at a start, by a continuation token, by a key.
+
+Admits and gives handles; what becomes of a message is for workers to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.admission import Inbox, check_token, fingerprint, instant_of, keyed_token
+from holdfast.agents.agent import Agent
+from holdfast.agents.directory import Agents, name_of
+from holdfast.clock import Clock
+from holdfast.core.message import Content, Said, content_of
+from holdfast.core.name import MAIN, check_id
+from holdfast.core.record import SessionStarted
+from holdfast.errors import InvalidInput, NoActiveSession, TokenTaken
+from holdfast.session import Receipt, Session
+from holdfast.store import Receipt as StoreReceipt
+from holdfast.store import Store
+from holdfast.webhook.book import AddressBook
+from holdfast.webhook.signature import secrets_of
+
+
+class Terms(Struct, frozen=True, kw_only=True):
+    """What a caller wants of a new session, as it was said: see `Holdfast.start`."""
+
+    mode: str
+    dispatch_id: str | None
+    token: str | None
+    lane: str
+    tenant: str
+    principal: str
+    capabilities: Mapping[str, bool] | None
+    deadline: datetime | timedelta | None
+    callback_url: str | None
+    callback_events: Sequence[str] | None
+    callback_secret: str
+
+
+class Addressed(Struct, frozen=True):
+    """A message on its way to where a token leads. `mark` tells it from others of its dispatch."""
+
+    token: str
+    content: Content
+    mark: str
+    dispatch_id: str | None
+    tenant: str
+    principal: str
+
+
+class Reception:
+    """Brings messages to sessions, and starts those that there are not yet."""
+
+    def __init__(
+        self, agents: Agents, store: Store, clock: Clock, inbox: Inbox, book: AddressBook
+    ) -> None:
+        self._agents = agents
+        self._store = store
+        self._clock = clock
+        self._inbox = inbox
+        self._book = book
+
+    def handle(self, session_id: str, receipt: StoreReceipt | None = None) -> Session[Any]:
+        """Return what users hold of a session."""
+        return Session(session_id, self._store, self._clock, self._agents, self._inbox, receipt)
+
+    async def start(
+        self, agent: Agent[Any, Any] | str, message: Said, terms: Terms
+    ) -> Session[Any]:
+        """Start a session on the caller's terms."""
+        started = self._started(agent, terms)
+        receipt = await self._inbox.start(
+            started,
+            content_of(message),
+            lane=check_id("lane", terms.lane),
+            dispatch_id=terms.dispatch_id,
+            callback_secret="".join(secrets_of(terms.callback_secret)),
+        )
+        return self.handle(receipt.session_id, receipt)
+
+    def _started(self, agent: Agent[Any, Any] | str, terms: Terms) -> SessionStarted:
+        """Return a session's first record, if its terms can be met."""
+        check_terms(terms)
+        name = name_of(agent, self._agents)
+        return SessionStarted(
+            agent=name,
+            mode=terms.mode,
+            can_ask=can_ask(terms.capabilities or {}),
+            tenant=check_id("tenant", terms.tenant),
+            principal=terms.principal,
+            token=terms.token or self._clock.token(),
+            deadline_at=instant_of(terms.deadline, self._clock.now()),
+            outlets=self._book.outlets(name, terms.callback_url, terms.callback_events),
+        )
+
+    async def deliver(
+        self,
+        token: str,
+        message: Said,
+        *,
+        agent: Agent[Any, Any] | str | None,
+        dispatch_id: str | None,
+        tenant: str,
+        principal: str,
+    ) -> Receipt[Any]:
+        """Send a message to the living session that a token leads to, else to a new one."""
+        content = content_of(message)
+        mark = fingerprint("deliver", token, content)
+        addressed = Addressed(token, content, mark, dispatch_id, tenant, principal)
+        return await self._bring(addressed, agent, living=True)
+
+    async def prompt(
+        self,
+        agent: Agent[Any, Any] | str,
+        key: str,
+        message: Said,
+        *,
+        dispatch_id: str | None,
+        tenant: str,
+        principal: str,
+    ) -> Receipt[Any]:
+        """Send a message to the one session of an agent that has a key, over or not."""
+        token = keyed_token(name_of(agent, self._agents), key)
+        content = content_of(message)
+        mark = fingerprint("prompt", token, content)
+        tenant = check_id("tenant", tenant)
+        addressed = Addressed(token, content, mark, dispatch_id, tenant, principal)
+        return await self._bring(addressed, agent, living=False)
+
+    async def find(self, agent: Agent[Any, Any] | str, key: str, tenant: str) -> str | None:
+        """Return the session of an agent that has a key, over or not."""
+        token = keyed_token(name_of(agent, self._agents), key)
+        return await self._store.find_token(check_id("tenant", tenant), token, living=False)
+
+    async def _bring(
+        self, message: Addressed, agent: Agent[Any, Any] | str | None, *, living: bool
+    ) -> Receipt[Any]:
+        found = await self._store.find_token(message.tenant, message.token, living=living)
+        if found is None:
+            if agent is None:
+                raise NoActiveSession("no living session has this continuation token")
+            try:
+                return await self._start_at(message, agent)
+            except TokenTaken:  # somebody was quicker
+                found = await self._store.find_token(message.tenant, message.token, living=living)
+                if found is None:
+                    raise
+        return await self.handle(found).send(
+            message.content,
+            dispatch_id=message.dispatch_id,
+            by=message.principal,
+            scope="tenant",
+            mark=message.mark,
+        )
+
+    async def _start_at(self, message: Addressed, agent: Agent[Any, Any] | str) -> Receipt[Any]:
+        """Start a session that a message's token leads to from now on."""
+        name = name_of(agent, self._agents)
+        started = SessionStarted(
+            agent=name,
+            tenant=message.tenant,
+            token=message.token,
+            principal=message.principal,
+            outlets=self._book.outlets(name, token=message.token),
+        )
+        receipt = await self._inbox.start(
+            started,
+            message.content,
+            lane=MAIN,
+            dispatch_id=message.dispatch_id,
+            mark=message.mark,
+            by=message.principal,
+        )
+        return Receipt(self.handle(receipt.session_id), receipt)
+
+
+def check_terms(terms: Terms) -> None:
+    """Say what is wrong with a new session's terms before anything is looked up."""
+    if terms.mode not in ("conversation", "task"):
+        raise InvalidInput(f'mode is "conversation" or "task", not {terms.mode!r}')
+    if terms.dispatch_id is not None:
+        check_id("dispatch_id", terms.dispatch_id)
+    if terms.token is not None:
+        check_token(terms.token)
+    if terms.callback_secret and terms.callback_url is None:
+        raise InvalidInput("a callback_secret needs a callback_url whose events it signs")
+
+
+def can_ask(capabilities: Mapping[str, bool]) -> bool:
+    unknown = set(capabilities) - {"request_input"}
+    if unknown:
+        raise InvalidInput(f"there is no capability {', '.join(sorted(unknown))}")
+    return bool(capabilities.get("request_input", True))

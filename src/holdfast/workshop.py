@@ -1,0 +1,101 @@
+"""What works in this process while an app is open: a worker, a courier and a timekeeper.
+
+Made by the app, which says when; each is stopped by the stack that it is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from typing import Any, cast
+
+from holdfast.agents.directory import Agents, name_of
+from holdfast.agents.perform import AgentPerformer
+from holdfast.agents.provider import client_of
+from holdfast.agents.surrounding import Surroundings
+from holdfast.agents.thread import ToolThreads
+from holdfast.clock import Clock
+from holdfast.engine.settings import WorkerSettings
+from holdfast.engine.worker import Worker
+from holdfast.schedule.roster import Roster
+from holdfast.schedule.timekeeper import INTERVAL, Timekeeper
+from holdfast.store import Store
+from holdfast.telemetry import Telemetry
+from holdfast.telemetry.instrument import Instruments
+from holdfast.telemetry.performer import ObservedPerformer
+from holdfast.telemetry.store import ObservedStore
+from holdfast.webhook.book import AddressBook
+
+Deps = Callable[[], AbstractAsyncContextManager[Any]]
+
+
+class Workshop:
+    """`surroundings` says what tools may reach, as of the moment when it is asked."""
+
+    def __init__(
+        self,
+        agents: Agents,
+        store: Store,
+        clock: Clock,
+        deps: Deps | None,
+        telemetry: Telemetry | None,
+        surroundings: Callable[[], Surroundings],
+    ) -> None:
+        self._agents = agents
+        self._store = store
+        self._clock = clock
+        self._deps = deps
+        self._telemetry = telemetry
+        self._surroundings = surroundings
+
+    async def hire(self, settings: WorkerSettings, stack: AsyncExitStack) -> Worker:
+        """Return a worker that has all it needs, and has not begun."""
+        names = self._served(settings.agents)
+        deps = await stack.enter_async_context(self._deps()) if self._deps else None
+        performers = self._performers(names, deps)
+        for performer in performers.values():
+            stack.push_async_callback(performer.close)
+        return self._observed_worker(performers, settings)
+
+    def _served(self, names: Sequence[str]) -> list[str]:
+        """Return the agents that this process works for: those named, or all."""
+        return [name_of(name, self._agents) for name in names or self._agents]
+
+    def _performers(self, names: Sequence[str], deps: Any) -> dict[str, AgentPerformer]:
+        threads, around = ToolThreads(), self._surroundings()
+        agents = [self._agents[name] for name in names]
+        return {
+            agent.name: AgentPerformer(agent, client_of(agent), deps, threads, self._clock, around)
+            for agent in agents
+        }
+
+    def _observed_worker(
+        self, performers: Mapping[str, AgentPerformer], settings: WorkerSettings
+    ) -> Worker:
+        """Return a worker whose doings are told to OpenTelemetry, unless nobody wants that."""
+        to = Instruments(self._telemetry, self._clock) if self._telemetry else None
+        observed = {
+            name: ObservedPerformer(
+                performer, agent := self._agents[name], client_of(agent).name, self._clock, to
+            )
+            for name, performer in performers.items()
+        }
+        store = cast(Store, ObservedStore(self._store, to)) if to else self._store
+        return Worker(store, observed, self._clock, settings)
+
+    def send_letters(self, book: AddressBook, stack: AsyncExitStack) -> None:
+        """Start the courier, where there is somebody to tell of anything."""
+        if not book.is_empty:
+            from holdfast.webhook.courier import Courier
+
+            courier = Courier(self._store, self._clock, book)
+            courier.start()
+            stack.push_async_callback(courier.stop)
+
+    def keep_time(self, roster: Roster, settings: WorkerSettings, stack: AsyncExitStack) -> None:
+        """Start the timekeeper, where there are schedules to keep."""
+        if roster.schedules:
+            interval = min(INTERVAL, INTERVAL * settings.poll)
+            timekeeper = Timekeeper(self._store, self._clock, roster, interval)
+            timekeeper.start()
+            stack.push_async_callback(timekeeper.stop)
