@@ -14,9 +14,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.agents.agent import OUTPUT_TOOL, Agent
+from holdfast.agents.agent import Agent
 from holdfast.agents.context import Context, SessionContext
 from holdfast.agents.decision import Proposed, decided
+from holdfast.agents.definition import OUTPUT_TOOL
 from holdfast.agents.limit import Limit, in_order
 from holdfast.agents.model import (
     AnswerCutOff,

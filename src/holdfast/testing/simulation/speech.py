@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
-from holdfast.agents.agent import OUTPUT_TOOL
+from holdfast.agents.definition import OUTPUT_TOOL
 from holdfast.agents.model import ModelRequest
 from holdfast.core.message import UserMessage, text_of
 from holdfast.core.name import turn_and_step

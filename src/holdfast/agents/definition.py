@@ -1,0 +1,83 @@
+"""What an agent is defined of, each part checked before it is kept."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import TypeAdapter
+from pydantic.errors import PydanticUserError
+
+from holdfast.agents.context import Context
+from holdfast.agents.model import ToolSpec
+from holdfast.agents.tool import Function, Tool, tool
+from holdfast.core.record import Option
+from holdfast.errors import InvalidDefinition
+from holdfast.webhook.subscription import Subscription
+
+OUTPUT_TOOL = "final_result"
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+
+
+def checked_name(name: str) -> str:
+    """Return a name, if an agent can have it."""
+    if not _NAME.fullmatch(name):
+        raise InvalidDefinition(
+            f"{name!r} cannot be an agent's name: begin with a letter, then letters, digits,"
+            " _ and -, at most 64"
+        )
+    return name
+
+
+def collect(agent: str, tools: Sequence[Tool | Function], ask: bool) -> dict[str, Tool]:
+    """Return tools by name; with `ask`, the one to ask the human by is among them."""
+    given: list[Tool | Function] = [*tools, *([ask_question] if ask else [])]
+    found: dict[str, Tool] = {}
+    for item in given:
+        made = item if isinstance(item, Tool) else Tool(item)
+        if made.name in found or made.name == OUTPUT_TOOL:
+            raise InvalidDefinition(
+                f"agent {agent} has two tools named {made.name}: give one another name", agent=agent
+            )
+        found[made.name] = made
+    return found
+
+
+def output_spec(agent: str, kind: type | None) -> tuple[ToolSpec | None, bool]:
+    """Return the tool by which the model gives a typed answer, and whether it wraps a value."""
+    if kind is None:
+        return None, False
+    try:
+        schema = TypeAdapter(kind).json_schema()
+    except PydanticUserError as error:
+        raise InvalidDefinition(
+            f"the output_type of agent {agent} has no schema: {error}", agent=agent
+        ) from error
+    wraps = schema.get("type") != "object"
+    if wraps:
+        schema = {"type": "object", "properties": {"value": schema}, "required": ["value"]}
+    return ToolSpec(OUTPUT_TOOL, "Give the final answer.", schema), wraps
+
+
+def one_of_each_name(agent: str, given: Sequence[Subscription]) -> tuple[Subscription, ...]:
+    """Return subscriptions, if each can be told from the others."""
+    names = [each.name for each in given]
+    if len(set(names)) < len(names):
+        raise InvalidDefinition(
+            f"{agent} has several subscriptions of the same name: name each for its receiver",
+            agent=agent,
+        )
+    return tuple(given)
+
+
+@tool(name="ask_question", idempotent=True)
+async def ask_question(ctx: Context[Any], question: str, options: list[str] | None = None) -> str:
+    """Ask the human a question and wait for the answer.
+
+    Args:
+        question: What you want to know.
+        options: Answers to choose from, if there are only a few.
+    """
+    answer = await ctx.ask(question, [Option(o, o) for o in options or ()])
+    return answer.text or answer.option
