@@ -1,0 +1,96 @@
+"""What an explanation may look at, and how it is read from a store."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.core import record as r
+from holdfast.core.fold import fold_all
+from holdfast.core.lane import Lane
+from holdfast.core.record import Entry
+from holdfast.errors import UnknownSession
+from holdfast.reading import entries_before
+from holdfast.store import (
+    DeliveryInfo,
+    PermitInfo,
+    RequestInfo,
+    SessionInfo,
+    Store,
+    WorkerInfo,
+)
+
+
+class Evidence(Struct, frozen=True, kw_only=True):
+    """All that an explanation is made of.
+
+    `states` are the folds of the lanes by name. `entries` are those of the log, in order, as
+    far back as the open turns began, or as the session's end.
+    """
+
+    session: SessionInfo
+    states: dict[str, Lane]
+    entries: tuple[Entry, ...]
+    deliveries: tuple[DeliveryInfo, ...] = ()
+    requests: tuple[RequestInfo, ...] = ()
+    workers: tuple[WorkerInfo, ...] = ()
+    permits: tuple[PermitInfo, ...] = ()
+    now: int
+
+    def find(self, lane: str, kind: type, **facts: object) -> Entry | None:
+        """Return the last entry of a lane with a record of this kind and with these facts."""
+        ours = (e for e in reversed(self.entries) if e.lane == lane and isinstance(e.record, kind))
+        wanted = facts.items()
+        return next((e for e in ours if all(getattr(e.record, k) == v for k, v in wanted)), None)
+
+    def when(self, lane: str, kind: type, **facts: object) -> int:
+        """Return the instant of that entry, 0 if there is none."""
+        entry = self.find(lane, kind, **facts)
+        return entry.at if entry else 0
+
+
+async def gather(store: Store, session_id: str, now: int) -> Evidence:
+    """Read all that an explanation of a session needs."""
+    session = await store.session(session_id)
+    if session is None:
+        raise UnknownSession(f"there is no session {session_id}", session=session_id)
+    states = {info.lane: await read_state(store, session_id, info.lane) for info in session.lanes}
+    return Evidence(
+        session=session,
+        states=states,
+        entries=await read_entries(store, session, states),
+        deliveries=tuple(await store.deliveries(session_id)),
+        requests=tuple(await store.requests(session_id)),
+        workers=tuple(await store.workers()),
+        permits=tuple(await store.permits(session_id)),
+        now=now,
+    )
+
+
+async def read_state(store: Store, session_id: str, lane: str) -> Lane:
+    loaded = await store.load(session_id, lane)
+    state, start = Lane(session=session_id, name=lane), 0
+    if loaded.snapshot:
+        state = msgspec.msgpack.decode(loaded.snapshot.data, type=Lane)
+        start = loaded.snapshot.offset
+    return fold_all(state, (entry for entry in loaded.entries if entry.offset > start))
+
+
+async def read_entries(
+    store: Store, session: SessionInfo, states: dict[str, Lane]
+) -> tuple[Entry, ...]:
+    """Read back to where the open turns began, and to the session's end if it is over."""
+    wanted = {state.turn.id for state in states.values() if state.turn}
+    wanted |= {session.over} if session.over else set()
+    found: list[Entry] = []
+    if wanted:
+        async for entry in entries_before(store, session.session_id, session.end + 1):
+            found.append(entry)
+            match entry.record:
+                case r.TurnStarted(turn=turn):
+                    wanted.discard(turn)
+                case r.SessionCompleted() | r.SessionFailed() | r.SessionEnded():
+                    wanted.discard(session.over)
+            if not wanted:
+                break
+    return tuple(reversed(found))

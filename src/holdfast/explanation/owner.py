@@ -1,0 +1,54 @@
+"""Who carries a lane, or why nobody does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+
+from holdfast.explanation.evidence import Evidence
+from holdfast.explanation.link import Link
+from holdfast.store import LaneInfo, WorkerInfo
+
+
+def who_carries(info: LaneInfo, evidence: Evidence) -> Iterator[Link]:
+    """Name the lane's owner, or say why a lane that could go on has none."""
+    owner = next((w for w in evidence.workers if w.worker == info.worker), None)
+    if owner:
+        drains = ", and drains" if owner.draining else ""
+        yield Link(
+            kind="owner",
+            text=f"worker {owner.worker} on {owner.host} (pid {owner.pid}) carries it{drains}",
+            until=owner.lease_until,
+            worker=owner.worker,
+            fence=info.fence,
+        )
+        return
+    if info.worker:
+        text = f"its owner {info.worker} is gone; another worker will take it over"
+        yield Link(kind="owner", text=text, worker=info.worker, fence=info.fence)
+    if info.ready_at is not None and info.ready_at <= evidence.now:
+        yield Link(
+            kind="worker",
+            text=f"it waits for a worker: {which(info, evidence)}",
+            since=info.ready_at,
+        )
+
+
+def which(info: LaneInfo, evidence: Evidence) -> str:
+    """Say which worker could take up a lane that is ready."""
+    if not evidence.workers:
+        return "none is running on this store"
+    fit = [worker for worker in evidence.workers if serves(worker, info)]
+    if not fit:
+        return f"none of the {len(evidence.workers)} there are serves it"
+    staying = [worker for worker in fit if not worker.draining]
+    if not staying:
+        return "all that serve it are draining"
+    if all(0 < worker.concurrency <= worker.held for worker in staying):
+        return f"all {len(staying)} that serve it are full"
+    return f"{staying[0].worker} or another will take it up at once"
+
+
+def serves(worker: WorkerInfo, info: LaneInfo) -> bool:
+    fits = not worker.lanes or any(fnmatchcase(info.lane, pattern) for pattern in worker.lanes)
+    return fits and info.agent in worker.agents
