@@ -1,7 +1,4 @@
-"""A session as its users hold it: send, answer, read, wait.
-
-Only reads and admits; the work is done by workers, here or anywhere else.
-"""
+"""The handle on one session, and the receipts that it gives."""
 
 from __future__ import annotations
 
@@ -11,29 +8,23 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 import msgspec
-from msgspec import Struct
 
 from holdfast.admission import Inbox, instant_of
 from holdfast.agents.agent import Agent
 from holdfast.agents.context import Slice
 from holdfast.agents.perform import output_value
 from holdfast.agents.tool import Tool
-from holdfast.agents.value import from_json, slice_name, to_json
+from holdfast.agents.value import from_json, slice_name
 from holdfast.clock import Clock
 from holdfast.core import record as r
 from holdfast.core.event import Event
 from holdfast.core.index import PEOPLE, RELAYED
 from holdfast.core.message import Message, Said, content_of
 from holdfast.core.name import MAIN, check_id
-from holdfast.core.record import Failure, Option, Tokens
 from holdfast.core.slices import EMPTY, Slices, change_all
 from holdfast.core.view import View
 from holdfast.errors import (
-    InvalidAnswer,
-    NotAnApprover,
     NothingToRetry,
-    Retry,
-    SessionFailed,
     TaskCannotWait,
     UnknownDelivery,
     UnknownRequest,
@@ -42,56 +33,15 @@ from holdfast.errors import (
 from holdfast.explanation import Explanation, explain, gather
 from holdfast.interleaving import Here, Interleaving
 from holdfast.reading import EventReader, Outcome, Wakeups, read_outcome
-from holdfast.store import LaneInfo, RequestInfo, SessionInfo, Store
+from holdfast.session.answer import check_answer, check_approver, checked_args
+from holdfast.session.request import Request, request_of
+from holdfast.session.rest import is_at_rest
+from holdfast.session.result import Result
 from holdfast.store import Receipt as StoreReceipt
+from holdfast.store import SessionInfo, Store
 
 Out = TypeVar("Out")
 T = TypeVar("T")
-
-AT_REST = frozenset({"idle", "waiting", "completed", "failed", "ended"})
-
-
-class Request(Struct, frozen=True, kw_only=True):
-    """A question to a human. `tool`, `call_id` and `args` are the call that it is about.
-
-    Where a child asks, `path` leads to it through the sessions between.
-    """
-
-    request_id: str
-    kind: str
-    prompt: str
-    options: tuple[Option, ...]
-    allow_freeform: bool
-    session_id: str
-    tool: str = ""
-    call_id: str = ""
-    args: Any = None
-    digest: str = ""
-    expires_at: int = 0
-    path: tuple[str, ...] = ()
-    agent: str = ""
-
-
-class Result(Struct, Generic[Out], frozen=True, kw_only=True):
-    """What a turn came to.
-
-    `status`: completed, waiting (for a human: see `requests`), failed (see `error`), cancelled,
-    ended, or idle where nothing has been said yet.
-    """
-
-    status: str
-    output: Out | None = None
-    requests: tuple[Request, ...] = ()
-    error: Failure | None = None
-    usage: Tokens = Tokens()
-    turn: str = ""
-
-    def unwrap(self) -> Out:
-        """Return the output, or raise SessionFailed if there is none."""
-        if self.status != "completed":
-            reason = f"{self.error.code}: {self.error.message}" if self.error else self.status
-            raise SessionFailed(f"there is no output: {reason}", status=self.status)
-        return self.output  # type: ignore[return-value]
 
 
 class Receipt(Generic[Out]):
@@ -157,8 +107,8 @@ class Session(Generic[Out]):
         """Put a message into the session's queue; it is there for good when this returns.
 
         The same `dispatch_id` again returns the first receipt. At its `deadline` the message's
-        turn fails. `scope` and `mark` say within
-        what, and by which content, a dispatch is the same; they are for channels.
+        turn fails. `scope` and `mark` say within what, and by which content, a dispatch is the
+        same; they are for channels.
         """
         info = await self.info()
         if info.mode == "task" and not info.over:
@@ -195,47 +145,29 @@ class Session(Generic[Out]):
         asked = msgspec.json.decode(request.data, type=r.InputRequested)
         check_answer(asked, option, text, args)
         info = await self.info()
-        await self._check_approver(info, asked, by)
+        tool = self._tool_of(info, asked)
+        if tool and (tool.approvers or tool.bar_requester):
+            check_approver(tool, asked, by, await self._requester())
         reply = r.DeliveryQueued(
             delivery_id="",
             kind="reply",
             request_id=request_id,
             option=option or "",
             text=text or "",
-            args=self._checked_args(info, asked, args),
+            args=checked_args(tool, asked, args),
             by=by,
         )
         return await self._add(info, reply, request.lane, f"request:{request_id}", dispatch_id)
-
-    async def _check_approver(self, info: SessionInfo, asked: r.InputRequested, by: str) -> None:
-        tool = self._tool_of(info, asked)
-        if tool is None or not (tool.approvers or tool.bar_requester):
-            return
-        started = (await self._store.read(self.id, 0, 1)).entries[0].record
-        assert isinstance(started, r.SessionStarted)
-        if not tool.may_be_approved_by(by, started.principal):
-            raise NotAnApprover(
-                f"{by or 'who does not say who they are'} may not answer for {asked.tool}:"
-                " somebody else has to",
-                request=asked.request_id,
-            )
 
     def _tool_of(self, info: SessionInfo, asked: r.InputRequested) -> Tool | None:
         agent = self._agents.get(asked.agent or info.agent)
         return agent.tools.get(asked.tool) if agent and asked.kind != "question" else None
 
-    def _checked_args(
-        self, info: SessionInfo, asked: r.InputRequested, args: Mapping[str, Any] | None
-    ) -> str:
-        if args is None:
-            return ""
-        text = to_json(args)
-        if tool := self._tool_of(info, asked):
-            try:
-                tool.arguments.parse(text)
-            except Retry as error:
-                raise InvalidAnswer(error.message, request=asked.request_id) from None
-        return text
+    async def _requester(self) -> str:
+        """Return for whom the session was started."""
+        started = (await self._store.read(self.id, 0, 1)).entries[0].record
+        assert isinstance(started, r.SessionStarted)
+        return started.principal
 
     async def cancel(self, reason: str = "", *, turn: str | None = None, by: str = "") -> None:
         """Stop the open turn. The session and what is queued in it stay."""
@@ -417,61 +349,3 @@ class Session(Generic[Out]):
         if outcome.output is None:
             return from_json(outcome.text, agent.output_type)
         return output_value(outcome.output, agent)
-
-
-def is_at_rest(info: SessionInfo) -> bool:
-    """Say whether nothing of the session is queued, ready or running."""
-    return all(rests(lane, info.seen_at) for lane in info.lanes)
-
-
-def rests(lane: LaneInfo, now: int) -> bool:
-    ready = lane.ready_at is not None and lane.ready_at <= now
-    # What is queued behind a turn that needs a human moves no more than that turn does.
-    queued = lane.queued and lane.status != "waiting"
-    return lane.status in AT_REST and not (lane.worker or queued or ready)
-
-
-def request_of(info: RequestInfo) -> Request:
-    asked = msgspec.json.decode(info.data, type=r.InputRequested)
-    return Request(
-        request_id=asked.request_id,
-        kind=asked.kind,
-        prompt=asked.prompt,
-        options=asked.options,
-        allow_freeform=asked.allow_freeform,
-        session_id=info.session_id,
-        tool=asked.tool,
-        call_id=asked.call_id,
-        args=msgspec.json.decode(asked.args) if asked.args else None,
-        digest=asked.digest,
-        expires_at=asked.expires_at,
-        path=asked.path,
-        agent=asked.agent or info.agent,
-    )
-
-
-def check_answer(
-    asked: r.InputRequested,
-    option: str | None,
-    text: str | None,
-    args: Mapping[str, Any] | None,
-) -> None:
-    """Say what is wrong with an answer before anything is written."""
-    known = [o.id for o in asked.options]
-    if option is None and text is None:
-        raise InvalidAnswer("an answer needs an option or a text", request=asked.request_id)
-    if option is not None and option not in known:
-        raise InvalidAnswer(
-            f"{option!r} is not among the options: {', '.join(known) or 'none, answer by text'}",
-            request=asked.request_id,
-        )
-    if option is None and not asked.allow_freeform:
-        raise InvalidAnswer(
-            f"this takes one of the options: {', '.join(known)}", request=asked.request_id
-        )
-    if asked.kind == "interrupted" and option is None:
-        raise InvalidAnswer(f"say which: {', '.join(known)}", request=asked.request_id)
-    if args is not None and (asked.kind != "approval" or option != "approve"):
-        raise InvalidAnswer(
-            "arguments can be changed when approving a call only", request=asked.request_id
-        )
