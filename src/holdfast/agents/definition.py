@@ -11,7 +11,7 @@ from pydantic.errors import PydanticUserError
 
 from holdfast.agents.context import Context
 from holdfast.agents.model import ToolSpec
-from holdfast.agents.tool import Function, Tool, tool
+from holdfast.agents.tool import Function, Tool
 from holdfast.core.record import Option
 from holdfast.errors import InvalidDefinition
 from holdfast.webhook.subscription import Subscription
@@ -32,7 +32,9 @@ def checked_name(name: str) -> str:
 
 def collect(agent: str, tools: Sequence[Tool | Function], ask: bool) -> dict[str, Tool]:
     """Return tools by name; with `ask`, the one to ask the human by is among them."""
-    given: list[Tool | Function] = [*tools, *([ask_question] if ask else [])]
+    given: list[Tool | Function] = list(tools)
+    if ask:
+        given.append(Tool(ask_question, idempotent=True))
     found: dict[str, Tool] = {}
     for item in given:
         made = item if isinstance(item, Tool) else Tool(item)
@@ -71,7 +73,6 @@ def one_of_each_name(agent: str, given: Sequence[Subscription]) -> tuple[Subscri
     return tuple(given)
 
 
-@tool(name="ask_question", idempotent=True)
 async def ask_question(ctx: Context[Any], question: str, options: list[str] | None = None) -> str:
     """Ask the human a question and wait for the answer.
 
