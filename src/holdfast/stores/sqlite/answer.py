@@ -35,7 +35,8 @@ def resolve(
 ) -> None:
     """Resolve the answers' futures and pass on the hints, each on its own event loop.
 
-    `here` is the loop whose thread this is, if it is one's.
+    `here` is the loop whose thread this is, if it is one's: there the answers are given at once,
+    and listeners called later, so that what they do is none of the writer's business.
     """
     by_loop: dict[Loop, list[Answer]] = {loop: [] for loop in ears or ()}
     for answer in answers:
@@ -44,13 +45,15 @@ def resolve(
     for loop, own in by_loop.items():
         ear = ears.get(loop) if ears else None
         if loop is here:
-            wake(own, ear, hints)
+            wake(own)
+            if ear and hints:
+                loop.call_soon(ear.hear, hints)
             continue
         with suppress(RuntimeError):  # the loop was closed: there is nobody left to tell
             loop.call_soon_threadsafe(wake, own, ear, hints)
 
 
-def wake(answers: Sequence[Answer], ear: Ear | None, hints: Hints | None) -> None:
+def wake(answers: Sequence[Answer], ear: Ear | None = None, hints: Hints | None = None) -> None:
     for answer in answers:
         future = answer.future
         if future is None or future.done():

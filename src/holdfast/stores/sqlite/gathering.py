@@ -47,19 +47,25 @@ class Gathering:
     def finish(self) -> None:
         """Leave what waits for the end of the round to the writer's thread."""
         group, self._waiting = self._waiting, []
-        for job in group:
-            self._writer.put(job)
+        self._leave(group)
 
     def _end_round(self, loop: Loop) -> None:
         self._came_last, self._came = self._came, 0
         group, self._waiting = self._waiting[:LARGEST_GROUP], self._waiting[LARGEST_GROUP:]
-        if group and not self._write_here(group, loop):
-            for job in group:
-                self._writer.put(job)
         if self._waiting:
             self._came = len(self._waiting)
             loop.call_soon(self._end_round, loop)
+        try:
+            if self._write_here(group, loop):
+                group = []
+        finally:  # whatever signal cuts it short
+            self._leave(group)
 
-    def _write_here(self, jobs: list[Job], loop: Loop) -> bool:
-        is_large = any(job.is_large for job in jobs)
-        return not is_large and self._writer.write_here(jobs, loop)
+    def _leave(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            self._writer.put(job)
+
+    def _write_here(self, jobs: Sequence[Job], loop: Loop) -> bool:
+        if not jobs or any(job.is_large for job in jobs):
+            return False
+        return self._writer.write_here(jobs, loop)

@@ -1,6 +1,6 @@
-"""The SQLite store: the contract's methods, each handed to the thread that does it.
+"""The SQLite store: the contract's methods, each handed to who does it.
 
-One thread writes, two read; a lease has a connection of its own. What each method does
+One connection writes, two threads read; a lease has a connection of its own. What each method does
 is in the module of its name; what is kept beside sessions is in `shelf.py`.
 """
 

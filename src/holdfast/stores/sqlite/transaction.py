@@ -115,8 +115,7 @@ class SqliteTransaction:
         try:
             desk.db.begin()
         except (sqlite3.Error, HoldfastError) as error:
-            self._end(NotInTransaction("the transaction was never opened"))
-            resolve([Answer(self.opened, error=writer.explain(error)), Answer(self.ended)])
+            self.refuse(writer.explain(error))
             return
         desk.hints = {}
         timer = threading.Timer(self._limit, self._expire, args=(desk,))
@@ -133,6 +132,10 @@ class SqliteTransaction:
             desk.db.raw.set_authorizer(None)
             writer.mend(desk)
             resolve([Answer(self.ended)])
+
+    def refuse(self, error: Exception) -> None:
+        self._end(NotInTransaction("the transaction was never opened"))
+        resolve([Answer(self.opened, error=error), Answer(self.ended)])
 
     def _answer_all(self, desk: Desk) -> None:
         """Answer until it is over; a tool that hangs after its commit holds nothing up."""
@@ -221,7 +224,7 @@ class OpenTransaction(AbstractAsyncContextManager[SqliteTransaction]):
 
     async def __aenter__(self) -> SqliteTransaction:
         self._transaction = SqliteTransaction(self._limit)
-        self._writer().submit_alone(self._transaction)
+        self._writer().put(self._transaction)
         try:
             await self._transaction.opened
         except asyncio.CancelledError:

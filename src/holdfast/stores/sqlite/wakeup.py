@@ -134,7 +134,7 @@ class Ears:
 
 
 class Messenger:
-    """Tells the listeners of other stores. Used by the writer's thread alone."""
+    """Tells the listeners of other stores. Used by whoever has the writer's turn."""
 
     def __init__(self, clock: Clock) -> None:
         self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)

@@ -5,7 +5,8 @@ one was made durable: there is no timer, and of very many the first do not wait 
 
 To hand something to a thread and to get it back takes as long as a quick disk takes to write
 it. So while nobody else is at it and the disk is quick, who has something to write does it himself
-(`write_here`): whoever has the turn is the writer.
+(`write_here`): whoever has the turn is the writer. What he cannot do at once is left to the thread,
+and so is whatever fails.
 
 What is of one kind in a group is done together, and all of its futures are resolved by one
 wake-up of their event loop. If a group fails for a reason of its own, its items are done one by
@@ -27,6 +28,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
 from holdfast.clock import Clock
+from holdfast.errors import StoreUnavailable
 from holdfast.stores.sqlite.answer import Answer, Future, Loop, make_future, resolve
 from holdfast.stores.sqlite.checkpoint import Checkpointer
 from holdfast.stores.sqlite.connection import open_database
@@ -85,6 +87,10 @@ class Alone(Protocol):
         """Do it, on the writer's thread."""
         ...
 
+    def refuse(self, error: Exception) -> None:
+        """Tell who asked that it is not done."""
+        ...
+
 
 class Writer:
     """Owns the thread, the connection, and the order in which things are written."""
@@ -99,6 +105,8 @@ class Writer:
         self._left_over: list[Alone | Stop] = []
         self._turn = threading.Lock()
         self._is_wanted = False
+        self._is_over = False
+        self._failed_here: BaseException | None = None
         self._waited = 0.0
         self._pace = 0.0
         self._cautious_until = 0.0
@@ -118,12 +126,11 @@ class Writer:
         self.put(Job(future, do=do, items=items))
         return future
 
-    def put(self, job: Job) -> None:
+    def put(self, job: Job | Alone) -> None:
         """Leave a job to the thread."""
         self._queue.put(job)
-
-    def submit_alone(self, job: Alone) -> None:
-        self._queue.put(job)
+        if self._is_over:
+            self._refuse_waiting()
 
     async def stop(self) -> None:
         """Finish what was submitted, then close the connection."""
@@ -131,20 +138,35 @@ class Writer:
         self._queue.put(stop)
         await asyncio.shield(stop.future)
 
-    def write_here(self, jobs: list[Job], loop: Loop) -> bool:
-        """Do jobs on the caller's thread, that of `loop`; False if it would have to wait."""
+    def write_here(self, jobs: Sequence[Job], loop: Loop) -> bool:
+        """Do jobs on the caller's thread, that of `loop`; False if they are the thread's to do."""
         if self._is_wanted or not self._queue.empty() or not self._turn.acquire(blocking=False):
             return False
         try:
-            if self._clock.monotonic() < self._cautious_until or not self._desk.db.try_begin():
+            if self._failed_here or self._clock.monotonic() < self._cautious_until:
                 return False
-            self._write_group(self._desk, jobs, loop)
-            self._pace += (self._waited - self._pace) / SMOOTHING
-            if self._pace > QUICK:
-                self._cautious_until = self._clock.monotonic() + CAUTION * self._waited
+            if not (self._desk.db.try_begin() and self._try(jobs)):
+                return False
+            self.announce(self._desk, jobs, self._desk.hints, loop)
             return True
         finally:
             self._turn.release()
+
+    def _try(self, jobs: Sequence[Job]) -> bool:
+        """Do jobs in the open transaction, or undo all; the thread sees to what was wrong."""
+        try:
+            self._do(self._desk, jobs)
+        except BaseException as error:
+            self._failed_here = error
+            with suppress(sqlite3.Error):
+                self._desk.db.roll_back()
+            if not isinstance(error, Exception):  # a signal, which came to this thread
+                raise
+            return False
+        self._pace += (self._waited - self._pace) / SMOOTHING
+        if self._pace > QUICK:
+            self._cautious_until = self._clock.monotonic() + CAUTION * self._waited
+        return True
 
     # On the writer's thread
 
@@ -162,13 +184,18 @@ class Writer:
             self._checkpointer.stop()
             self._messenger.close()
             self._desk.db.close()
+        self._is_over = True
+        self._refuse_waiting()
         resolve([Answer(stop.future)])
 
     def _serve(self, desk: Desk) -> Stop:
         while not isinstance(job := self._take(), Stop):
             with self._turn:
+                if self._failed_here:
+                    self.mend(desk, self._failed_here)
+                    self._failed_here = None
                 if isinstance(job, Job):
-                    self._begin_group(desk, [job])
+                    self._write_group(desk, [job])
                 else:
                     job.serve(self, desk)
         return job
@@ -180,26 +207,16 @@ class Writer:
         self._is_wanted = True
         return job
 
-    def _begin_group(self, desk: Desk, jobs: list[Job]) -> None:
+    def _write_group(self, desk: Desk, jobs: list[Job]) -> None:
         """Wait for the file, and write what is there by then."""
         try:
             desk.db.begin()
-        except Exception as error:  # noqa: BLE001 - told to who asked
-            self._recover(desk, jobs, error)
-        else:
-            self._write_group(desk, jobs)
-
-    # By whoever has the turn
-
-    def _write_group(self, desk: Desk, jobs: list[Job], here: Loop | None = None) -> None:
-        """Do jobs in the open transaction, and those with them that wait for the thread."""
-        try:
             self._add_waiting(jobs, LARGEST_GROUP)
             self._do(desk, jobs)
         except Exception as error:  # noqa: BLE001 - sorted out below, told to who asked
-            self._recover(desk, jobs, error, here)
+            self._recover(desk, jobs, error)
         else:
-            self.announce(desk, jobs, desk.hints, here)
+            self.announce(desk, jobs, desk.hints)
 
     def _add_waiting(self, jobs: list[Job], most: float = inf) -> None:
         """Add what came while the last group was written, up to what must be done alone."""
@@ -210,6 +227,8 @@ class Writer:
                     jobs.append(job)
                 else:
                     self._left_over.append(job)
+
+    # By whoever has the turn
 
     def _do(self, desk: Desk, jobs: Sequence[Job]) -> None:
         """Do everything in the open transaction, kind by kind, and commit."""
@@ -241,7 +260,7 @@ class Writer:
             self._checkpointer.look(desk.db, desk.written)
             desk.written = 0
 
-    # When it fails
+    # When it fails, on the writer's thread
 
     def mend(self, desk: Desk, error: BaseException | None = None) -> None:
         """Undo what is open. After an error of the disk, trust nothing that was cached."""
@@ -255,20 +274,18 @@ class Writer:
         desk.db.close()
         desk.db = fresh
 
-    def _recover(
-        self, desk: Desk, jobs: list[Job], error: Exception, here: Loop | None = None
-    ) -> None:
+    def _recover(self, desk: Desk, jobs: list[Job], error: Exception) -> None:
         self._add_waiting(jobs)  # they would wait for the same lock or disk in vain
         self.mend(desk, error)
         if is_of_the_disk(error) or sum(len(job.items) for job in jobs) == 1:
             for job in jobs:
                 job.error = self.explain(error)
-            self.announce(desk, jobs, {}, here)
+            self.announce(desk, jobs, {})
             return
         for job in jobs:
-            self._write_singly(desk, job, here)
+            self._write_singly(desk, job)
 
-    def _write_singly(self, desk: Desk, job: Job, here: Loop | None) -> None:
+    def _write_singly(self, desk: Desk, job: Job) -> None:
         """Do each item of a job in a transaction of its own; the first error is the job's."""
         results: list[Any] = []
         hints: dict[str, bool] = {}
@@ -285,7 +302,18 @@ class Writer:
                 for session_id, arrived in desk.hints.items():
                     hints[session_id] = arrived or hints.get(session_id, False)
         job.result = results
-        self.announce(desk, [job], hints, here)
+        self.announce(desk, [job], hints)
 
     def explain(self, error: Exception) -> Exception:
         return explain(error, self._path) if isinstance(error, sqlite3.Error) else error
+
+    def _refuse_waiting(self) -> None:
+        """Answer what came after the end. Whoever sees that it is over does: nothing stays."""
+        error = StoreUnavailable("this store was closed; call migrate() to open it again")
+        with suppress(Empty):
+            while True:
+                job = self._queue.get_nowait()
+                if isinstance(job, Job | Stop):
+                    resolve([Answer(job.future, error=error)])
+                else:
+                    job.refuse(error)
