@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from scene import agent, running, until
+from msgspec.structs import replace
+from scene import FAST, agent, running, until
 
 from holdfast import Agent, Context, Limit, Tool, tool
 from holdfast.agents.model import ModelRequest
@@ -15,6 +16,8 @@ from holdfast.stores.memory import MemoryStore
 from holdfast.testing.crash import CrashingStore
 from holdfast.testing.everywhere import KeptOpen
 from holdfast.testing.scripted import ScriptedModel, call, calls, say
+
+PATIENCE = 10.0
 
 
 class Noting(KeptOpen):
@@ -136,3 +139,71 @@ async def test_what_takes_its_worker_down_costs_one_answer_and_is_in_the_log_aft
     [began] = store.with_a("tool.started")
     assert "message.completed" in began
     assert "tool.completed" not in began
+
+
+async def test_one_that_was_approved_begins_after_the_log_says_so() -> None:
+    """Its answer is in the log, so nothing else would tell how often it took its worker down."""
+    seen: list[set[str]] = []
+    store = Noting(MemoryStore())
+
+    @tool(readonly=True, approval="always")
+    async def look() -> str:
+        seen.append(store.known)
+        return "seen"
+
+    async with running(agent([call("look"), say("done")], tools=[look]), store=store) as app:
+        session = await app.start("a", "go")
+        [request] = (await session.wait()).requests
+        await session.answer(request.request_id, "approve")
+        assert (await session.wait()).output == "done"
+
+    [known] = seen
+    assert "tool.started" in known
+
+
+async def test_while_the_store_is_away_one_that_takes_too_long_is_stopped_all_the_same() -> None:
+    is_stopped = asyncio.Event()
+
+    @tool(readonly=True, timeout=0.02)
+    async def look() -> str:
+        try:
+            if not is_stopped.is_set():
+                await asyncio.Event().wait()
+        finally:
+            is_stopped.set()
+        return "seen"
+
+    class Away(Noting):
+        async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
+            if any(type_of(record) == "tool.started" for c in commits for record in c.records):
+                await is_stopped.wait()
+            return await super().commit(commits)
+
+    script = [call("look"), say("done")]
+    async with running(agent(script, tools=[look]), store=Away(MemoryStore())) as app:
+        session = await app.start("a", "go")
+        async with asyncio.timeout(PATIENCE):
+            assert (await session.wait()).output == "done"
+
+
+async def test_one_that_runs_on_while_its_worker_stops_is_in_the_log_meanwhile() -> None:
+    store, may_end = Noting(MemoryStore()), asyncio.Event()
+
+    @tool(readonly=True)
+    async def look(n: int) -> int:
+        if n == 2:
+            await may_end.wait()
+            return n
+        assert app.worker is not None
+        for carrier in app.worker._at_work():  # as it does when it drains, and in this very round
+            carrier.stop()
+        return n
+
+    script = [calls(("look", {"n": 1}), ("look", {"n": 2})), say("done")]
+    looking = agent(script, tools=[look])
+    async with running(looking, store=store, settings=replace(FAST, grace=PATIENCE)) as app:
+        session = await app.start("a", "go")
+        async with asyncio.timeout(PATIENCE):
+            await until(session, "tool.started", 2)
+            may_end.set()
+            assert (await session.wait()).output == "done"

@@ -139,9 +139,12 @@ class Carrier:
     def _only_reads(self, action: AnyAction) -> bool:
         """Say whether an action may begin before the log knows of it: it has no effect.
 
-        Not after a takeover: a call that takes its worker down is to be known by the log.
+        Only beside its answer: should it take its worker down, the log tells of a model call that
+        was cut off. And not after a takeover, which may be for that reason.
         """
         if self._is_careful or not isinstance(action, RunTools) or not action.start:
+            return False
+        if not self.lane.is_ahead_by(r.MessageCompleted):
             return False
         return all(self._is_plain_read(begin) for begin in action.start)
 
@@ -204,15 +207,16 @@ class Carrier:
                 if action.report and not (self._work or self._results):
                     return []
                 if self.lane.is_ahead:
-                    await self._record_beside()
+                    await self._record_beside(action.until)
             case CancelTurn() | FailTurn():
                 return [await self._stop_work()]
         return await self._next_results(action.until)  # type: ignore[union-attr]
 
-    async def _record_beside(self) -> None:
+    async def _record_beside(self, until: int) -> None:
         """Commit what began already, unless it has ended by now: then its end goes with it."""
         await asyncio.sleep(0)
         if not self._results:
+            self._set_alarm(until)  # a store may be away for longer than a call may take
             await self.lane.flush()
 
     async def _next_results(self, until: int) -> list[Result]:
@@ -416,6 +420,7 @@ class Carrier:
 
     async def _wind_down(self) -> None:
         """Let what runs end for a while, record it, and hand the lane back."""
+        await self.lane.flush()
         await self._wait_for_work(self._settings.grace)
         if self._broken:
             raise self._broken

@@ -240,6 +240,10 @@ class OwnedLane:
         """Say whether something was written that is not in the log yet."""
         return bool(self._buffer)
 
+    def is_ahead_by(self, kind: type[AnyRecord]) -> bool:
+        """Say whether a record of a kind was written that is not in the log yet."""
+        return any(type(record) is kind for record in self._buffer)
+
     def has_permit(self, call_id: str) -> bool:
         """Say whether a call holds a place that others wait for."""
         return call_id in self._permits
