@@ -14,7 +14,8 @@ from postgres_server import PASSWORD
 
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, InvalidInput, StoreUnavailable, UnsupportedStore
-from holdfast.stores.postgres import PostgresStore
+from holdfast.store import Receipt
+from holdfast.stores.postgres import PostgresStore, line
 from holdfast.stores.postgres.link import Answer, Link
 from holdfast.stores.postgres.place import read_url
 from holdfast.stores.postgres.statement import Statement
@@ -128,6 +129,44 @@ async def test_of_groups_under_way_together_each_is_written_once_if_the_wire_is_
         assert not any(receipt.duplicate for receipt in receipts)
         ends = [await end_of(store, receipt.session_id) for receipt in receipts]
         assert set(ends) == {2}
+
+
+@pytest.mark.parametrize("place", [0, LARGEST_GROUP, 2 * LARGEST_GROUP])
+async def test_of_groups_under_way_together_one_that_cannot_be_written_fails_alone(
+    postgres_url: str, place: int
+) -> None:
+    async with opened(postgres_url) as store:
+        many = [new_session(clock) for _ in range(3 * LARGEST_GROUP)]
+        many[place] = new_session(clock, at=2**70)  # more than a column holds
+
+        sent = (admit(store, one) for one in many)
+        receipts = await asyncio.gather(*sent, return_exceptions=True)
+
+        assert isinstance(receipts.pop(place), HoldfastError)
+        del many[place]
+        told = [receipt.session_id for receipt in receipts if isinstance(receipt, Receipt)]
+        assert told == [one.session_id for one in many]
+        assert {session.end for session in await store.sessions(limit=1000)} == {2}
+
+
+async def test_of_groups_under_way_together_everybody_is_told_that_the_server_is_away(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line, "PATIENCE", 0.05)
+    wire = Wire(postgres_url)
+    async with wire.opened() as port, opened(through(postgres_url, port)) as store:
+        await admit(store, new_session(clock))
+        many = [new_session(clock) for _ in range(3 * LARGEST_GROUP)]
+        wire.lets_nobody_through = True
+        wire.cut()
+
+        sent = (admit(store, one) for one in many)
+        told = await asyncio.gather(*sent, return_exceptions=True)
+
+        assert {type(error) for error in told} == {StoreUnavailable}
+        wire.lets_nobody_through = False
+        again = await asyncio.gather(*(admit(store, one) for one in many))
+        assert [receipt.session_id for receipt in again] == [one.session_id for one in many]
 
 
 async def test_a_claim_whose_acknowledgement_is_lost_is_made_again(postgres_url: str) -> None:

@@ -3,10 +3,9 @@
 A group is what waited while the last one was made durable; there is no timer. When so much waits
 that it would be a large one, a second goes out behind the first, so that the server has its next
 work while ours is done. A group is one batch, hence one transaction and one round trip, whatever
-it holds. If it fails for a
-reason of its own, its works are done one by one, so that the one at fault fails alone. If
-the connection fails, the same group goes out again on the next: every work finds what it
-has written before.
+it holds. If it fails for a reason of its own, its works are done one by one, so that the one at
+fault fails alone. If the connection fails, the same group goes out again on the next: every work
+finds what it has written before.
 """
 
 from __future__ import annotations

@@ -13,9 +13,11 @@ from holdfast.testing.store_contract.builder import (
     claim_one,
     commit,
     delta,
+    enlist,
     message,
     new_session,
     park,
+    settled,
     start_and_claim,
     turn_started,
     write,
@@ -86,6 +88,31 @@ class ListingContract(Subject):
         await write(store, commit(claim, turn_started(first.delivery_id)))
         (lane,) = (await describe(store, claim.session_id)).lanes
         assert lane.queued == 2
+
+    async def test_what_was_queued_leaves_once_however_often_it_changes(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        session = (await admit(store, new_session(clock))).session_id
+        for _ in range(3):
+            await admit(store, message(clock, session))
+        await enlist(store, clock)
+        claim = await claim_one(store)
+        one, two, three, four = (d.delivery_id for d in await store.deliveries(session))
+        changes: list[list[r.AnyRecord]] = [
+            [turn_started(one)],
+            [settled(one), turn_started(two)],
+            [settled(two)],
+            [settled(two), delta()],
+            [turn_started(three), settled(three)],
+            [settled(four)],
+        ]
+        left = []
+        for number, records in enumerate(changes):
+            await write(store, commit(claim, *records, number=number))
+            (lane,) = (await describe(store, session)).lanes
+            left.append(lane.queued)
+        assert left == [3, 2, 2, 2, 1, 0]
+        assert {d.state for d in await store.deliveries(session)} == {"settled"}
 
     async def test_a_session_is_queued_before_anybody_took_it_up(
         self, store: Store, clock: ManualClock

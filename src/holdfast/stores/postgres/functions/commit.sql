@@ -322,9 +322,9 @@ AS $$
      WHERE l.tenant = owner AND l.sid = session AND l.lane <> name;
 $$;
 
--- The plain commits of a group: those that change no index but one delivery, one for each
--- session, whose lanes are their owners' and have had no arrival unseen. Returns the places of those that
--- were written, with their answers; `commit` says what becomes of the others.
+-- The plain commits of a group: those that change no index but one delivery's, one commit for
+-- each session, whose lanes are their owners' and have had no arrival unseen. Returns the places of
+-- those that were written, with their answers; `commit` says what becomes of the others.
 --
 -- The plan is made once and has to be right whatever the tables grow to. So nothing is left
 -- to choose: each row is looked up by its key and locked, one after the other, and changed

@@ -5,8 +5,8 @@
 -- commits send counts as the rest does. Then blobs are, by hash, then lanes in the order of
 -- their sessions, and limits by name; the rest is its session's, or is held by nobody who waits.
 --
--- Commits that only move their lane and add to the log are written all at once, if nothing
--- stands against them. All else is done one by one, and so is whatever that left.
+-- Commits that only move their lane, add to the log and change one delivery are written all at
+-- once, if nothing stands against them. All else is done one by one, and so is whatever that left.
 CREATE FUNCTION holdfast.write(wanted jsonb, data bytea) RETURNS jsonb
     LANGUAGE plpgsql
 AS $$
