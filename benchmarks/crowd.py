@@ -6,6 +6,7 @@ What the engine wrote of the one is written again under other ids, through the s
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,10 +19,20 @@ from holdfast.clock import Clock
 from holdfast.core import codec
 from holdfast.core.index import index
 from holdfast.core.record import AnyRecord, DeliveryQueued, InputRequested, SessionStarted
-from holdfast.store import Admission, Claim, Commit, Committed, Receipt, Store
+from holdfast.store import (
+    Admission,
+    Claim,
+    Commit,
+    Committed,
+    Lease,
+    Receipt,
+    Store,
+    WorkerInfo,
+)
 
 TOGETHER = 500
 WORKER = "the crowd's"
+LEASE = 3_600_000
 
 _decode = msgspec.msgpack.Decoder(tuple[AnyRecord, ...]).decode
 
@@ -47,8 +58,16 @@ async def gather(database: Database, sessions: int) -> None:
     sample = await make_sample(database)
     app = Holdfast([asker()], store=database.url, worker=None)
     async with app:
+        lease = await enlist(app, WORKER)
         for start in range(1, sessions, TOGETHER):
             await add(app.store, app.clock, sample, min(TOGETHER, sessions - start))
+        await asyncio.to_thread(lease.release)
+
+
+async def enlist(app: Holdfast, name: str) -> Lease:
+    """Be a worker of the fleet: to anybody else no lane is given."""
+    info = WorkerInfo(worker=name, host="", pid=0, started_at=app.clock.now(), version="")
+    return await app.store.enlist(info, LEASE)
 
 
 async def make_sample(database: Database) -> Sample:

@@ -201,7 +201,7 @@ async def test_a_turn_that_moves_between_workers_is_one_trace(
 ) -> None:
     entered, store = asyncio.Event(), MemoryStore()
 
-    @tool(readonly=True)
+    @tool(on_interrupt="rerun")
     async def gate() -> str:
         if not entered.is_set():
             entered.set()
