@@ -195,6 +195,10 @@ async def test_two_turns_are_two_traces_of_one_conversation(told: Told) -> None:
     assert {s.attributes["gen_ai.conversation.id"] for s in told.spans} == {session.id}
 
 
+MARGIN = 5_000_000
+"""In nanoseconds: a turn's times are the log's, by the store's clock in whole milliseconds."""
+
+
 @pytest.mark.parametrize("is_graceful", [True, False])
 async def test_a_turn_that_moves_between_workers_is_one_trace(
     told: Told, is_graceful: bool
@@ -233,8 +237,8 @@ async def test_a_turn_that_moves_between_workers_is_one_trace(
     ]
     turn = told.the("invoke_agent a")
     assert facts(turn, "holdfast.")["worker"] == "w2"
-    assert turn.start_time <= min(s.start_time for s in told.spans if s is not turn) + 1_000_000
-    assert turn.end_time >= max(s.end_time for s in told.named("chat scripted")) - 1_000_000
+    assert turn.start_time <= min(s.start_time for s in told.spans if s is not turn) + MARGIN
+    assert turn.end_time >= max(s.end_time for s in told.named("chat scripted")) - MARGIN
 
 
 async def test_with_our_ids_the_turns_own_span_is_the_parent_of_its_others() -> None:
