@@ -11,6 +11,7 @@ from scene import FAST, agent, running, until
 from holdfast import Agent, Context, Limit, Tool, tool
 from holdfast.agents.model import ModelRequest
 from holdfast.core.event import type_of
+from holdfast.errors import StoreError
 from holdfast.store import Commit, Committed, Refused, Store
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.crash import CrashingStore
@@ -206,4 +207,29 @@ async def test_one_that_runs_on_while_its_worker_stops_is_in_the_log_meanwhile()
         async with asyncio.timeout(PATIENCE):
             await until(session, "tool.started", 2)
             may_end.set()
+            assert (await session.wait()).output == "done"
+
+
+async def test_what_one_records_is_in_the_log_with_its_answer_or_not_at_all() -> None:
+    is_committing, has_stepped = asyncio.Event(), asyncio.Event()
+
+    @tool(readonly=True)
+    async def look(ctx: Context[Any]) -> str:
+        await is_committing.wait()
+        await ctx.step("look", has_stepped.set)
+        return "seen"
+
+    class Refusing(Noting):
+        async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
+            kinds = {type_of(record) for c in commits for record in c.records}
+            if "message.completed" in kinds and not is_committing.is_set():
+                is_committing.set()
+                await has_stepped.wait()
+                raise StoreError("SQLite refused")
+            return await super().commit(commits)
+
+    store = Refusing(MemoryStore())
+    async with running(agent([call("look"), say("done")], tools=[look]), store=store) as app:
+        session = await app.start("a", "go")
+        async with asyncio.timeout(PATIENCE):
             assert (await session.wait()).output == "done"

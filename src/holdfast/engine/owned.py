@@ -254,7 +254,13 @@ class OwnedLane:
             if not self._buffer:
                 return 0
             records, self._buffer = self._buffer, []
-            result = await self._commit(self._prepare(records))
+            number = self.number
+            try:
+                result = await self._commit(self._prepare(records))
+            except BaseException:
+                if self.number == number:  # nothing that was written since may go without them
+                    self._buffer = [*records, *self._buffer]
+                raise
             assert isinstance(result, Committed)
             return result.first_offset
 
