@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from remains import opened
 
-from holdfast.store import Claim, Committed
+from holdfast.store import Claim, Committed, Snapshot
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite.connection import Database
 from holdfast.stores.sqlite.gathering import LARGE
@@ -118,6 +118,16 @@ async def test_what_is_large_is_left_to_the_thread_with_all_that_came_with_it(
     disk.waited.clear()
     await owner.write("x" * LARGE)
     assert set(disk.waited) == {WRITERS}
+
+
+async def test_a_large_snapshot_is_left_to_the_thread(
+    store: SqliteStore, clock: ManualClock, disk: Disk
+) -> None:
+    claim = await start_and_claim(store, clock)
+    await asyncio.sleep(0)
+    disk.waited.clear()
+    await write(store, commit(claim, delta(), snapshot=Snapshot(2, 1, b"x" * (LARGE + 1))))
+    assert disk.waited == [WRITERS]
 
 
 async def test_a_slow_disk_is_left_to_the_thread_and_tried_again_later(

@@ -194,7 +194,7 @@ class SqliteStore(Shelf):
     # Commits
 
     async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
-        size = sum(len(commit.body) for commit in commits)
+        size = sum(size_of(commit) for commit in commits)
         return await self._gathering().write(write_commits, commits, size)
 
     def transaction(self, limit: float = 5.0) -> AbstractAsyncContextManager[Transaction]:
@@ -340,3 +340,9 @@ def try_encode(admission: Admission) -> bytes | HoldfastError:
         return encode(admission.records)
     except HoldfastError as error:
         return error
+
+
+def size_of(commit: Commit) -> int:
+    """Return how many bytes a commit has to be packed and written for, about."""
+    folds = (fold for fold in (commit.snapshot, commit.slices) if fold)
+    return len(commit.body) + sum(len(fold.data) for fold in folds)
