@@ -21,14 +21,15 @@ from holdfast.testing.store_contract.builder import (
 
 
 async def test_what_is_read_in_several_statements_belongs_together(tmp_path):
-    store = SqliteStore(tmp_path / "one.db")
+    clock = ManualClock()
+    store = SqliteStore(tmp_path / "one.db", clock)
     await store.migrate()
-    receipt = await admit(store, new_session(Clock()))
+    receipt = await admit(store, new_session(clock))
     loop = asyncio.get_running_loop()
 
     def look_twice(desk):
         before = session(desk, receipt.session_id)
-        arrival = admit(store, message(Clock(), receipt.session_id))
+        arrival = admit(store, message(clock, receipt.session_id))
         asyncio.run_coroutine_threadsafe(arrival, loop).result(30)
         return before, session(desk, receipt.session_id)
 
