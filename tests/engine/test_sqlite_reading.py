@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.clock import Clock
 from holdfast.core.record import SessionEnded
 from holdfast.store import Census
 from holdfast.stores.sqlite import SqliteStore
