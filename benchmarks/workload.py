@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from statistics import median
@@ -131,5 +132,6 @@ def run(workload: Workload, bench: Bench, repeats: int) -> Found:
     found = Found(workload, bench.place)
     for number in range(1, repeats + 1):
         bench.say(f"{found.name}: repeat {number} of {repeats}")
+        gc.collect()  # what others have left is not this one's to clear away
         found.add(workload.once(bench))
     return found

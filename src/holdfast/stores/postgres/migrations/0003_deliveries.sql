@@ -574,3 +574,69 @@ BEGIN
       FROM found AS f;
 END
 $$;
+
+CREATE OR REPLACE FUNCTION holdfast.write(wanted jsonb, data bytea) RETURNS jsonb
+    LANGUAGE plpgsql
+AS $$
+DECLARE
+    one jsonb;
+    place bigint;
+    answers jsonb[];
+    freeing jsonb := '[]';
+    refused jsonb := '[]';
+    entries jsonb := wanted;
+    has_sends boolean;
+    has_blobs boolean;
+BEGIN
+    IF jsonb_array_length(wanted) = 1 AND wanted->0 ? 'plain' AND NOT wanted->0 ? 'tells' THEN
+        SELECT p.answer INTO one FROM holdfast.commit_plain(wanted, data) AS p;
+        IF FOUND THEN
+            RETURN jsonb_build_object('answers', jsonb_build_array(one), 'woken', '[]'::jsonb);
+        END IF;
+    END IF;
+    has_sends := wanted @? '$[*].sends';
+    IF has_sends THEN
+        entries := wanted || jsonb_path_query_array(wanted, '$[*].sends[*]');
+    END IF;
+    has_blobs := entries @? '$[*].blobs';
+    IF has_blobs OR jsonb_array_length(entries) > 1 THEN
+        PERFORM 1
+           FROM holdfast.sessions AS s
+          WHERE s.id IN (SELECT e->>'session' FROM jsonb_array_elements(entries) AS e)
+          ORDER BY s.id
+            FOR NO KEY UPDATE;
+    END IF;
+    IF has_blobs THEN
+        PERFORM holdfast.lay_blobs(entries, data);
+    END IF;
+    IF has_sends THEN
+        PERFORM holdfast.hold_lanes(entries);
+    END IF;
+    answers := array_fill(NULL::jsonb, ARRAY[jsonb_array_length(wanted)]);
+    FOR place, one IN SELECT * FROM holdfast.commit_plain(wanted, data) LOOP
+        answers[place] := one;
+    END LOOP;
+    FOR one, place IN SELECT * FROM jsonb_array_elements(wanted) WITH ORDINALITY LOOP
+        CONTINUE WHEN answers[place] IS NOT NULL;
+        answers[place] := CASE WHEN one ? 'fence' THEN holdfast.commit(one, data)
+                               ELSE holdfast.admit(one, data) END;
+        IF one ? 'frees' AND answers[place]->>0 = 'written' THEN
+            freeing := freeing || one;
+        ELSIF one ? 'blobs' AND answers[place]->>0 NOT IN ('written', 'admitted') THEN
+            refused := refused || one;
+        END IF;
+    END LOOP;
+    IF has_sends AND has_blobs THEN
+        refused := refused || jsonb_path_query_array(wanted, '$[*].sends[*] ? (exists (@.blobs))');
+    END IF;
+    IF refused <> '[]' THEN
+        PERFORM holdfast.clear_blobs(refused);
+    END IF;
+    IF wanted @? '$[*].tells' THEN
+        PERFORM holdfast.tell(wanted, answers);
+    END IF;
+    RETURN jsonb_build_object(
+        'answers', to_jsonb(answers), 'woken', holdfast.free_permits(freeing)
+    );
+END
+$$;
