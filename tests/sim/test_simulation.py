@@ -21,7 +21,7 @@ from holdfast.testing.simulation.model import (
     may_start,
 )
 
-SEEDS = 60
+SEEDS = 100
 CHUNK = 5
 
 
