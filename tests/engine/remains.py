@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 import sqlite3
 import subprocess
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -34,6 +34,14 @@ LARGE = random.Random(1).randbytes(40_000).hex() + SECRET
 NOISE = random.Random(2).randbytes(3000)  # what cannot be compressed is stored as it is
 
 STAYS = {"holdfast_deliveries", "holdfast_dispatches", "holdfast_effects", "holdfast_workers"}
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[sqlite3.Connection]:
+    """Be at the file as another program would be."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield other
 
 
 @asynccontextmanager

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 from msgspec.structs import replace
-from remains import LARGE, SECRET, STAYS, count, live, on_disk, opened, tables_with_rows
+from remains import LARGE, SECRET, STAYS, count, live, on_disk, tables_with_rows
 
 from holdfast.core import record as r
 from holdfast.errors import SessionErased
@@ -34,22 +32,6 @@ from holdfast.testing.store_contract.builder import (
 )
 
 PATIENCE = 60.0
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "holdfast.db"
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest_asyncio.fixture
-async def store(path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
-    async with opened(path, clock) as store:
-        yield store
 
 
 def unnamed(admission: Admission) -> Admission:

@@ -6,13 +6,12 @@ import asyncio
 import sqlite3
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
-from remains import SECRET, STAYS, count, live, on_disk, opened, tables_with_rows
+from remains import SECRET, STAYS, count, live, locked, on_disk, opened, tables_with_rows
 
 from holdfast.errors import SessionErased
 from holdfast.store import Claim, Committed, Receipt, Refused
@@ -29,30 +28,6 @@ from holdfast.testing.store_contract.builder import (
 )
 
 PATIENCE = 60.0
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "holdfast.db"
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest_asyncio.fixture
-async def store(path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
-    async with opened(path, clock) as store:
-        yield store
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[sqlite3.Connection]:
-    """Be at the file as another program would be."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        yield other
 
 
 @pytest.mark.parametrize("is_first", [True, False])

@@ -31,11 +31,6 @@ server:/export /mnt/share nfs4 rw,vers=4.2 0 0
 """
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "holdfast.db"
-
-
 @pytest_asyncio.fixture
 async def store(path: Path) -> AsyncIterator[SqliteStore]:
     store = SqliteStore(path)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
-import pytest_asyncio
-from remains import opened
 
 from holdfast.store import Claim, Committed, Snapshot
 from holdfast.stores.sqlite import SqliteStore
@@ -22,17 +19,6 @@ from holdfast.testing.store_contract.builder import commit, delta, end_of, start
 OURS = "MainThread"
 PATIENCE = 20.0
 WRITERS = "holdfast writer"
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest_asyncio.fixture
-async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
-    async with opened(tmp_path / "holdfast.db", clock) as store:
-        yield store
 
 
 @pytest.fixture

@@ -8,12 +8,11 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
 from holdfast.errors import StoreUnavailable
 from holdfast.store import Refused
@@ -81,24 +80,6 @@ def other_worker(
             yield process
         finally:
             process.kill()
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "holdfast.db"
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest_asyncio.fixture
-async def store(path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
-    store = SqliteStore(path, clock)
-    await store.migrate()
-    yield store
-    await store.close()
 
 
 def run(path: Path, statement: str) -> None:

@@ -127,11 +127,6 @@ def run_together(count: int, script: str, path: Path, *args: str) -> None:
             assert child.returncode == 0, errors.decode()
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "holdfast.db"
-
-
 @pytest_asyncio.fixture
 async def store(path: Path) -> AsyncIterator[SqliteStore]:
     store = SqliteStore(path)

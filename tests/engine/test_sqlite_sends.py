@@ -6,16 +6,13 @@ What anybody can see of it is in the store contract.
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from msgspec.structs import replace
-from remains import opened
+from remains import locked
 
 from holdfast.core import record as r
 from holdfast.core.message import Text
@@ -40,35 +37,11 @@ from holdfast.testing.store_contract.builder import (
 PATIENCE = 60.0
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "holdfast.db"
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest_asyncio.fixture
-async def store(path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
-    async with opened(path, clock) as store:
-        yield store
-
-
 async def start(store: SqliteStore, clock: ManualClock, count: int) -> list[Claim]:
     claims: list[Claim] = []
     for _ in range(count):
         claims.append(await start_and_claim(store, clock, held=claims))
     return claims
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[sqlite3.Connection]:
-    """Be at the file as another program would be."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        yield other
 
 
 async def in_one_group(store: SqliteStore, path: Path, *ways: Awaitable[Any]) -> list[Any]:

@@ -104,11 +104,6 @@ async def main():
 """
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "holdfast.db"
-
-
 @contextmanager
 def process(script: str, *args: str) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(

@@ -30,11 +30,6 @@ ONE = ["find_lane", "advance_lane", "append"]
 MANY = ["find_lanes", "advance_lanes", "append_many"]
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
 @pytest_asyncio.fixture
 async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
     store = SqliteStore(tmp_path / "holdfast.db", clock)

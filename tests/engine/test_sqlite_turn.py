@@ -8,14 +8,12 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
-from remains import opened
 
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.sqlite import SqliteStore
@@ -36,22 +34,6 @@ from holdfast.testing.store_contract.builder import (
 )
 
 PATIENCE = 20.0
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "holdfast.db"
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest_asyncio.fixture
-async def store(path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
-    async with opened(path, clock) as store:
-        yield store
 
 
 class Once:

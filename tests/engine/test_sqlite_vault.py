@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest
 import pytest_asyncio
 from msgspec.structs import replace
 from remains import count, on_disk, opened
@@ -17,16 +16,6 @@ from holdfast.testing.clock import ManualClock
 
 STORES = 4
 FIRST = Secret(tenant="acme", name="github:ada", data=b"sealed", version=1)
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "holdfast.db"
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
 
 
 @pytest_asyncio.fixture

@@ -7,14 +7,14 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from msgspec.structs import replace
+from remains import locked
 
 from holdfast.errors import StoreError, StoreFull, StoreUnavailable
 from holdfast.store import Committed
@@ -38,34 +38,8 @@ from holdfast.testing.store_contract.builder import (
 PATIENCE = 20.0
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "holdfast.db"
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest_asyncio.fixture
-async def store(path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
-    store = SqliteStore(path, clock)
-    await store.migrate()
-    yield store
-    await store.close()
-
-
 def size_of(path: Path) -> int:
     return path.stat().st_size
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[sqlite3.Connection]:
-    """Be at the file as another program would be."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        yield other
 
 
 async def passes(times: int) -> None:
