@@ -173,6 +173,35 @@ async def test_one_may_end_while_the_tool_goes_on_with_what_another_has_said() -
         assert len(runs) == 2
 
 
+@pytest.mark.parametrize("pause", [0.0, 0.01])
+async def test_what_goes_on_beside_when_the_tool_has_stopped_is_done_once(pause: float) -> None:
+    done: list[int] = []
+
+    @tool
+    async def dawdle() -> str:
+        await asyncio.sleep(5 * pause)
+        return "at last"
+
+    async def work(ctx: Context[Any]) -> str:
+        await asyncio.sleep(pause)
+        await ctx.step("work", done.append, 1)
+        return str(await ctx.agent("b").ask("go"))
+
+    async def with_work(ctx: Context[Any]) -> list[str]:
+        return list(await asyncio.gather(ctx.agent("a").ask("go"), work(ctx)))
+
+    a, b = an_agent("a", call("dawdle"), say("a"), tools=[dawdle]), an_agent("b", say("b"))
+    boss = an_agent("boss", call("survey"), say("done"), tools=[asker(with_work)])
+    async with running(boss, a, b) as app:
+        session = await app.start("boss", "go")
+
+        assert (await session.wait()).output == "done"
+        assert await results_of(session) == ['["a","b"]']
+        assert done == [1]
+        assert len(await the(session, "subagent.called")) == 2
+        assert not await verify(app.store, session.id)
+
+
 async def test_a_crash_at_any_commit_starts_none_twice() -> None:
     ledger = Ledger()
 
