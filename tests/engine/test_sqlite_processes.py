@@ -43,6 +43,23 @@ async def main():
 asyncio.run(main())
 """
 
+# Who makes a file, who switches it to a log and who reads it first meet in an instant that few
+# launches hit. So there are many, all begun at the same tick of the clock.
+LAUNCHES = """
+import time
+
+TICK = 0.03
+
+async def main():
+    for number in range(int(sys.argv[3])):
+        time.sleep(TICK - time.time() % TICK)
+        store = SqliteStore(f"{path}.{number}")
+        await store.migrate()
+        await store.close()
+
+asyncio.run(main())
+"""
+
 LOAD = """
 SESSIONS = sys.argv[3].split(",")
 
@@ -140,6 +157,13 @@ def test_sixteen_processes_may_launch_for_the_first_time_at_once(path: Path) -> 
     with closing(sqlite3.connect(path)) as database:
         assert database.execute("SELECT count(*) FROM holdfast_sessions").fetchone() == (16,)
         assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def test_launches_at_the_same_instant_are_in_nobodys_way(path: Path) -> None:
+    run_together(8, LAUNCHES, path, "60")
+    for number in range(60):
+        with closing(sqlite3.connect(f"{path}.{number}")) as database:
+            assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
 async def test_eight_processes_under_load_leave_no_gap_in_any_log(

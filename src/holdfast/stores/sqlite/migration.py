@@ -88,8 +88,7 @@ def open_for_writing(path: Path, clock: Clock) -> Database:
     check_file(path, clock)
     db = open_database(path, clock, options="mode=rwc")
     try:
-        db.patiently(lambda: use_wal(db))
-        if version_of(db.raw) != (APPLICATION, NEWEST):
+        if db.patiently(lambda: version_with_wal(db)) != (APPLICATION, NEWEST):
             migrate(db)
     except sqlite3.Error as error:
         db.close()
@@ -100,8 +99,11 @@ def open_for_writing(path: Path, clock: Clock) -> Database:
     return db
 
 
-def use_wal(db: Database) -> None:
-    """Let readers and the writer not wait for one another; the file remembers it."""
+def version_with_wal(db: Database) -> tuple[int, int]:
+    """Let readers and the writer not wait for one another, which the file remembers, and read it.
+
+    The first read after the switch meets who makes the log's index: it may have to wait as well.
+    """
     db.raw.execute(f"PRAGMA page_size = {PAGE_SIZE}")  # of an empty file only
     (mode,) = db.raw.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
@@ -110,6 +112,7 @@ def use_wal(db: Database) -> None:
             " put it on another disk",
             path=str(db.path),
         )
+    return version_of(db.raw)
 
 
 def migrate(db: Database) -> None:
