@@ -35,8 +35,18 @@ def check_file(path: Path, clock: Clock) -> None:
         return
     if size < SMALLEST:  # SQLite would take it for an empty database
         raise not_a_database(path)
-    # Without a log beside it the header is the whole truth, and `immutable` makes sure that
-    # not even a lock is taken; else the log may hold a newer header.
+    try:
+        look(path, clock)
+    except StoreCorrupt:
+        look(path, clock)  # it was read while another process made it, or it is not ours
+
+
+def look(path: Path, clock: Clock) -> None:
+    """Refuse a file by its header.
+
+    Without a log beside it the header is the whole truth, and `immutable` makes sure that
+    not even a lock is taken; else the log may hold a newer one.
+    """
     has_log = path.with_name(path.name + "-wal").exists()
     try:
         found = probe(path, clock, "mode=ro" if has_log else "mode=ro&immutable=1")
