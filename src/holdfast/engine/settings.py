@@ -18,7 +18,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
 
     concurrency: int = 200
     lease: float = 30.0
-    poll: float = 1.0
+    poll: float = 0.8
     watch: float = 0.3
     grace: float = 5.0
     stop_grace: float = 5.0

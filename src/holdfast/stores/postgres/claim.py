@@ -19,7 +19,7 @@ from holdfast.stores.postgres.liveness import Observer
 from holdfast.stores.postgres.statement import Query, Statement
 from holdfast.stores.postgres.writer import Hints
 
-LOOK_ALONG_AFTER = 0.7
+LOOK_ALONG_AFTER = 0.4
 
 
 class Given(msgspec.Struct):

@@ -18,7 +18,7 @@ from holdfast.stores.postgres.reader import Readers
 from holdfast.stores.postgres.statement import Query, Statement
 from holdfast.stores.postgres.writer import Hints, Writer
 
-LOOK_AFTER = 1.2
+LOOK_AFTER = 1.0
 
 
 class Registry:
