@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from pathlib import Path
 from uuid import uuid4
 
 import psycopg
@@ -17,7 +18,7 @@ from holdfast.store import Claim, Commit
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres import migration as migrating
 from holdfast.stores.postgres.place import read_url
-from holdfast.stores.postgres.statement import in_schema, load_migrations
+from holdfast.stores.postgres.statement import in_schema
 from holdfast.testing.store_contract.builder import (
     admit,
     commit,
@@ -31,11 +32,12 @@ from holdfast.testing.store_contract.erasure import large_result
 clock = Clock()
 
 LARGE = "x" * 100_000
+VERSION_ONE = Path(__file__).parents[1] / "migrations" / "golden" / "postgres_1.sql"
 
 
 async def make_version_one(url: str) -> None:
     schema = read_url(url).schema
-    script = in_schema(load_migrations()[0].read_text("utf-8"), schema)
+    script = in_schema(VERSION_ONE.read_text("utf-8"), schema)
     await ask(url, f"CREATE SCHEMA {schema}; {script}")
     await ask(url, "INSERT INTO migrations (version, name) VALUES (1, '0001_initial.sql')")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from importlib.resources.abc import Traversable
 from typing import Any, NamedTuple
 
 import psycopg
@@ -14,7 +15,12 @@ from holdfast.stores.postgres.failure import explain, is_passing
 from holdfast.stores.postgres.line import Trial
 from holdfast.stores.postgres.link import connect
 from holdfast.stores.postgres.place import Place
-from holdfast.stores.postgres.statement import Query, in_schema, load_migrations
+from holdfast.stores.postgres.statement import (
+    Query,
+    in_schema,
+    load_functions,
+    load_migrations,
+)
 
 NEWEST = len(load_migrations())
 OLDEST_SERVER = 14
@@ -113,17 +119,27 @@ async def insist(
 
 
 async def walk(connection: Connection, place: Place, queries: Mapping[str, Query]) -> None:
-    """Apply what is missing, all of it or nothing; who comes second finds it done."""
+    """Apply what is missing, all of it or nothing; who comes second finds it done.
+
+    A migration changes tables, and drops what functions are gone or take something else. The
+    functions themselves hold nothing: those of today replace all others.
+    """
     async with connection.transaction():
         await one(connection, queries["lock_migration"], **{"class": place.number})
         version = await find_version(connection, place, queries)
         if not version:
             await connection.execute(queries["add_schema"].text)
         for number, page in enumerate(load_migrations()[version:], version + 1):
-            script = in_schema(page.read_text("utf-8"), place.schema)
-            await connection.execute(script.encode())
+            await run(connection, page, place)
             async with psycopg.AsyncRawCursor(connection) as cursor:
                 await cursor.execute(queries["add_migration"].text, [number, page.name])
+        for page in load_functions():
+            await run(connection, page, place)
+
+
+async def run(connection: Connection, page: Traversable, place: Place) -> None:
+    script = in_schema(page.read_text("utf-8"), place.schema)
+    await connection.execute(script.encode())
 
 
 async def one(connection: Connection, query: Query, **params: Any) -> tuple[Any, ...]:

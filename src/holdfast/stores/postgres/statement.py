@@ -94,3 +94,8 @@ def pages_of(folder: str) -> list[Traversable]:
 def load_migrations() -> list[Traversable]:
     """Return the migrations in their order; the first makes an empty schema version 1."""
     return pages_of("migrations")
+
+
+def load_functions() -> list[Traversable]:
+    """Return what runs inside the server, as of today; a change of it is a migration too."""
+    return pages_of("functions")

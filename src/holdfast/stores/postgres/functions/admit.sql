@@ -3,7 +3,7 @@
 -- delivery, offset, position], ["erased"] for a repeated one whose session is gone, ["turn",
 -- turn] for a cancel that was made out to another turn than the one that is open, and a refusal
 -- with what it is about.
-CREATE FUNCTION holdfast.admit(wanted jsonb, data bytea) RETURNS jsonb
+CREATE OR REPLACE FUNCTION holdfast.admit(wanted jsonb, data bytea) RETURNS jsonb
     LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -164,7 +164,7 @@ $$;
 -- What a dispatch was admitted as before: by the name that its caller chose, or by the id
 -- of the delivery, which is what Holdfast itself names it by. Of a name whose session was
 -- erased there is a row of nothing.
-CREATE FUNCTION holdfast.find_delivery(owner text, dispatch bytea, delivery text)
+CREATE OR REPLACE FUNCTION holdfast.find_delivery(owner text, dispatch bytea, delivery text)
     RETURNS SETOF holdfast.deliveries
     LANGUAGE plpgsql STABLE
 AS $$
@@ -183,6 +183,6 @@ END
 $$;
 
 -- The name under which a delivery that was erased is remembered.
-CREATE FUNCTION holdfast.name_of(delivery text) RETURNS bytea
+CREATE OR REPLACE FUNCTION holdfast.name_of(delivery text) RETURNS bytea
     LANGUAGE sql IMMUTABLE
     RETURN substr(sha256(convert_to('delivery ' || delivery, 'UTF8')), 1, 16);

@@ -1,7 +1,7 @@
 -- Keep the blobs of a group that are new, and hold all of them until it is done: first, and in
 -- the order in which everybody does. Who erases the last session that used one waits for this,
 -- or this for him; one that was there when it was looked for is new again after that.
-CREATE FUNCTION holdfast.lay_blobs(wanted jsonb, data bytea) RETURNS void
+CREATE OR REPLACE FUNCTION holdfast.lay_blobs(wanted jsonb, data bytea) RETURNS void
     LANGUAGE plpgsql
     SET enable_seqscan = off
     SET enable_hashjoin = off
@@ -41,7 +41,7 @@ END
 $$;
 
 -- A session's log points at blobs, all of them laid down before.
-CREATE FUNCTION holdfast.use_blobs(owner text, session bigint, wanted jsonb) RETURNS void
+CREATE OR REPLACE FUNCTION holdfast.use_blobs(owner text, session bigint, wanted jsonb) RETURNS void
     LANGUAGE sql
 AS $$
     INSERT INTO holdfast.blob_uses (tenant, hash, sid)
@@ -52,7 +52,7 @@ $$;
 
 -- What was laid down for entries that were refused is nobody's. Among what is given here may
 -- be some that were not.
-CREATE FUNCTION holdfast.clear_blobs(wanted jsonb) RETURNS void
+CREATE OR REPLACE FUNCTION holdfast.clear_blobs(wanted jsonb) RETURNS void
     LANGUAGE sql
     SET enable_seqscan = off
     SET enable_hashjoin = off
@@ -70,7 +70,7 @@ AS $$
 $$;
 
 -- Hold the blobs that a session uses against everybody, before they may be let go of.
-CREATE FUNCTION holdfast.seize_blobs(owner text, session bigint) RETURNS void
+CREATE OR REPLACE FUNCTION holdfast.seize_blobs(owner text, session bigint) RETURNS void
     LANGUAGE plpgsql
 AS $$
 BEGIN
@@ -84,7 +84,7 @@ END
 $$;
 
 -- Let go of a session's blobs, all of them seized, and remove those that no other uses.
-CREATE FUNCTION holdfast.release_blobs(owner text, session bigint) RETURNS void
+CREATE OR REPLACE FUNCTION holdfast.release_blobs(owner text, session bigint) RETURNS void
     LANGUAGE plpgsql
 AS $$
 BEGIN

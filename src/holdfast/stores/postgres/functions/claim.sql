@@ -11,7 +11,7 @@
 -- The answer is {"claims": [[session, tenant, lane, agent, fence, number, last arrival, calls
 -- with permits]], "now": what time it is, "next": the first instant at which another lane gets
 -- ready, or null}.
-CREATE FUNCTION holdfast.claim(
+CREATE OR REPLACE FUNCTION holdfast.claim(
     claimer text, most integer, held jsonb, served jsonb, readable integer, names jsonb,
     most_of_agent jsonb
 ) RETURNS jsonb
@@ -219,7 +219,7 @@ $$;
 
 -- Record that a worker is gone and free its lanes, in the order in which everybody takes
 -- them; say whether nobody had before.
-CREATE FUNCTION holdfast.bury(gone text) RETURNS boolean
+CREATE OR REPLACE FUNCTION holdfast.bury(gone text) RETURNS boolean
     LANGUAGE plpgsql
 AS $$
 BEGIN

@@ -1,6 +1,6 @@
 -- The database's clock, in milliseconds: what decides who owns a lane, whatever the workers'
 -- own clocks say. Tests set another instant for one transaction; nothing else ever does.
-CREATE FUNCTION holdfast.now_ms() RETURNS bigint
+CREATE OR REPLACE FUNCTION holdfast.now_ms() RETURNS bigint
     LANGUAGE sql STABLE PARALLEL SAFE
     RETURN coalesce(
         nullif(current_setting('holdfast_clock.now', true), '')::bigint,
@@ -8,7 +8,7 @@ CREATE FUNCTION holdfast.now_ms() RETURNS bigint
     );
 
 -- For how long somebody could ask this server. Where a test sets the time, for ever.
-CREATE FUNCTION holdfast.uptime_ms() RETURNS bigint
+CREATE OR REPLACE FUNCTION holdfast.uptime_ms() RETURNS bigint
     LANGUAGE sql STABLE
     RETURN CASE
         WHEN coalesce(current_setting('holdfast_clock.now', true), '') <> '' THEN 1e15::bigint
@@ -22,7 +22,7 @@ CREATE FUNCTION holdfast.uptime_ms() RETURNS bigint
 
 -- Note when somebody first asks, once for each run of the server. Where nobody has asked
 -- before, nobody can have been kept from it: then it counts from the server's start.
-CREATE FUNCTION holdfast.note_server() RETURNS void
+CREATE OR REPLACE FUNCTION holdfast.note_server() RETURNS void
     LANGUAGE plpgsql
 AS $$
 BEGIN

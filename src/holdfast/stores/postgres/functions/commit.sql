@@ -4,7 +4,7 @@
 -- ["lease_lost"], ["token_taken"], ["slices_changed"] and ["effect_taken", effect]; ["turns",
 -- [[place, turn]]] where it sends cancels that were made out to other turns than are open; and
 -- ["absent"] where it was only asked whether the commit has landed.
-CREATE FUNCTION holdfast.commit(wanted jsonb, data bytea) RETURNS jsonb
+CREATE OR REPLACE FUNCTION holdfast.commit(wanted jsonb, data bytea) RETURNS jsonb
     LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -111,7 +111,9 @@ END
 $$;
 
 -- What stands against a commit that its lane would take, or nothing.
-CREATE FUNCTION holdfast.find_obstacle(wanted jsonb, owner text, session bigint, seen integer)
+CREATE OR REPLACE FUNCTION holdfast.find_obstacle(
+    wanted jsonb, owner text, session bigint, seen integer
+)
     RETURNS jsonb
     LANGUAGE plpgsql
 AS $$
@@ -162,7 +164,7 @@ $$;
 
 -- All that a commit changes besides its lane and the log. Returns how many messages that
 -- waited in the lane wait no longer.
-CREATE FUNCTION holdfast.change_indexes(
+CREATE OR REPLACE FUNCTION holdfast.change_indexes(
     wanted jsonb, data bytea, owner text, session bigint, name text, first_new integer, now bigint
 ) RETURNS integer
     LANGUAGE plpgsql
@@ -230,7 +232,8 @@ END
 $$;
 
 -- A session that takes a token again has it as its newest.
-CREATE FUNCTION holdfast.take_tokens(wanted jsonb, owner text, session bigint) RETURNS void
+CREATE OR REPLACE FUNCTION holdfast.take_tokens(wanted jsonb, owner text, session bigint)
+    RETURNS void
     LANGUAGE plpgsql
 AS $$
 BEGIN
@@ -253,7 +256,7 @@ $$;
 
 -- Holds that are taken or changed, in their order. Should another transaction have taken one
 -- since it was looked for, the group is tried again, and finds it.
-CREATE FUNCTION holdfast.put_effects(wanted jsonb, owner text) RETURNS void
+CREATE OR REPLACE FUNCTION holdfast.put_effects(wanted jsonb, owner text) RETURNS void
     LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -281,7 +284,7 @@ END
 $$;
 
 -- Lanes share the slices: one that comes late with an older fold does not undo a newer one.
-CREATE FUNCTION holdfast.put_snapshots(
+CREATE OR REPLACE FUNCTION holdfast.put_snapshots(
     wanted jsonb, data bytea, owner text, session bigint, name text
 ) RETURNS void
     LANGUAGE sql
@@ -306,7 +309,7 @@ $$;
 
 -- What ended stays ended as it did. For each of the session's other lanes its end is
 -- something that arrived.
-CREATE FUNCTION holdfast.end_session(
+CREATE OR REPLACE FUNCTION holdfast.end_session(
     owner text, session bigint, name text, how text, ended integer, now bigint
 ) RETURNS void
     LANGUAGE sql
@@ -329,7 +332,7 @@ $$;
 -- The plan is made once and has to be right whatever the tables grow to. So nothing is left
 -- to choose: each row is looked up by its key and locked, one after the other, and changed
 -- where it was found.
-CREATE FUNCTION holdfast.commit_plain(wanted jsonb, data bytea)
+CREATE OR REPLACE FUNCTION holdfast.commit_plain(wanted jsonb, data bytea)
     RETURNS TABLE (place bigint, answer jsonb)
     LANGUAGE plpgsql ROWS 100
     SET plan_cache_mode = force_generic_plan

@@ -5,7 +5,7 @@
 -- comes later finds no session. A claim, a wish for a permit and the settling of an outlet hold
 -- less: a lane, an outlet. Those are taken first too, each before what hangs on it is deleted,
 -- and every statement here sees what was written before it got its lock.
-CREATE FUNCTION holdfast.erase(session text) RETURNS jsonb
+CREATE OR REPLACE FUNCTION holdfast.erase(session text) RETURNS jsonb
     LANGUAGE plpgsql
     -- Plans that stay right whatever the tables grow to; for what is called from here too.
     SET enable_seqscan = off
@@ -54,7 +54,8 @@ $$;
 -- What the session started is to be erased too, by whoever sees it. All that the session added
 -- is here: who was about to add more waits for it, and is refused. Rows are held in their order,
 -- since a child may be erased at the same time.
-CREATE FUNCTION holdfast.doom_children(session text, owner text, own_sid bigint) RETURNS void
+CREATE OR REPLACE FUNCTION holdfast.doom_children(session text, owner text, own_sid bigint)
+    RETURNS void
     LANGUAGE plpgsql
 AS $$
 BEGIN
@@ -69,7 +70,7 @@ END
 $$;
 
 -- Of deliveries the names stay, so that one that is sent again is known for what it is.
-CREATE FUNCTION holdfast.forget_deliveries(owner text, session bigint) RETURNS void
+CREATE OR REPLACE FUNCTION holdfast.forget_deliveries(owner text, session bigint) RETURNS void
     LANGUAGE sql
 AS $$
     INSERT INTO holdfast.dispatches (tenant, name, sid, arrival)
@@ -82,7 +83,7 @@ $$;
 
 -- A session's own idempotency keys go with it. One that other sessions share stays used, and
 -- nobody knows any more what came of it; one that is free is nobody's.
-CREATE FUNCTION holdfast.forget_effects(owner text, session text) RETURNS void
+CREATE OR REPLACE FUNCTION holdfast.forget_effects(owner text, session text) RETURNS void
     LANGUAGE sql
 AS $$
     DELETE FROM holdfast.effects AS e WHERE e.tenant = owner AND e.scope = 'session:' || session;

@@ -1,6 +1,6 @@
 -- The commits of a group that were written and have something to tell make the outlets of
 -- their sessions due, by the database's own clock. One that is due already stays so as it was.
-CREATE FUNCTION holdfast.tell(wanted jsonb, answers jsonb[]) RETURNS void
+CREATE OR REPLACE FUNCTION holdfast.tell(wanted jsonb, answers jsonb[]) RETURNS void
     LANGUAGE plpgsql
     SET enable_seqscan = off
     SET enable_hashjoin = off

@@ -1,7 +1,7 @@
 -- Let calls begin as far as their limits allow, in the order in which they asked. A wish is
 -- granted under all its limits, or queued at the first that has no place. The answers are
 -- ["granted"], ["waits", when to ask again or null] and ["lease_lost"].
-CREATE FUNCTION holdfast.acquire(wishes jsonb) RETURNS jsonb
+CREATE OR REPLACE FUNCTION holdfast.acquire(wishes jsonb) RETURNS jsonb
     LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -45,7 +45,7 @@ END
 $$;
 
 -- A permit under one limit. A call that asks for the first time goes to the end of its queue.
-CREATE FUNCTION holdfast.ask_for_permit(
+CREATE OR REPLACE FUNCTION holdfast.ask_for_permit(
     owner text, session bigint, lane_name text, call text,
     limit_name text, concurrency integer, rate integer, per bigint
 ) RETURNS jsonb
@@ -104,7 +104,7 @@ $$;
 -- Take back the permits and places of calls that commits have freed, and wake who has a place
 -- by that; returns the sessions of those. A lane that somebody has in hand is passed over:
 -- its owner is awake, or is about to rest, waits for the limit and will look again.
-CREATE FUNCTION holdfast.free_permits(commits jsonb) RETURNS jsonb
+CREATE OR REPLACE FUNCTION holdfast.free_permits(commits jsonb) RETURNS jsonb
     LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -149,7 +149,7 @@ END
 $$;
 
 -- The lanes whose calls have a place under one of the limits now.
-CREATE FUNCTION holdfast.with_a_place(names text[])
+CREATE OR REPLACE FUNCTION holdfast.with_a_place(names text[])
     RETURNS TABLE (tenant text, sid bigint, lane text)
     LANGUAGE sql STABLE
 AS $$
@@ -165,7 +165,7 @@ $$;
 
 -- Whether a call of a lane that waits has a place under its limit now. The limits are held to
 -- the transaction's end: who frees a permit meanwhile finds the lane at rest, and wakes it.
-CREATE FUNCTION holdfast.has_permit_to_come(owner text, session bigint, lane_name text)
+CREATE OR REPLACE FUNCTION holdfast.has_permit_to_come(owner text, session bigint, lane_name text)
     RETURNS boolean
     LANGUAGE plpgsql
 AS $$

@@ -2,7 +2,7 @@
 -- the time of its last record), then the snapshots made by today's rules, then the rows of
 -- the log after the older of both that concern the lane: its own, and those of others that
 -- change slices, start or end the session. With `after` the rows alone, from there on.
-CREATE FUNCTION holdfast.load(session text, name text, today integer, after integer)
+CREATE OR REPLACE FUNCTION holdfast.load(session text, name text, today integer, after integer)
     RETURNS TABLE (kind text, first_offset integer, count integer, lane text, at bigint, data bytea)
     LANGUAGE plpgsql STABLE ROWS 100
 AS $$
@@ -50,7 +50,7 @@ $$;
 
 -- A page of the log after a cursor: the session as above, then whole rows until they hold
 -- about as many records as wanted.
-CREATE FUNCTION holdfast.read(session text, after integer, most integer)
+CREATE OR REPLACE FUNCTION holdfast.read(session text, after integer, most integer)
     RETURNS TABLE (kind text, first_offset integer, count integer, lane text, at bigint, data bytea)
     LANGUAGE plpgsql STABLE ROWS 100
 AS $$
@@ -86,7 +86,7 @@ END
 $$;
 
 -- A page of the log before an offset, newest row first.
-CREATE FUNCTION holdfast.read_back(session text, before integer, most integer)
+CREATE OR REPLACE FUNCTION holdfast.read_back(session text, before integer, most integer)
     RETURNS TABLE (kind text, first_offset integer, count integer, lane text, at bigint, data bytea)
     LANGUAGE plpgsql STABLE ROWS 100
 AS $$
@@ -117,7 +117,8 @@ END
 $$;
 
 -- Where the row begins that holds an offset, or the offset itself if no row does yet.
-CREATE FUNCTION holdfast.row_with(owner text, session bigint, wanted integer) RETURNS integer
+CREATE OR REPLACE FUNCTION holdfast.row_with(owner text, session bigint, wanted integer)
+    RETURNS integer
     LANGUAGE plpgsql STABLE
 AS $$
 BEGIN

@@ -1,7 +1,7 @@
 -- What a commit sends to other sessions: each is admitted, or dropped where it cannot be. The
 -- sessions are locked, as those of the whole group. Two that come with the same name at once
 -- meet in the index of names: then the group is tried again, and finds the first.
-CREATE FUNCTION holdfast.send(letters jsonb, data bytea) RETURNS void
+CREATE OR REPLACE FUNCTION holdfast.send(letters jsonb, data bytea) RETURNS void
     LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -20,7 +20,7 @@ $$;
 
 -- Which cancels among letters are made out to another turn than the one that is open: the place
 -- of each and that turn, or nothing.
-CREATE FUNCTION holdfast.find_other_turns(letters jsonb) RETURNS jsonb
+CREATE OR REPLACE FUNCTION holdfast.find_other_turns(letters jsonb) RETURNS jsonb
     LANGUAGE sql
     SET enable_seqscan = off
     SET enable_hashjoin = off
@@ -39,7 +39,7 @@ $$;
 
 -- Hold the lanes of a group that sends, in the order in which everybody does who waits for
 -- several (see bury): then they are written to in any order.
-CREATE FUNCTION holdfast.hold_lanes(entries jsonb) RETURNS void
+CREATE OR REPLACE FUNCTION holdfast.hold_lanes(entries jsonb) RETURNS void
     LANGUAGE plpgsql
     SET enable_seqscan = off
     SET enable_hashjoin = off

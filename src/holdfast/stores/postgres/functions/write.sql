@@ -7,7 +7,7 @@
 --
 -- Commits that only move their lane, add to the log and change one delivery are written all at
 -- once, if nothing stands against them. All else is done one by one, and so is whatever that left.
-CREATE FUNCTION holdfast.write(wanted jsonb, data bytea) RETURNS jsonb
+CREATE OR REPLACE FUNCTION holdfast.write(wanted jsonb, data bytea) RETURNS jsonb
     LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -75,7 +75,7 @@ $$;
 
 -- What others added to a lane after the last arrival that its owner has seen: the rows of
 -- the log that hold it. The first may begin before it.
-CREATE FUNCTION holdfast.arrivals(
+CREATE OR REPLACE FUNCTION holdfast.arrivals(
     owner text, session bigint, name text, seen integer, last integer
 ) RETURNS jsonb
     LANGUAGE plpgsql STABLE
