@@ -55,12 +55,13 @@ class Once:
 class Threads:
     """Notes which threads call a method of the database: `begin` may have to wait, for long."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str, *of: str) -> None:
         self.seen: set[str] = set()
         original: Callable[..., Any] = getattr(Database, name)
 
         def noting(db: Database, *args: Any) -> Any:
-            self.seen.add(threading.current_thread().name)
+            if args[: len(of)] == of:
+                self.seen.add(threading.current_thread().name)
             return original(db, *args)
 
         monkeypatch.setattr(Database, name, noting)
@@ -125,15 +126,17 @@ async def test_after_an_error_of_the_disk_the_thread_opens_the_file_anew_and_wri
     assert await end_of(store, claim.session_id) == 3
 
 
-async def test_room_for_the_log_is_made_without_waiting_for_who_is_at_the_file(
+async def test_no_event_loop_waits_for_the_file_or_for_room_in_its_log(
     store: SqliteStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claim = await start_and_claim(store, clock)
-    threads = Threads(monkeypatch, "begin")
-    for number in range(100):
+    waiting, filling = Threads(monkeypatch, "begin"), Threads(monkeypatch, "run", "fill")
+    for number in range(200):
         await write(store, commit(claim, delta(), number=number))
         await asyncio.sleep(0)
-    assert threading.current_thread().name not in threads.seen
+    assert threading.current_thread().name not in waiting.seen
+    await store.close()
+    assert filling.seen == {"holdfast writer"}
 
 
 async def test_a_signal_in_the_middle_of_writing_leaves_nothing_open(

@@ -42,20 +42,26 @@ class Checkpointer:
         self._written = 0
         self._thread: threading.Thread | None = None
 
-    def look(self, db: Database, written: int) -> None:
-        """After some commits that made the log grow: make room for more, or move it."""
+    def look(self, written: int) -> bool:
+        """After some commits: move a log that is large; say whether it has grown and wants room."""
         self._written += written + COMMIT
         if self._written < LOOK_AFTER:
-            return
+            return False
         self._written = 0
-        size = self._measure()
-        if size <= self._size:
-            self._size = size
-        elif size < LOG_SIZE:
-            if size > SMALL:
-                reserve(db, min(size, STEP))
-            self._size = self._measure()
-        elif self._thread is None or not self._thread.is_alive():
+        before, size = self._size, self._measure()
+        if size > before and size >= LOG_SIZE:
+            self._move_beside(size)
+            return False
+        self._size = size
+        return size > max(before, SMALL)
+
+    def make_room(self, db: Database) -> None:
+        """Make the log as large again. It takes the disk a while."""
+        reserve(db, min(self._size, STEP))
+        self._size = self._measure()
+
+    def _move_beside(self, size: int) -> None:
+        if self._thread is None or not self._thread.is_alive():
             self._size = size + STEP  # should a reader be in the way, try again only then
             self._thread = threading.Thread(
                 target=self._move, args=("PASSIVE", "RESTART"), name="holdfast checkpoint"

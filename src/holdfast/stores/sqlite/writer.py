@@ -92,6 +92,16 @@ class Alone(Protocol):
         ...
 
 
+class Room:
+    """The wish that the log beside the file be given room: no event loop waits for that."""
+
+    def serve(self, writer: Writer, desk: Desk) -> None:
+        writer.make_room(desk)
+
+    def refuse(self, error: Exception) -> None:
+        """Nobody asked."""
+
+
 class Writer:
     """Owns the thread, the connection, and the order in which things are written."""
 
@@ -257,8 +267,13 @@ class Writer:
         if hints:
             self._messenger.send(hints)
         if hints or desk.written:
-            self._checkpointer.look(desk.db, desk.written)
+            if self._checkpointer.look(desk.written):
+                self._queue.put(Room())
             desk.written = 0
+
+    def make_room(self, desk: Desk) -> None:
+        """Have the log grow before commits need it to."""
+        self._checkpointer.make_room(desk.db)
 
     # When it fails, on the writer's thread
 
