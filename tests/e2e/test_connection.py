@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 from http_scene import FAST, on_a_socket
+from msgspec.structs import replace
 from oauth_provider import PLAIN, SECRET, Remote, provider_process
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -194,6 +195,7 @@ async def test_no_secret_is_in_the_log_the_stream_a_trace_a_log_line_or_the_file
     options = {
         "store": f"sqlite:///{tmp_path / 'holdfast.db'}",
         "clock": clock,
+        "worker": replace(FAST, lease=2.0),  # soon renewed, where the clock jumps
         "telemetry": Telemetry(tracer_provider=tracers, content=True),
     }
     async with office(hub, **options) as desk:
