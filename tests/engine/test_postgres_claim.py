@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 
 import psycopg
 import pytest
+from rival import opened
 
 from holdfast.clock import Clock
 from holdfast.core.limit import Bound
@@ -36,16 +36,6 @@ SELECT tenant, sid, 'main', agent, 2, {ready_at}, 1, 'idle' FROM sessions WHERE 
 ON CONFLICT DO NOTHING;
 ANALYZE;
 """
-
-
-@asynccontextmanager
-async def opened(url: str) -> AsyncIterator[PostgresStore]:
-    store = PostgresStore(url)
-    await store.migrate()
-    try:
-        yield store
-    finally:
-        await store.close()
 
 
 async def run(url: str, script: str) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 from postgres_proxy import Pooler, Wire, through
+from rival import opened
 
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, InvalidInput, StoreUnavailable, UnsupportedStore
@@ -35,16 +35,6 @@ from holdfast.testing.store_contract.builder import (
 )
 
 clock = Clock()
-
-
-@asynccontextmanager
-async def opened(url: str) -> AsyncIterator[PostgresStore]:
-    store = PostgresStore(url)
-    await store.migrate()
-    try:
-        yield store
-    finally:
-        await store.close()
 
 
 async def end_backends(url: str) -> None:

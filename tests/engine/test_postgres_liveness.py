@@ -16,6 +16,7 @@ import psycopg
 import pytest
 from postgres_proxy import Wire, through
 from postgres_server import Server
+from rival import opened
 
 from holdfast import WorkerSettings
 from holdfast.clock import Clock
@@ -60,16 +61,6 @@ async def main():
 
 asyncio.run(main())
 """
-
-
-@asynccontextmanager
-async def opened(url: str) -> AsyncIterator[PostgresStore]:
-    store = PostgresStore(url)
-    await store.migrate()
-    try:
-        yield store
-    finally:
-        await store.close()
 
 
 @asynccontextmanager
