@@ -20,6 +20,7 @@ from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres.admission import AdmissionEntry
 from holdfast.stores.postgres.commit import CommitEntry
 from holdfast.stores.postgres.place import read_url
+from holdfast.stores.postgres.statement import load_queries
 from holdfast.stores.postgres.writer import Buffer, Entry
 
 PATIENCE = 10.0
@@ -30,6 +31,7 @@ OF_SESSIONS = (
     " AND relkind IN ('r', 'p') AND NOT relispartition"
 )
 NAMES_STAY = "dispatches"
+COMMIT_ONE = load_queries("holdfast")["commit_one"]
 
 Rows = list[tuple[Any, ...]]
 
@@ -50,7 +52,7 @@ class Rival:
 
     async def write(self, wanted: Commit) -> None:
         """Commit as the owner of a lane does."""
-        assert await self._send(CommitEntry(wanted, Packer())) == "written"
+        assert await self._send(CommitEntry(wanted, Packer(), COMMIT_ONE)) == "written"
 
     async def admit(self, admission: Admission) -> None:
         assert await self._send(AdmissionEntry(admission, Packer())) == "admitted"

@@ -76,6 +76,20 @@ class Commit(Struct, frozen=True, gc=False, kw_only=True):
     tells: bool = False
     sends: tuple[Admission, ...] = ()
 
+    @property
+    def is_plain(self) -> bool:
+        """Say whether it adds to the log and nothing else follows from it, as with most."""
+        return (
+            self.index is NO_CHANGES
+            and bool(self.records)
+            and not (self.release or self.tells or self.effects or self.frees or self.sends)
+            and self.ready_at is not None
+            and self.snapshot is None
+            and self.slices is None
+            and self.slices_seen is None
+            and not self.awaits_permit
+        )
+
 
 class Committed(Struct, frozen=True, gc=False):
     """The commit is in the log from `first_offset` on; `arrivals` came since `seen`."""

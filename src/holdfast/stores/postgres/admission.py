@@ -74,6 +74,9 @@ class AdmissionEntry:
         self._turn = "" if has_open_cancel(admission.records) else None
         self._was_sent = False
 
+    def alone(self) -> None:
+        """It has more to look at than one statement could."""
+
     def prepare(self, buffer: Buffer) -> WantedAdmission:
         admission = self._admission
         start, size = buffer.add(self._packed.data)

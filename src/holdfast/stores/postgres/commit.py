@@ -19,6 +19,7 @@ from holdfast.stores.postgres.admission import WantedAdmission
 from holdfast.stores.postgres.blob import Blob, add_blobs
 from holdfast.stores.postgres.entries import CHANGES_SLICES, STARTS_OR_ENDS, LogRow
 from holdfast.stores.postgres.sending import Letters
+from holdfast.stores.postgres.statement import Query, Statement
 from holdfast.stores.postgres.writer import AGAIN, Buffer, Hints, Wanted
 
 LEASE_LOST = Refused("lease_lost")
@@ -108,14 +109,39 @@ class Unread(Struct):
 class CommitEntry:
     """A commit on its way. `asks` only wants to know whether it has landed."""
 
-    def __init__(self, commit: Commit, packer: Packer, *, asks: bool = False) -> None:
+    def __init__(self, commit: Commit, packer: Packer, query: Query, *, asks: bool = False) -> None:
         self.session_id = commit.session_id
         self._commit = commit
         self._packer = packer
+        self._query = query
         self._asks = asks
         self._packed = packer.pack(commit.body)
-        self._digest = blake2b(commit.body, digest_size=16).hexdigest()
+        self._digest = blake2b(commit.body, digest_size=16).digest()
         self._letters = Letters(commit.sends, packer) if commit.sends else None
+
+    def alone(self) -> Statement | None:
+        """Return a plain commit as one statement, with nothing to be taken apart there."""
+        commit = self._commit
+        if self._asks or self._packed.blobs or not commit.is_plain:
+            return None
+        return self._query.bind(
+            {
+                "session": commit.session_id,
+                "lane": commit.lane,
+                "worker": commit.worker,
+                "fence": commit.fence,
+                "number": commit.number,
+                "seen": commit.seen,
+                "at": commit.at,
+                "ready_at": commit.ready_at,
+                "status": commit.status,
+                "turn": commit.turn,
+                "version": FORMAT,
+                "digest": self._digest,
+                "records": len(commit.records),
+                "data": self._packed.data,
+            }
+        )
 
     def prepare(self, buffer: Buffer) -> WantedCommit:
         commit, index = self._commit, self._commit.index
@@ -135,7 +161,7 @@ class CommitEntry:
             turn=commit.turn,
             wait=commit.wait,
             version=FORMAT,
-            digest=self._digest,
+            digest=self._digest.hex(),
             count=len(commit.records),
             marks=marks_of(index),
             start=start,

@@ -12,6 +12,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.store import Commit, Committed, Refused
 from holdfast.stores.postgres.commit import LEASE_LOST, CommitEntry, Unread
 from holdfast.stores.postgres.entries import BlobMissing, Unpacker
+from holdfast.stores.postgres.statement import Query
 from holdfast.stores.postgres.wakeup import Messenger
 from holdfast.stores.postgres.writer import Hints, Writer
 
@@ -22,15 +23,21 @@ class Committer:
     """Turns commits into what goes out, and answers into results."""
 
     def __init__(
-        self, packer: Packer, unpacker: Unpacker, writer: Writer, messenger: Messenger
+        self,
+        packer: Packer,
+        unpacker: Unpacker,
+        writer: Writer,
+        messenger: Messenger,
+        query: Query,
     ) -> None:
         self._packer = packer
+        self._query = query
         self._unpacker = unpacker
         self._writer = writer
         self._messenger = messenger
 
     def entry(self, commit: Commit) -> CommitEntry:
-        return CommitEntry(commit, self._packer)
+        return CommitEntry(commit, self._packer, self._query)
 
     async def commit(self, commits: Sequence[Commit]) -> list[Committed | Refused]:
         futures = [self._writer.submit(self.entry(commit)) for commit in commits]
@@ -58,7 +65,8 @@ class Committer:
     async def _ask(self, commit: Commit) -> Committed | Refused | Unread:
         """Ask whether a commit has landed."""
         found: Committed | Refused | Unread
-        found = await self._writer.submit(CommitEntry(commit, self._packer, asks=True))
+        entry = CommitEntry(commit, self._packer, self._query, asks=True)
+        found = await self._writer.submit(entry)
         return found
 
     async def _read(

@@ -80,6 +80,13 @@ class Entry(Protocol):
         """Say what is wanted; asked again with another buffer if it has to be said again."""
         ...
 
+    def alone(self) -> Statement | None:
+        """Return what is quicker where no other goes along, if there is something.
+
+        It answers with a row of the first offset and the time; without one, nothing was written.
+        """
+        ...
+
     def accept(self, answer: list[Any], hints: Hints) -> Any:
         """Return the result, or `AGAIN` if it has to be said otherwise."""
         ...
@@ -103,13 +110,14 @@ class Errand(Protocol):
 class Job:
     """A work, who waits for it, and what it came to."""
 
-    __slots__ = ("error", "future", "result", "work")
+    __slots__ = ("error", "future", "result", "was_alone", "work")
 
     def __init__(self, work: Any, future: asyncio.Future[Any]) -> None:
         self.work = work
         self.future = future
         self.result: Any = None
         self.error: BaseException | None = None
+        self.was_alone = False
 
 
 session_of = attrgetter("work.session_id")
@@ -222,7 +230,9 @@ class Group:
 
     def compose(self) -> list[Statement]:
         statements: list[Statement] = []
-        if self._entries:
+        if statement := self._alone():
+            statements.append(statement)
+        elif self._entries:
             buffer = Buffer()
             wanted = [job.work.prepare(buffer) for job in self._entries]
             keep_apart(wanted)
@@ -235,14 +245,25 @@ class Group:
             statements += own
         return statements
 
+    def _alone(self) -> Statement | None:
+        """Return the statement of an entry that goes alone; not twice, if it was not written."""
+        self._is_alone = False
+        if len(self._entries) != 1 or self._entries[0].was_alone:
+            return None
+        statement: Statement | None = self._entries[0].work.alone()
+        self._is_alone = statement is not None
+        return statement
+
     def accept(self, answers: Sequence[Rows], hints: Hints) -> None:
-        place = 0
-        if self._entries:
-            [[(text,)]], place = answers[:1], 1
+        if self._is_alone:
+            accept_alone(self._entries[0], answers[0], hints)
+        elif self._entries:
+            [[(text,)]] = answers[:1]
             written = _decode(text)
             for job, answer in zip(self._entries, written.answers, strict=True):
                 job.result = job.work.accept(answer, hints)
             hints.update(dict.fromkeys(written.woken, True))
+        place = 1 if self._entries else 0
         for job, size in zip(self._errands, self._sizes, strict=True):
             job.result = job.work.take(answers[place : place + size], hints)
             place += size
@@ -250,6 +271,15 @@ class Group:
     def doubt(self) -> None:
         for job in self._entries:
             job.work.doubt()
+
+
+def accept_alone(job: Job, rows: Rows, hints: Hints) -> None:
+    """Take in what came of a lone entry. Of one that was not written, `write` says why not."""
+    job.was_alone = True
+    for first_offset, at in rows:
+        job.result = job.work.accept(["written", first_offset, at, "", []], hints)
+    if not rows:
+        job.result = AGAIN
 
 
 def keep_apart(wanted: Sequence[Wanted]) -> None:

@@ -118,8 +118,8 @@ def write_round(desk: Desk, commits: Sequence[Commit]) -> list[Result]:
 
 
 def write_plain(desk: Desk, commit: Commit) -> Committed | None:
-    """Write a commit as most are: it adds to the log, and nothing else follows from it."""
-    if not is_plain(commit):
+    """Write a commit as most are, unless something stands against it."""
+    if not commit.is_plain:
         return None
     row = desk.db.one("find_lane", {"session_id": commit.session_id, "lane": commit.lane})
     if row is None:
@@ -134,19 +134,6 @@ def write_plain(desk: Desk, commit: Commit) -> Committed | None:
     append(desk, lane.next_key, commit.lane, commit.body, len(commit.records), going.at, 0)
     desk.tell(commit.session_id, arrived=False)
     return Committed(lane.next_key & OFFSETS, going.at, ())
-
-
-def is_plain(commit: Commit) -> bool:
-    return (
-        commit.index is NO_CHANGES
-        and bool(commit.records)
-        and not (commit.release or commit.tells or commit.effects or commit.frees or commit.sends)
-        and commit.ready_at is not None
-        and commit.snapshot is None
-        and commit.slices is None
-        and commit.slices_seen is None
-        and not commit.awaits_permit
-    )
 
 
 def write_beside(desk: Desk, going: Going) -> None:

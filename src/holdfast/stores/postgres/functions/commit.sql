@@ -425,3 +425,54 @@ BEGIN
       FROM found AS f;
 END
 $$;
+
+-- A plain commit that goes out alone, as those of a lone session do, and changes no delivery either.
+-- Returns where it stands, or nothing where anything stands against it: `write` says what.
+--
+-- The session is held by a statement of its own: those that follow see what was written until then.
+CREATE OR REPLACE FUNCTION holdfast.commit_one(
+    session text, name text, owner text, held_fence bigint, last_number bigint, seen integer,
+    made_at bigint, next_at bigint, new_status text, new_turn text, format integer,
+    new_digest bytea, records integer, bytes bytea
+) RETURNS TABLE (first_new integer, written_at bigint)
+    LANGUAGE plpgsql ROWS 1
+    SET plan_cache_mode = force_generic_plan
+    SET enable_seqscan = off
+AS $$
+DECLARE
+    s record;
+BEGIN
+    SELECT r.tenant, r.sid, r.last_offset, r.last_at INTO s
+      FROM holdfast.sessions AS r
+     WHERE r.id = session
+       FOR NO KEY UPDATE;
+    first_new := s.last_offset + 1;
+    written_at := greatest(made_at, s.last_at);
+    UPDATE holdfast.lanes AS l
+       SET number = l.number + 1,
+           status = new_status,
+           turn = new_turn,
+           wait = '',
+           ready_at = next_at,
+           version = greatest(l.version, format),
+           digest = new_digest,
+           commit_offset = first_new,
+           commit_at = written_at
+     WHERE l.tenant = s.tenant
+       AND l.sid = s.sid
+       AND l.lane = name
+       AND l.worker = owner
+       AND l.fence = held_fence
+       AND l.number = last_number
+       AND l.last_arrival <= seen;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    UPDATE holdfast.sessions AS r
+       SET last_offset = s.last_offset + records, last_at = written_at
+     WHERE r.tenant = s.tenant AND r.sid = s.sid;
+    INSERT INTO holdfast.log (tenant, sid, first_offset, count, lane, at, marks, data)
+    VALUES (s.tenant, s.sid, first_new, records, name, written_at, 0, bytes);
+    RETURN NEXT;
+END
+$$;

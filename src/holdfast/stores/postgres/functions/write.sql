@@ -2,7 +2,8 @@
 -- what each of them says, and `data` all their bytes, of which each names its parts. The
 -- answers come in the same order, and with them the ids of sessions that somebody was woken in.
 -- Sessions are locked first, by id: whoever writes to several does so in this order, and what
--- commits send counts as the rest does. Then blobs are, by hash, then lanes in the order of
+-- commits send counts as the rest does. It is a statement of its own, so that those which follow
+-- see what was written while this one waited. Then blobs are, by hash, then lanes in the order of
 -- their sessions, and limits by name; the rest is its session's, or is held by nobody who waits.
 --
 -- Commits that only move their lane, add to the log and change one delivery are written all at
@@ -20,24 +21,16 @@ DECLARE
     has_sends boolean;
     has_blobs boolean;
 BEGIN
-    IF jsonb_array_length(wanted) = 1 AND wanted->0 ? 'plain' AND NOT wanted->0 ? 'tells' THEN
-        SELECT p.answer INTO one FROM holdfast.commit_plain(wanted, data) AS p;
-        IF FOUND THEN
-            RETURN jsonb_build_object('answers', jsonb_build_array(one), 'woken', '[]'::jsonb);
-        END IF;
-    END IF;
     has_sends := wanted @? '$[*].sends';
     IF has_sends THEN
         entries := wanted || jsonb_path_query_array(wanted, '$[*].sends[*]');
     END IF;
     has_blobs := entries @? '$[*].blobs';
-    IF has_blobs OR jsonb_array_length(entries) > 1 THEN
-        PERFORM 1
-           FROM holdfast.sessions AS s
-          WHERE s.id IN (SELECT e->>'session' FROM jsonb_array_elements(entries) AS e)
-          ORDER BY s.id
-            FOR NO KEY UPDATE;
-    END IF;
+    PERFORM 1
+       FROM holdfast.sessions AS s
+      WHERE s.id IN (SELECT e->>'session' FROM jsonb_array_elements(entries) AS e)
+      ORDER BY s.id
+        FOR NO KEY UPDATE;
     IF has_blobs THEN
         PERFORM holdfast.lay_blobs(entries, data);
     END IF;

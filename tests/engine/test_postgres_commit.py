@@ -1,0 +1,120 @@
+"""Commits that meet another writer of the same session in PostgreSQL, alone and in a group."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from msgspec.structs import replace
+from rival import Rival, opened, rivalling
+
+from holdfast.clock import Clock
+from holdfast.store import Claim, Committed
+from holdfast.stores.postgres import PostgresStore
+from holdfast.testing.store_contract.builder import (
+    admit,
+    commit,
+    delta,
+    message,
+    park,
+    read_all,
+    start_and_claim,
+    turn_started,
+)
+
+clock = Clock()
+
+
+@pytest_asyncio.fixture
+async def store(postgres_url: str) -> AsyncIterator[PostgresStore]:
+    async with opened(postgres_url) as store:
+        yield store
+
+
+@pytest_asyncio.fixture
+async def rival(postgres_url: str) -> AsyncIterator[Rival]:
+    async with rivalling(postgres_url) as rival:
+        yield rival
+
+
+async def beside(store: PostgresStore, claim: Claim) -> Claim:
+    """Return the claim of another lane of the same session."""
+    await admit(store, message(clock, claim.session_id, lane="other"))
+    [other] = await store.claim("w1", 10, held=[(claim.session_id, claim.lane)])
+    return other
+
+
+def following(claim: Claim) -> Claim:
+    return replace(claim, number=claim.number + 1)
+
+
+@pytest.mark.parametrize("kind", ["plain", "with a delivery", "with others"])
+async def test_what_waited_for_another_lane_stands_behind_it(
+    store: PostgresStore, rival: Rival, kind: str
+) -> None:
+    ours = await start_and_claim(store, clock)
+    theirs = await beside(store, ours)
+    [first, _] = await store.deliveries(ours.session_id)
+    record = turn_started(first.delivery_id) if kind == "with a delivery" else delta()
+    wanted = [commit(ours, record)]
+    if kind == "with others":
+        other = await start_and_claim(store, clock, held=[ours, theirs])
+        wanted.append(commit(other, delta()))
+    await rival.write(commit(theirs, delta(), delta()))
+    writing = asyncio.create_task(store.commit(wanted))
+    await rival.has_waiting()
+    await rival.commit()
+    done = (await writing)[0]
+    assert isinstance(done, Committed)
+    assert done.first_offset == 6
+    [again] = await store.commit([commit(following(ours), delta())])
+    assert isinstance(again, Committed)
+    assert again.first_offset == 7
+    entries = await read_all(store, ours.session_id)
+    assert [entry.offset for entry in entries] == list(range(1, 8))
+
+
+async def test_what_arrived_while_a_commit_waited_comes_with_its_answer(
+    store: PostgresStore, rival: Rival
+) -> None:
+    claim = await start_and_claim(store, clock)
+    await rival.admit(message(clock, claim.session_id))
+    writing = asyncio.create_task(store.commit([commit(claim, delta())]))
+    await rival.has_waiting()
+    await rival.commit()
+    [done] = await writing
+    assert isinstance(done, Committed)
+    assert (done.first_offset, [entry.offset for entry in done.arrivals]) == (4, [3])
+
+
+async def test_a_lane_that_another_took_meanwhile_takes_no_more(
+    store: PostgresStore, rival: Rival
+) -> None:
+    claim = await start_and_claim(store, clock)
+    await rival.run("UPDATE lanes SET fence = fence + 1, worker = 'w2'")
+    writing = asyncio.create_task(store.commit([commit(claim, delta())]))
+    await rival.has_waiting()
+    await rival.commit()
+    [done] = await writing
+    assert not isinstance(done, Committed)
+    assert done.reason == "lease_lost"
+    assert len(await read_all(store, claim.session_id)) == 2
+
+
+async def test_the_same_commit_twice_is_written_once(store: PostgresStore) -> None:
+    claim = await start_and_claim(store, clock)
+    wanted = commit(claim, delta())
+    [first], [second] = await store.commit([wanted]), await store.commit([wanted])
+    assert first == second
+    assert len(await read_all(store, claim.session_id)) == 3
+
+
+async def test_a_commit_of_an_erased_session_is_refused(store: PostgresStore) -> None:
+    claim = await start_and_claim(store, clock)
+    await store.erase(claim.session_id)
+    for wanted in (commit(claim, delta()), park(claim, delta())):
+        [done] = await store.commit([wanted])
+        assert not isinstance(done, Committed)
+        assert done.reason == "lease_lost"
