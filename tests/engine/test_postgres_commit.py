@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from rival import Rival, opened, rivalling
 
 from holdfast.clock import Clock
-from holdfast.store import Claim, Committed
+from holdfast.store import Claim, Commit, Committed
 from holdfast.stores.postgres import PostgresStore
 from holdfast.testing.store_contract.builder import (
     admit,
@@ -25,6 +25,7 @@ from holdfast.testing.store_contract.builder import (
 )
 
 clock = Clock()
+kinds = pytest.mark.parametrize("kind", ["plain", "with a delivery", "with others"])
 
 
 @pytest_asyncio.fixture
@@ -50,18 +51,24 @@ def following(claim: Claim) -> Claim:
     return replace(claim, number=claim.number + 1)
 
 
-@pytest.mark.parametrize("kind", ["plain", "with a delivery", "with others"])
+async def commits(store: PostgresStore, kind: str, claim: Claim, *held: Claim) -> list[Commit]:
+    """Return what goes out in one of the ways that there are, the claim's own first."""
+    [first, *_] = await store.deliveries(claim.session_id)
+    if kind == "with a delivery":
+        return [commit(claim, turn_started(first.delivery_id))]
+    if kind == "with others":
+        other = await start_and_claim(store, clock, held=[claim, *held])
+        return [commit(claim, delta()), commit(other, delta())]
+    return [commit(claim, delta())]
+
+
+@kinds
 async def test_what_waited_for_another_lane_stands_behind_it(
     store: PostgresStore, rival: Rival, kind: str
 ) -> None:
     ours = await start_and_claim(store, clock)
     theirs = await beside(store, ours)
-    [first, _] = await store.deliveries(ours.session_id)
-    record = turn_started(first.delivery_id) if kind == "with a delivery" else delta()
-    wanted = [commit(ours, record)]
-    if kind == "with others":
-        other = await start_and_claim(store, clock, held=[ours, theirs])
-        wanted.append(commit(other, delta()))
+    wanted = await commits(store, kind, ours, theirs)
     await rival.write(commit(theirs, delta(), delta()))
     writing = asyncio.create_task(store.commit(wanted))
     await rival.has_waiting()
@@ -74,6 +81,21 @@ async def test_what_waited_for_another_lane_stands_behind_it(
     assert again.first_offset == 7
     entries = await read_all(store, ours.session_id)
     assert [entry.offset for entry in entries] == list(range(1, 8))
+
+
+@kinds
+async def test_what_waited_for_its_lane_moves_it_on_all_the_same(
+    store: PostgresStore, rival: Rival, kind: str
+) -> None:
+    claim = await start_and_claim(store, clock)
+    wanted = await commits(store, kind, claim)
+    await rival.run("UPDATE lanes SET ready_at = 5")  # as who has a permit to give does
+    writing = asyncio.create_task(store.commit(wanted))
+    await rival.has_waiting()
+    await rival.commit()
+    assert all(isinstance(done, Committed) for done in await writing)
+    [again] = await store.commit([commit(following(claim), delta())])
+    assert isinstance(again, Committed)
 
 
 async def test_what_arrived_while_a_commit_waited_comes_with_its_answer(

@@ -330,8 +330,8 @@ $$;
 -- those that were written, with their answers; `commit` says what becomes of the others.
 --
 -- The plan is made once and has to be right whatever the tables grow to. So nothing is left
--- to choose: each row is looked up by its key and locked, one after the other, and changed
--- where it was found.
+-- to choose: each row is looked up by its key and locked, one after the other. It is changed by
+-- its key as well: where it was found, a row that was waited for is not yet to be seen.
 CREATE OR REPLACE FUNCTION holdfast.commit_plain(wanted jsonb, data bytea)
     RETURNS TABLE (place bigint, answer jsonb)
     LANGUAGE plpgsql ROWS 100
@@ -345,8 +345,8 @@ BEGIN
     RETURN QUERY
     WITH
         found AS (
-            SELECT w.*, s.tenant, s.sid, s.row AS session_row, n.row AS lane_row,
-                   s.last_offset + 1 AS first_new, greatest(w.at, s.last_at) AS written_at,
+            SELECT w.*, s.tenant, s.sid, s.last_offset + 1 AS first_new,
+                   greatest(w.at, s.last_at) AS written_at,
                    w.deliveries->0 AS change, coalesce(q.waited, 0) AS left_queue
               FROM ROWS FROM (jsonb_to_recordset(wanted) AS (
                        plain boolean, session text, lane text, worker text, fence bigint,
@@ -360,13 +360,13 @@ BEGIN
                        place
                    )
              CROSS JOIN LATERAL (
-                       SELECT r.ctid AS row, r.tenant, r.sid, r.last_offset, r.last_at
+                       SELECT r.tenant, r.sid, r.last_offset, r.last_at
                          FROM holdfast.sessions AS r
                         WHERE r.id = w.session
                           FOR NO KEY UPDATE
                    ) AS s
              CROSS JOIN LATERAL (
-                       SELECT l.ctid AS row, l.worker, l.fence, l.number, l.last_arrival
+                       SELECT l.worker, l.fence, l.number, l.last_arrival
                          FROM holdfast.lanes AS l
                         WHERE l.tenant = s.tenant AND l.sid = s.sid AND l.lane = w.lane
                           FOR NO KEY UPDATE
@@ -397,7 +397,7 @@ BEGIN
                    commit_at = f.written_at,
                    worker = CASE WHEN f.release THEN NULL ELSE n.worker END
               FROM found AS f
-             WHERE n.ctid = f.lane_row
+             WHERE n.tenant = f.tenant AND n.sid = f.sid AND n.lane = f.lane
         ),
         changed AS (
             UPDATE holdfast.deliveries AS d
@@ -412,7 +412,7 @@ BEGIN
             UPDATE holdfast.sessions AS s
                SET last_offset = s.last_offset + f.count, last_at = f.written_at
               FROM found AS f
-             WHERE s.ctid = f.session_row AND f.count > 0
+             WHERE s.tenant = f.tenant AND s.sid = f.sid AND f.count > 0
         ),
         added AS (
             INSERT INTO holdfast.log (tenant, sid, first_offset, count, lane, at, marks, data)
