@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 
 import pytest
 import pytest_asyncio
@@ -140,3 +141,32 @@ async def test_a_commit_of_an_erased_session_is_refused(store: PostgresStore) ->
         [done] = await store.commit([wanted])
         assert not isinstance(done, Committed)
         assert done.reason == "lease_lost"
+
+
+async def test_lanes_of_one_session_are_written_by_several_at_once(
+    store: PostgresStore, postgres_url: str
+) -> None:
+    first = await start_and_claim(store, clock)
+    session = first.session_id
+    for lane in ("a", "b", "c"):
+        await admit(store, message(clock, session, lane=lane))
+    claims = [first, *await store.claim("w1", 10, held=[(session, "main")])]
+
+    async def keep_writing(writer: PostgresStore, claim: Claim) -> None:
+        for number in range(claim.number, claim.number + 60):
+            claim = replace(claim, number=number)
+            [done] = await writer.commit([commit(claim, delta(), delta())])
+            assert isinstance(done, Committed)
+            claim = replace(claim, last_arrival=max([0, *(e.offset for e in done.arrivals)]))
+
+    async def keep_saying(writer: PostgresStore) -> None:
+        for number in range(60):
+            await admit(writer, message(clock, session, lane=claims[number % 4].lane))
+
+    async with AsyncExitStack() as stack:
+        writers = [await stack.enter_async_context(opened(postgres_url)) for _ in claims]
+        works = [keep_writing(*each) for each in zip(writers, claims, strict=True)]
+        await asyncio.gather(keep_saying(store), *works)
+    entries = await read_all(store, session)
+    assert [entry.offset for entry in entries] == list(range(1, len(entries) + 1))
+    assert len(entries) == 5 + 60 + 4 * 60 * 2
