@@ -6,6 +6,9 @@ PIP = $(BIN)/python -m pip --disable-pip-version-check -qq
 UV := 0.13.7
 JS := tests/js/node_modules/.package-lock.json
 
+# Where this is set, every process that a test starts would compile all sources anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 # The first Python that really runs, is new enough and can make a virtual environment.
 PYTHON ?= $(shell for py in python3.11 python3.12 python3.13 python3; do \
 	$$py -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
