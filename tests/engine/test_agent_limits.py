@@ -178,6 +178,27 @@ async def test_a_limit_on_a_model_holds_for_all_agents_that_use_it(store):
     assert inside.most["model"] == 1
 
 
+async def test_a_lane_keeps_its_place_in_the_queue_for_a_model_whatever_it_is_called(store):
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    class Held(ScriptedModel):
+        async def stream(self, request):
+            asked.set()
+            await go_on.wait()
+            async for piece in super().stream(request):
+                yield piece
+
+    agent = Agent("a", Held(lambda _: say("Hi.")), model_limit=Limit(concurrency=1))
+    async with running(agent, store=store) as app:
+        session = await app.start(agent, "Go")
+        await asked.wait()
+        second = await session.send("Go", lane="my.crew")
+        await until(session, "session.waiting")
+        assert len(await app.store.permits()) == 2
+        go_on.set()
+        assert (await second.result()).output == "Hi."
+
+
 async def test_a_rate_spreads_the_turns_of_an_agent():
     agent = Agent("a", ScriptedModel(lambda _: say("Hi.")), limit=Limit(rate=2, per=0.2))
     async with running(agent) as app:

@@ -12,6 +12,7 @@ from holdfast.core.message import Answer, UserMessage
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.crash import CrashingStore
 from holdfast.testing.scripted import Reply, call, calls, say
+from holdfast.verify import verify
 
 
 async def test_a_message_is_answered_and_settled() -> None:
@@ -303,6 +304,21 @@ async def test_lanes_of_a_session_have_their_own_queues_and_transcripts() -> Non
             Answer((Text("one"),)),
         ]
         assert {e.turn for e in await the(session, "turn.completed")} == {"t1", "notes/t1"}
+
+
+@pytest.mark.parametrize("lane", ["bulk.s", "bob.smith", "my.crew", "docs.search", "x.c1", "a/t1"])
+async def test_a_lane_may_be_called_anything(lane: str) -> None:
+    @tool
+    async def look() -> str:
+        return "seen"
+
+    async with running(agent([call("look"), say("done")], tools=[look])) as app:
+        session = await app.start("a", "go", lane=lane)
+
+        assert (await session.wait()).output == "done"
+        [completed] = await the(session, "tool.completed")
+        assert (completed.turn, completed.step) == (f"{lane}/t1", 1)
+        assert await verify(app.store, session.id) == []
 
 
 class Note(BaseModel):

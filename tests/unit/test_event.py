@@ -5,6 +5,7 @@ import pytest
 from holdfast.core import record as r
 from holdfast.core.event import Event, present, type_of
 from holdfast.core.message import Text, ToolCall
+from holdfast.core.name import is_tool_call, lane_of
 from holdfast.core.record import AnyRecord, Entry
 
 
@@ -28,6 +29,16 @@ def test_an_event_of_a_call_names_its_turn_step_call_and_attempt() -> None:
     assert (event.turn, event.step, event.call_id) == ("notes/t3", 2, "notes/t3.s2.c1")
     assert event.attempt_id == "notes/t3.s2.c1#4"
     assert event.data == {}
+
+
+@pytest.mark.parametrize("lane", ["bulk.s", "bob.smith", "my.crew", "docs.search", "a/b.s1.c2"])
+def test_a_call_is_told_from_its_lane_whatever_that_is_called(lane: str) -> None:
+    event = event_of(r.ToolStarted(call_id=f"{lane}/t3.s2.c1", attempt=1))
+
+    assert (event.turn, event.step) == (f"{lane}/t3", 2)
+    assert lane_of(event.turn) == lane
+    assert is_tool_call(f"{lane}/t3.s2.c1")
+    assert not is_tool_call(f"{lane}/t3.s2")
 
 
 def test_json_texts_are_shown_as_values() -> None:

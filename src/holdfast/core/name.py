@@ -2,7 +2,8 @@
 
 A turn is `t3`, its second step's model call `t3.s2`, the first tool call of that
 step `t3.s2.c1`, and the second attempt at it `t3.s2.c1#2`. Lanes other than
-`main` go before: `notes/t3`. Nothing here is secret.
+`main` go before: `notes/t3`. A lane may be called anything, so names are read from their
+last `/` on. Nothing here is secret.
 """
 
 from __future__ import annotations
@@ -41,9 +42,20 @@ def attempt_name(call_id: str, attempt: int) -> str:
 
 def turn_and_step(call_id: str) -> tuple[str, int]:
     """Return the turn and step that a call belongs to."""
-    turn, _, rest = call_id.partition(".s")
+    lane, slash, place = call_id.rpartition("/")
+    turn, _, rest = place.partition(".s")
     step, _, _ = rest.partition(".")
-    return turn, int(step or 0)
+    return lane + slash + turn, int(step or 0)
+
+
+def is_tool_call(call_id: str) -> bool:
+    """Say whether a call is one of a tool, not of the model."""
+    return ".c" in call_id.rpartition("/")[2]
+
+
+def lane_of(turn: str) -> str:
+    """Return the lane that a turn belongs to."""
+    return turn.rpartition("/")[0] or MAIN
 
 
 def request_name(session: str, call_id: str, name: str) -> str:

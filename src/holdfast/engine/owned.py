@@ -24,6 +24,7 @@ from holdfast.core.fold import ARRIVALS, fold, fold_all
 from holdfast.core.index import change_offset, index, status_of
 from holdfast.core.lane import FOLD, Lane
 from holdfast.core.limit import Bound
+from holdfast.core.name import is_tool_call
 from holdfast.core.outcome import active_time, opening
 from holdfast.core.record import AnyRecord, Entry
 from holdfast.core.result import ChildEnd, NewChild
@@ -287,7 +288,7 @@ class OwnedLane:
         The lane would wait for a place that such a call has, and nobody would give it back.
         """
         calls = self.state.turn.calls if self.state.turn else {}
-        return {name for name in self._permits if ".c" in name and name not in calls}
+        return {name for name in self._permits if is_tool_call(name) and name not in calls}
 
     async def hand_back(self) -> None:
         """Give the lane back as it is, for another worker to go on with at once."""
