@@ -125,6 +125,16 @@ def change(kind: type, where: Callable[[Any], bool] = lambda _: True, **values: 
     return edit
 
 
+def swap(kind: type, other: Callable[[Any], AnyRecord]) -> Edit:
+    """Put another record in the place of the first of a kind."""
+
+    def edit(rows: list[Row]) -> None:
+        row, number = places(rows, kind)[0]
+        row.records[number] = other(row.records[number])
+
+    return edit
+
+
 def repeat(kind: type, where: Callable[[Any], bool] = lambda _: True) -> Edit:
     """Write the first record of a kind twice."""
 

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 import shop
-from damage import NOTHING, Copy, Row, change, drop, places, repeat
+from damage import NOTHING, Copy, Row, change, drop, places, repeat, swap
 from msgspec.structs import replace
 
 from holdfast import Holdfast, Session
 from holdfast.core import codec
 from holdfast.core import record as r
+from holdfast.core.outcome import NOT_RUN
 from holdfast.errors import UnknownSession
 from holdfast.store import DeliveryInfo
 from holdfast.stores.sqlite import SqliteStore
@@ -139,6 +140,14 @@ def out_of_a_turn(rows: list[Row]) -> None:
     row.records[number] = NOTHING
 
 
+def not_run(e: r.ToolInterrupted) -> r.ToolFailed:
+    return r.ToolFailed(call_id=e.call_id, attempt=e.attempt, error=NOT_RUN)
+
+
+def denied(e: r.ToolCompleted) -> r.ToolDenied:
+    return r.ToolDenied(call_id=e.call_id, reason="no")
+
+
 DAMAGES: list[tuple[str, Callable[[list[Row]], None]]] = [
     ("UNKNOWN_TURN", change(r.TurnStarted, turn="t7")),
     ("UNKNOWN_TURN", change(r.TurnCompleted, turn="t7")),
@@ -169,6 +178,8 @@ DAMAGES: list[tuple[str, Callable[[list[Row]], None]]] = [
     ("ATTEMPT_OUT_OF_ORDER", change(r.ToolStarted, attempt=3)),
     ("ATTEMPT_OUT_OF_ORDER", change(r.ToolCompleted, attempt=3)),
     ("NOT_STARTED", drop(r.ToolStarted, is_first)),
+    ("WAS_BEGUN", swap(r.ToolInterrupted, not_run)),
+    ("WAS_BEGUN", swap(r.ToolCompleted, denied)),
     ("NOT_APPROVED", drop(r.InputResolved)),
     ("CALL_LEFT_OPEN", drop(r.ToolCompleted)),
     ("REQUEST_LEFT_OPEN", drop(r.InputResolved)),

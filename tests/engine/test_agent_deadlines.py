@@ -189,6 +189,24 @@ async def test_a_call_that_nobody_approves_in_time_is_denied() -> None:
         assert refused.value.code == "REQUEST_CLOSED"
 
 
+async def test_a_call_that_was_cut_off_and_that_nobody_answers_for_is_of_unknown_outcome() -> None:
+    @tool(on_interrupt="ask", answer_within=3600.0)
+    async def pay() -> object:
+        return object()  # which no log can keep
+
+    script = [call("pay"), call("pay"), say("never")]
+    async with at_standstill(agent(script, tools=[pay])) as (app, clock):
+        session = await app.start("a", "go")
+        [request] = (await session.wait()).requests
+        assert request.kind == "interrupted"
+        clock.advance(3_600_000)
+
+        [repeat] = (await session.wait()).requests
+        assert "may have happened already" in repeat.prompt
+        assert "outcome of this call is unknown" in (await results_of(session))[0]
+        assert not await verify(app.store, session.id)
+
+
 async def test_a_turn_can_fail_because_nobody_answered_in_time() -> None:
     async with at_standstill(agent([call("pay")], tools=[strict("fail")])) as (app, clock):
         session = await app.start("a", "go")

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 from scene import Watched, agent, results_of, running, the, types_of, until
 
-from holdfast import Agent, Context, HoldfastError, tool
+from holdfast import Agent, Context, HoldfastError, ToolError, tool
 from holdfast.reading import Wakeups
 from holdfast.testing.scripted import Reply, ScriptedError, call, calls, say
+from holdfast.verify import verify
 
 
 @tool
@@ -106,6 +107,74 @@ async def test_a_cancel_of_a_parked_turn_closes_its_requests() -> None:
             await session.answer(request.request_id, "approve")
         assert refused.value.code == "REQUEST_CLOSED"
         assert (await (await session.send("hi")).result()).output == "hello"
+
+
+async def test_a_cancel_leaves_a_call_that_was_cut_off_of_unknown_outcome() -> None:
+    ran: list[int] = []
+
+    @tool(on_interrupt="ask", idempotency_key=lambda args: "rent", dedupe="tenant")
+    async def pay_rent() -> object:
+        ran.append(1)
+        return object()  # which no log can keep
+
+    async with running(agent([call("pay_rent"), say("hm")], tools=[pay_rent])) as app:
+        session = await app.start("a", "go")
+        assert (await session.wait()).requests[0].kind == "interrupted"
+        await session.cancel()
+        await session.wait()
+        other = await app.start("a", "go")
+        await other.wait()
+
+        for each in (session, other):
+            [told] = await results_of(each)
+            assert "outcome of this call is unknown" in told
+            assert not await verify(app.store, each.id)
+        assert len(ran) == 1
+
+
+async def test_a_cancel_leaves_a_tool_that_waits_of_unknown_outcome() -> None:
+    @tool
+    async def book(ctx: Context) -> str:
+        await ctx.step("reserve", lambda: 1)
+        return (await ctx.ask("Take it?")).text
+
+    async with running(agent([call("book")], tools=[book])) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+        await session.cancel()
+        await session.wait()
+
+        [stopped] = await the(session, "tool.interrupted")
+        assert stopped.data == {"reason": "cancelled"}
+        assert not await verify(app.store, session.id)
+
+
+async def test_a_cancel_leaves_a_call_that_is_to_be_tried_again_as_it_failed() -> None:
+    @tool(idempotent=True, retry=1)
+    async def fetch() -> str:
+        raise ToolError("the line is down")
+
+    async with running(agent([call("fetch")], tools=[fetch])) as app:
+        session = await app.start("a", "go")
+        await until(session, "tool.failed")
+        await session.cancel()
+        await session.wait()
+
+        assert await results_of(session) == ["TOOL_ERROR: the line is down"]
+        assert not await verify(app.store, session.id)
+
+
+async def test_a_question_that_was_cancelled_can_be_asked_again() -> None:
+    asks = call("ask_question", question="Which colour?")
+    async with running(agent([asks, asks], ask_question=True)) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+        await session.cancel()
+        await session.wait()
+        await session.send("go on")
+
+        [request] = (await session.wait()).requests
+        assert (request.kind, request.prompt) == ("question", "Which colour?")
 
 
 async def test_a_tool_that_ends_well_when_cancelled_keeps_its_result() -> None:

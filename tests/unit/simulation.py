@@ -48,7 +48,7 @@ TOOLS = {
     "find": ToolPolicy("rerun", tries=2),
     "pay": ToolPolicy("report"),
     "launch": ToolPolicy("fail"),
-    "sign": ToolPolicy("ask"),
+    "sign": ToolPolicy("ask", answer_within=1000),
     "check": ToolPolicy("reconcile"),
 }
 OOPS = Failure("OOPS", "it broke")

@@ -14,6 +14,7 @@ from holdfast.core.decide import decide
 from holdfast.core.fold import ARRIVALS, fold, fold_all
 from holdfast.core.lane import Lane
 from holdfast.core.message import Answer, ToolCall, ToolResults
+from holdfast.core.outcome import NOT_RUN
 from holdfast.core.policy import HOUR
 from holdfast.core.record import Entry
 from holdfast.core.view import View
@@ -183,6 +184,22 @@ def test_what_may_not_be_repeated_is_run_again_only_after_a_wait_of_its_own(
                 begun.add(e.call_id)
             case r.ToolWoken() as e:
                 begun.discard(e.call_id)
+
+
+@many
+@given(LIVES)
+def test_only_what_never_began_is_told_as_not_run(life: Simulation) -> None:
+    life.finish()
+
+    begun: set[str] = set()
+    for entry in life.entries:
+        match entry.record:
+            case r.ToolStarted() as e:
+                begun.add(e.call_id)
+            case r.ToolDenied() as e:
+                assert e.call_id not in begun
+            case r.ToolFailed() as e if e.error == NOT_RUN:
+                assert e.call_id not in begun
 
 
 @many

@@ -34,7 +34,7 @@ def collect(agent: str, tools: Sequence[Tool | Function], ask: bool) -> dict[str
     """Return tools by name; with `ask`, the one to ask the human by is among them."""
     given: list[Tool | Function] = list(tools)
     if ask:
-        given.append(Tool(ask_question, idempotent=True))
+        given.append(Tool(ask_question, readonly=True))
     found: dict[str, Tool] = {}
     for item in given:
         made = item if isinstance(item, Tool) else Tool(item)

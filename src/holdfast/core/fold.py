@@ -271,7 +271,9 @@ def tool_requested(lane: Lane, e: r.ToolRequested) -> Lane:
 
 
 def tool_started(lane: Lane, e: r.ToolStarted) -> Lane:
-    return lane.with_call(e.call_id, status=RUNNING, attempt=e.attempt, reason="", due_at=0)
+    return lane.with_call(
+        e.call_id, status=RUNNING, attempt=e.attempt, reason="", due_at=0, failure=None
+    )
 
 
 def tool_step_recorded(lane: Lane, e: r.ToolStepRecorded) -> Lane:
@@ -304,8 +306,14 @@ def tool_completed(lane: Lane, e: r.ToolCompleted) -> Lane:
 def tool_failed(lane: Lane, e: r.ToolFailed) -> Lane:
     assert lane.turn is not None
     if e.again_at:
-        failed = lane.turn.calls[e.call_id].failed + 1
-        return lane.with_call(e.call_id, status="again", due_at=e.again_at, failed=failed, lost=0)
+        return lane.with_call(
+            e.call_id,
+            status="again",
+            due_at=e.again_at,
+            failed=lane.turn.calls[e.call_id].failed + 1,
+            failure=e.error,
+            lost=0,
+        )
     lane = lane.with_call(e.call_id, status="done")
     if e.error.code == "RETRY":
         assert lane.turn is not None

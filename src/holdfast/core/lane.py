@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from holdfast.core.record import Failure, Parent, Tokens
 
-FOLD = 2
+FOLD = 3
 """Grows whenever the same log would fold into something else than before."""
 
 RUNNING = "running"
@@ -84,6 +84,7 @@ class Call(Struct, frozen=True, gc=False, omit_defaults=True):
 
     `status`: requested, asked, approved, running, cut, waiting, woken, again, done.
     `memo` holds what the call's own steps and answered waits returned, as JSON text by name.
+    `failure` is how the last attempt failed, after which another is due.
     """
 
     call_id: str
@@ -104,6 +105,7 @@ class Call(Struct, frozen=True, gc=False, omit_defaults=True):
     memo: Mapping[str, str] = {}
     by: str = ""
     succeeded: bool = False
+    failure: Failure | None = None
 
     @property
     def is_done(self) -> bool:

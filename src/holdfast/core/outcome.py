@@ -22,7 +22,7 @@ from holdfast.core.action import (
     RunTools,
     Settle,
 )
-from holdfast.core.lane import CUT, RUNNING, Call, Lane, Turn
+from holdfast.core.lane import Call, Lane, Turn
 from holdfast.core.message import Reasoning
 from holdfast.core.name import PAUSE, request_name
 from holdfast.core.policy import Policy
@@ -160,7 +160,7 @@ def _outcome(
 ) -> Iterator[AnyRecord]:
     match result:
         case Answered():
-            yield from answered(lane, result)
+            yield from answered(lane, result, policy)
         case ModelFailed():
             yield from model_failed(lane, result, policy, now)
         case Stopped():
@@ -170,7 +170,7 @@ def _outcome(
             yield from tool_ended(lane, lane.turn.calls[result.call_id], result, policy, now)
 
 
-def answered(lane: Lane, result: Answered) -> Iterator[AnyRecord]:
+def answered(lane: Lane, result: Answered, policy: Policy) -> Iterator[AnyRecord]:
     assert lane.turn is not None
     assert lane.turn.model is not None
     model = lane.turn.model
@@ -190,6 +190,8 @@ def answered(lane: Lane, result: Answered) -> Iterator[AnyRecord]:
     yield usage(model.call_id, model.attempt, result.usage)
     for wanted in result.wanted:
         repeats = lane.unknown.get(wanted.digest, "")
+        if policy.tool(wanted.tool).readonly:
+            repeats = ""  # whatever became of it, it did nothing
         granted = wanted.asks == "once" and wanted.digest in lane.grants
         yield r.ToolRequested(
             call_id=wanted.call_id,
@@ -352,20 +354,20 @@ def stopped(
         if isinstance(end, Returned) or (isinstance(end, Raised) and not call.is_done):
             yield from tool_ended(lane, call, end, NO_RETRIES, now)
         elif not call.is_done:
-            yield from call_stopped(call)
+            yield call_stopped(call)
     yield from turn_ends(lane.turn, action)
 
 
 NO_RETRIES = Policy()
 
 
-def call_stopped(call: Call) -> Iterator[AnyRecord]:
-    if call.status in (RUNNING, CUT):
-        yield r.ToolInterrupted(
-            call_id=call.call_id, attempt=call.attempt, reason=call.reason or "cancelled"
-        )
-    else:
-        yield r.ToolFailed(call_id=call.call_id, attempt=call.attempt, error=NOT_RUN)
+def call_stopped(call: Call) -> AnyRecord:
+    """Give a call an outcome that nobody waits for; what has begun may have had an effect."""
+    error = call.failure if call.attempt else NOT_RUN
+    if error:
+        return r.ToolFailed(call_id=call.call_id, attempt=call.attempt, error=error)
+    reason = call.reason or "cancelled"
+    return r.ToolInterrupted(call_id=call.call_id, attempt=call.attempt, reason=reason)
 
 
 def turn_ends(turn: Turn, action: AnyAction) -> Iterator[AnyRecord]:

@@ -132,6 +132,9 @@ def expire(lane: Lane, request_id: str) -> Iterator[AnyRecord]:
         yield r.StepFailed(turn=turn.id, step=turn.step, error=NOBODY_ANSWERED)
     elif request.name:
         yield from wake_at_answer(call)
+    elif call.attempt:  # nobody said what became of it, so nobody knows
+        yield given_up(call)
+        yield from close_opened(lane, call.call_id)
     else:
         yield r.ToolDenied(call_id=call.call_id, reason="nobody answered in time")
 
@@ -205,7 +208,11 @@ def after_answer(call: Call, reply: Reply) -> Iterator[AnyRecord]:
                 call_id=call.call_id, attempt=call.attempt, value="null", message=reply.text
             )
         case "give_up":
-            yield r.ToolInterrupted(call_id=call.call_id, attempt=call.attempt, reason=call.reason)
+            yield given_up(call)
+
+
+def given_up(call: Call) -> AnyRecord:
+    return r.ToolInterrupted(call_id=call.call_id, attempt=call.attempt, reason=call.reason)
 
 
 def webhook_answered(lane: Lane, request: Request, reply: Reply) -> Iterator[AnyRecord]:

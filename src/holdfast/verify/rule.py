@@ -12,6 +12,7 @@ from typing import Any
 from holdfast.core import record as r
 from holdfast.core.lane import RUNNING, Call, Lane, Turn
 from holdfast.core.name import model_call_name, turn_and_step, turn_name
+from holdfast.core.outcome import NOT_RUN
 from holdfast.core.record import AnyRecord, Tokens
 from holdfast.verify.finding import Wrong
 
@@ -215,6 +216,8 @@ def tool_ends(lane: Lane, e: r.ToolCompleted | r.ToolFailed | r.ToolInterrupted)
     if call is None:
         return
     yield from has_no_outcome(call)
+    if call.attempt and isinstance(e, r.ToolFailed) and e.error == NOT_RUN:
+        yield "WAS_BEGUN", f"{e.call_id} is said not to have run, and it began"
     # Without a start: the typed answer itself, a duplicate's shared outcome, a call not run.
     is_start_needed = not (call.output or call.dedupe or isinstance(e, r.ToolFailed))
     if call.attempt == 0 and is_start_needed:
@@ -225,6 +228,8 @@ def tool_is_denied(lane: Lane, e: r.ToolDenied) -> Iterator[Wrong]:
     yield from names_call(lane, e)
     if call := call_of(lane.turn, e.call_id):
         yield from has_no_outcome(call)
+        if call.attempt:
+            yield "WAS_BEGUN", f"{e.call_id} is denied, and it began"
 
 
 def has_no_outcome(call: Call) -> Iterator[Wrong]:

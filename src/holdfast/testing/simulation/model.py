@@ -67,7 +67,7 @@ def may_end(facts: CallFacts, how: str, value: str) -> bool:
         case "completed":
             return value in facts.returned
         case "failed":
-            return facts.starts == 0 or value in facts.raised or value.startswith("not run")
+            return facts.starts == 0 or value in facts.raised
         case "interrupted":
             return facts.starts > 0
-    return how == "denied"
+    return how == "denied" and facts.starts == 0
