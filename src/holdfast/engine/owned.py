@@ -167,15 +167,19 @@ class OwnedLane:
         mine = (e for e in loaded.entries if e.lane == self.name and e.offset > self.head)
         if any(type(entry.record) not in ARRIVALS for entry in mine):
             raise LaneLost
+        seen = self._slices_seen
         self._take_in(loaded.entries)
+        if self._slices_seen > seen and self.is_ahead_by(r.StateChanged):
+            self._order_slices(await self._load())
 
     def _take_in(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
             if entry.offset <= self.head:
                 continue
             self.state = fold_all(self.state, (entry,))
-            self.slices = change_all(self.slices, (entry,))
-            self._note_changes(0, (entry,))
+            if entry.offset > self._slices_seen:
+                self.slices = change_all(self.slices, (entry,))
+                self._note_changes(0, (entry,))
             if self._view and entry.lane == self.name:
                 self._view.see(entry.record)
             self.head = entry.offset
@@ -512,12 +516,19 @@ class OwnedLane:
         loaded = await self._load()
         shared = [e for e in loaded.entries if before < e.offset < result.first_offset]
         self.state = fold_all(self.state, (e for e in shared if e.lane != self.name))
+        self._order_slices(loaded)
+        self.stirred.set()
+
+    def _order_slices(self, loaded: Loaded) -> None:
+        """Fold the slices in the order of the log, and then what is not in it yet.
+
+        They may know more than the lane, which is folded up to its `head`.
+        """
         self._slices_of(loaded)
         for record in self._buffer:
             if isinstance(record, r.StateChanged):
                 self.slices = change(self.slices, record)
         self._snapshots, self._slices_changed = (None, None), True
-        self.stirred.set()
 
     def _take_snapshots(self) -> None:
         """Make snapshots of the folds as they are now, to go with the next commit."""
