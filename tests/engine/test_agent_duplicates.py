@@ -5,6 +5,7 @@ from scene import agent, results_of, running, the, until
 
 from holdfast import Context, ToolError, tool
 from holdfast.testing.scripted import Reply, call, calls, say
+from holdfast.verify import verify
 
 
 class Bank:
@@ -141,6 +142,21 @@ async def test_a_duplicate_of_a_call_of_unknown_outcome_is_of_unknown_outcome_to
             assert "outcome of this call is unknown" in told
 
     assert len(bank.keys) == 1
+
+
+async def test_arguments_that_were_changed_in_approving_have_a_key_of_their_own() -> None:
+    bank = Bank(dedupe="session", approval="always")
+    async with running(agent([pays(1), pays(1), pays(2), say("done")], tools=[bank.pay])) as app:
+        session = await app.start("a", "go")
+        for changed in ({"order": 2}, None, None):
+            [request] = (await session.wait()).requests
+            await session.answer(request.request_id, "approve", args=changed)
+        await session.wait()
+
+        assert bank.keys == ["pay:2", "pay:1"]
+        _, first, second = await results_of(session)
+        assert (first, second) == ("paid 2", "paid 1")
+        assert await verify(app.store, session.id) == []
 
 
 async def test_a_cancelled_call_that_never_began_leaves_the_key_to_its_holder() -> None:

@@ -160,7 +160,7 @@ def test_requests_past_their_time_are_closed_before_anything_runs() -> None:
     log.add(parks("input"))
 
     assert next_of(log, now=899) == Park(wait=("input",), requests=("q1",), until=900)
-    assert next_of(log, now=900) == Settle(expired=("q1",))
+    assert next_of(log, now=900) == Settle(expired="q1")
 
 
 def test_an_answered_wait_runs_the_tool_again_as_the_next_attempt() -> None:

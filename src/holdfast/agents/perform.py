@@ -252,6 +252,13 @@ class AgentPerformer:
         except ToolError:
             return ()  # running it says what is wrong with its arguments
 
+    def key_of_tool(self, call: Call, lane: Lane) -> str:
+        tool = self._agent.tools.get(call.tool)
+        try:
+            return dedupe_of(tool, tool.arguments.parse(call.args), lane) if tool else ""
+        except Exception:  # noqa: BLE001 - running it says what is wrong with its arguments or key
+            return ""
+
     def patience_with(self, tool: str) -> Patience:
         known = self._agent.tools.get(tool)
         return Patience(known.timeout) if known else A_MINUTE

@@ -77,11 +77,15 @@ class Sleep(Action, frozen=True, kw_only=True):
 
 
 class Settle(Action, frozen=True, kw_only=True):
-    """Take a reply or a relay, close what has expired, or tell deliveries what became of them."""
+    """Take a reply or a relay, close what has expired, or tell deliveries what became of them.
+
+    `dedupe` is the key of the call whose arguments the reply changes.
+    """
 
     reply: Reply | None = None
+    dedupe: str = ""
     relay: Relay | None = None
-    expired: tuple[str, ...] = ()
+    expired: str = ""
     settled: tuple[tuple[str, str, str], ...] = ()
 
 

@@ -129,8 +129,9 @@ def after_deadline(lane: Lane) -> AnyAction:
 def within_turn(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
     if turn.failure:
         return FailTurn(turn=turn.id, error=turn.failure, structural=turn.structural)
-    if expired := tuple(q.request_id for q in turn.requests.values() if 0 < q.expires_at <= now):
-        return Settle(expired=expired)
+    # One at a time: what becomes of its call may close others.
+    if expired := next((q for q in turn.requests.values() if 0 < q.expires_at <= now), None):
+        return Settle(expired=expired.request_id)
     if is_late(lane, now):
         return FailTurn(turn=turn.id, error=DEADLINE_EXCEEDED)
     if lane.queue and policy.on_busy == "interrupt":

@@ -371,11 +371,14 @@ def input_resolved(lane: Lane, e: r.InputResolved) -> Lane:
 def approve(lane: Lane, call_id: str, e: r.InputResolved) -> Lane:
     assert lane.turn is not None
     call = lane.turn.calls[call_id]
-    args = e.args or call.args
-    digest = args_digest(call.tool, args) if e.args else call.digest
+    if e.args:
+        digest = args_digest(call.tool, e.args)
+        call = replace(call, args=e.args, digest=digest, dedupe=e.dedupe)
     if call.asks == "once":
-        lane = replace(lane, grants=lane.grants | {digest})
-    return lane.with_call(call_id, status="approved", args=args, digest=digest, by=e.by)
+        lane = replace(lane, grants=lane.grants | {call.digest})
+    return lane.with_call(
+        call_id, status="approved", args=call.args, digest=call.digest, dedupe=call.dedupe, by=e.by
+    )
 
 
 def input_expired(lane: Lane, e: r.InputExpired) -> Lane:

@@ -420,7 +420,10 @@ class InputRequested(Record, frozen=True, kw_only=True, tag="input.requested"):
 
 
 class InputResolved(Record, frozen=True, kw_only=True, tag="input.resolved"):
-    """`how`: answered, cancelled or superseded; `digest` is that of the arguments approved."""
+    """`how`: answered, cancelled or superseded; `digest` is that of the arguments approved.
+
+    `dedupe` is the key of a call whose arguments were changed to `args`.
+    """
 
     request_id: str
     how: str = "answered"
@@ -429,6 +432,7 @@ class InputResolved(Record, frozen=True, kw_only=True, tag="input.resolved"):
     args: str = ""
     by: str = ""
     digest: str = ""
+    dedupe: str = ""
 
 
 class InputExpired(Record, frozen=True, kw_only=True, tag="input.expired"):

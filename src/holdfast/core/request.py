@@ -115,12 +115,7 @@ def expire(lane: Lane, request_id: str) -> Iterator[AnyRecord]:
     assert lane.turn is not None
     request = lane.turn.requests[request_id]
     call = lane.turn.calls[request.call_id]
-    if request.kind == "webhook":
-        yield close_request(request, "expired")
-        first = next(webhooks_of(lane, request.call_id, request.name))
-        yield from wake(lane, request.call_id, request.name) if first is request else ()
-        return
-    if request.kind == "authorization":
+    if request.kind in ("webhook", "authorization"):
         yield close_request(request, "expired")
         yield from wake(lane, request.call_id, request.name)
         return
@@ -144,16 +139,16 @@ def expire(lane: Lane, request_id: str) -> Iterator[AnyRecord]:
 
 def settle(lane: Lane, action: Settle) -> Iterator[AnyRecord]:
     if action.reply:
-        yield from take(lane, action.reply)
+        yield from take(lane, action.reply, action.dedupe)
     if action.relay:
         yield from pass_on(lane, action.relay)
-    for request_id in action.expired:
-        yield from expire(lane, request_id)
+    if action.expired:
+        yield from expire(lane, action.expired)
     for delivery_id, outcome, turn in action.settled:
         yield r.DeliverySettled(delivery_id=delivery_id, outcome=outcome, turn=turn)
 
 
-def take(lane: Lane, reply: Reply) -> Iterator[AnyRecord]:
+def take(lane: Lane, reply: Reply, dedupe: str = "") -> Iterator[AnyRecord]:
     """Take an answer: to an open request it means something, to a closed one nothing."""
     request = lane.turn.requests.get(reply.request_id) if lane.turn else None
     if request is None or lane.turn is None:
@@ -167,11 +162,21 @@ def take(lane: Lane, reply: Reply) -> Iterator[AnyRecord]:
     elif request.kind == "child":
         yield from child_ended(lane, request, reply)
     else:
-        yield from request_answered(lane, lane.turn.calls[request.call_id], request, reply)
+        yield from request_answered(lane, lane.turn.calls[request.call_id], request, reply, dedupe)
     yield r.DeliverySettled(delivery_id=reply.delivery_id, outcome="answered", turn=lane.turn.id)
 
 
-def request_answered(lane: Lane, call: Call, request: Request, reply: Reply) -> Iterator[AnyRecord]:
+def changed_call(lane: Lane, reply: Reply) -> Call | None:
+    """Return a call with the arguments that an answer gives it, where it gives some."""
+    request = lane.turn.requests.get(reply.request_id) if lane.turn and reply.args else None
+    if lane.turn is None or request is None or request.kind != "approval" or request.origin:
+        return None
+    return replace(lane.turn.calls[request.call_id], args=reply.args)
+
+
+def request_answered(
+    lane: Lane, call: Call, request: Request, reply: Reply, dedupe: str
+) -> Iterator[AnyRecord]:
     yield r.InputResolved(
         request_id=reply.request_id,
         option=reply.option,
@@ -179,6 +184,7 @@ def request_answered(lane: Lane, call: Call, request: Request, reply: Reply) -> 
         args=reply.args,
         by=reply.by,
         digest=approved_digest(call, request, reply),
+        dedupe=dedupe,
     )
     if request.origin:
         return  # the child that asked is told

@@ -23,6 +23,7 @@ from holdfast.core.action import (
     FailSession,
     FailTurn,
     RunTools,
+    Settle,
     Start,
 )
 from holdfast.core.decide import await_permits, decide
@@ -30,6 +31,7 @@ from holdfast.core.lane import Call
 from holdfast.core.limit import Bound
 from holdfast.core.outcome import opening, outcome
 from holdfast.core.record import AnyRecord, Failure, MessageDelta, ReasoningDelta
+from holdfast.core.request import changed_call
 from holdfast.core.result import (
     Answered,
     ChildEnd,
@@ -158,6 +160,8 @@ class Carrier:
         """Decide what comes next, as far as keys and limits let it begin now."""
         while True:
             action = decide(self.lane.state, self._policy, self.lane.now())
+            if isinstance(action, Settle):
+                return self._with_new_key(action)
             if not isinstance(action, RunTools):
                 return await self._as_permitted(action)
             if tools := await self._without_duplicates(action):
@@ -357,6 +361,14 @@ class Carrier:
             return action
         until = min(action.until, self.lane.now() + HELD_POLL)
         return msgspec.structs.replace(action, start=tuple(start), until=until)
+
+    def _with_new_key(self, action: Settle) -> Settle:
+        """Let a call whose arguments a human changes have the key of these."""
+        call = changed_call(self.lane.state, action.reply) if action.reply else None
+        if call is None:
+            return action
+        key = self._performer.key_of_tool(call, self.lane.state)
+        return msgspec.structs.replace(action, dedupe=key)
 
     def _takes_key(self, action: AnyAction) -> bool:
         return isinstance(action, RunTools) and any(

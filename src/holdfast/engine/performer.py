@@ -104,6 +104,10 @@ class Performer(Protocol):
         """Return the limits that a tool call is under, by name."""
         ...
 
+    def key_of_tool(self, call: Call, lane: Lane) -> str:
+        """Return the scope and key under which a tool call must not happen twice, if it has one."""
+        ...
+
     async def call_model(
         self, lane: Lane, slices: Slices, view: View, action: CallModel, hear: Hear
     ) -> Answered | ModelFailed:

@@ -83,6 +83,9 @@ class ObservedPerformer:
     def bounds_of_tool(self, call: Call, lane: Lane) -> tuple[Bound, ...]:
         return self._performer.bounds_of_tool(call, lane)
 
+    def key_of_tool(self, call: Call, lane: Lane) -> str:
+        return self._performer.key_of_tool(call, lane)
+
     def too_late(self, lane: Lane) -> ModelFailed:
         return self._performer.too_late(lane)
 
