@@ -1,5 +1,6 @@
 import asyncio
 import contextvars
+import sys
 import threading
 from dataclasses import dataclass
 from datetime import timedelta
@@ -9,6 +10,7 @@ from pydantic import BaseModel
 from scene import agent, at_standstill, results_of, running, the, types_of, until
 
 from holdfast import Context, Holdfast, NotDone, Retry, ToolError, ToolResult, tool
+from holdfast.agents.tool import Tool
 from holdfast.testing.scripted import call, calls, say
 
 # What a tool returns, and how it fails
@@ -79,6 +81,86 @@ async def test_any_exception_of_a_tool_is_a_definite_failure() -> None:
 
         assert await results_of(session) == ["TOOL_ERROR: ZeroDivisionError: division by zero"]
         assert ran == [1]
+
+
+@pytest.mark.parametrize("error", [SystemExit("bye"), KeyboardInterrupt(), StopIteration()])
+async def test_a_sync_tool_that_would_end_its_process_or_its_caller_has_failed(
+    error: BaseException,
+) -> None:
+    @tool
+    def leave() -> None:
+        raise error
+
+    async with running(agent([call("leave"), say("sorry")], tools=[leave])) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+
+        [told] = await results_of(session)
+        assert told.startswith("TOOL_ERROR")
+        assert type(error).__name__ in told
+
+
+async def test_an_async_tool_that_exits_has_failed_and_its_worker_goes_on() -> None:
+    @tool
+    async def leave() -> None:
+        sys.exit("bye")
+
+    async with running(agent([call("leave"), say("sorry")], tools=[leave])) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+
+        assert await results_of(session) == ["TOOL_ERROR: SystemExit: bye"]
+
+
+async def test_a_failure_among_things_that_a_tool_does_at_once_is_its_failure() -> None:
+    async def divide() -> float:
+        return 1 / 0
+
+    @tool
+    async def both() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(divide())
+            group.create_task(asyncio.Event().wait())
+
+    async with running(agent([call("both"), say("sorry")], tools=[both])) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+
+        [told] = await results_of(session)
+        assert told.startswith("TOOL_ERROR: ExceptionGroup")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ToolError("no file caf\udce9"), "TOOL_ERROR: no file caf?"),
+        (Retry("no file caf\udce9"), "RETRY: no file caf?"),
+        (ToolError(ValueError("no such file")), "TOOL_ERROR: no such file"),
+        (ToolError("x" * 20_000), f"TOOL_ERROR: {'x' * 10_000}…"),
+    ],
+)
+async def test_whatever_a_tools_error_says_can_be_stored(error: ToolError, told: str) -> None:
+    @tool
+    async def read() -> None:
+        raise error
+
+    async with running(agent([call("read"), say("sorry")], tools=[read])) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+
+        assert await results_of(session) == [told]
+
+
+async def test_what_a_tool_shows_the_model_can_be_stored() -> None:
+    @tool(readonly=True)
+    async def read() -> ToolResult[int]:
+        return ToolResult("caf\udce9", 1)
+
+    async with running(agent([call("read"), say("done")], tools=[read])) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+
+        assert await results_of(session) == ["caf?"]
 
 
 async def test_a_tool_may_be_tried_again_by_itself() -> None:
@@ -312,6 +394,45 @@ async def test_a_result_that_cannot_be_stored_is_an_interruption() -> None:
         assert cut.data["reason"] == "unstorable"
 
 
+async def test_a_question_that_cannot_be_stored_interrupts_its_tool_and_no_other() -> None:
+    @tool
+    async def confirm(ctx: Context) -> str:
+        return (await ctx.ask("delete caf\udce9?")).text
+
+    script = [calls(("confirm", {}), ("noop", {})), say("hm")]
+    async with running(agent(script, tools=[confirm, noop])) as app:
+        session = await app.start("a", "go")
+        assert (await session.wait()).output == "hm"
+
+        [cut] = await the(session, "tool.interrupted")
+        assert cut.data["reason"] == "unstorable"
+        assert (await results_of(session))[1] == "nothing"
+
+
+async def test_a_call_that_nobody_can_find_out_about_is_reported_and_not_run_again() -> None:
+    ran: list[int] = []
+
+    async def ask_the_bank(ctx: Context, args: dict[str, object]) -> None:
+        raise ConnectionError("the bank is away")
+
+    @tool(on_interrupt=ask_the_bank, timeout=0.01)
+    async def pay() -> None:
+        ran.append(1)
+        await asyncio.Event().wait()
+
+    async with running(agent([call("pay"), say("hm")], tools=[pay])) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+
+        assert [e.data for e in await the(session, "tool.interrupted")] == [
+            {"reason": "timeout", "final": False},
+            {"reason": "unreconciled"},
+        ]
+        [told] = await results_of(session)
+        assert "outcome of this call is unknown" in told
+        assert ran == [1]
+
+
 # Sync tools
 
 
@@ -373,6 +494,58 @@ async def test_a_sync_tool_that_never_returns_is_abandoned_and_its_late_result_d
 
         assert (await receipt.result()).output == "later"
         assert await the(session, "tool.completed") == []
+
+
+def everything_taken() -> tuple[Tool, list[tuple[str, dict[str, int]]], threading.Event]:
+    """A tool, as many calls of it as there are threads, and what lets them end."""
+    release = threading.Event()
+
+    @tool(readonly=True)
+    def block(n: int) -> None:
+        release.wait(20)
+
+    return block, [("block", {"n": n}) for n in range(64)], release
+
+
+async def test_a_sync_tool_that_got_no_thread_in_time_was_not_run() -> None:
+    block, blocked, release = everything_taken()
+    ran: list[int] = []
+
+    @tool(timeout=0.01)
+    def pay() -> None:
+        ran.append(1)
+
+    script = [calls(*blocked, ("pay", {})), say("done")]
+    async with running(agent(script, tools=[block, pay])) as app:
+        session = await app.start("a", "go")
+        await until(session, "tool.failed")
+        release.set()
+        await session.wait()
+
+        assert (await results_of(session))[-1].startswith("NOT_RUN")
+        assert ran == []
+
+
+async def test_a_sync_tool_that_had_no_thread_when_its_turn_was_cancelled_was_not_run() -> None:
+    block, blocked, release = everything_taken()
+    ran: list[str] = []
+
+    @tool
+    def note(what: str) -> None:
+        ran.append(what)
+
+    script = [calls(*blocked, ("note", {"what": "old"})), call("note", what="new"), say("done")]
+    async with running(agent(script, tools=[block, note])) as app:
+        session = await app.start("a", "go")
+        await until(session, "tool.started", 65)
+        await session.cancel()
+        await session.wait()
+        release.set()
+        await (await session.send("again")).result()
+
+        [not_run] = await the(session, "tool.failed")
+        assert not_run.data["error"]["code"] == "NOT_RUN"
+        assert ran == ["new"]
 
 
 # Steps, waits

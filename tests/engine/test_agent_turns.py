@@ -227,15 +227,20 @@ async def test_dependencies_are_opened_once_per_worker_and_closed_with_it() -> N
     assert opened == ["open", "closed"]
 
 
-async def test_a_failure_of_the_instructions_ends_the_session_and_says_why() -> None:
+async def test_a_failure_of_the_instructions_fails_the_turn_which_can_be_tried_again() -> None:
+    prompts: dict[str, str] = {}
+
     def instructions(_: Context) -> str:
-        raise KeyError("no such prompt")
+        return prompts["greet"]
 
-    async with running(agent([say("never")], instructions=instructions)) as app:
-        result = await (await app.start("a", "hi")).wait()
+    async with running(agent([say("hello")], instructions=instructions)) as app:
+        session = await app.start("a", "hi")
+        result = await session.wait()
+        assert result.status == "failed"
+        assert "KeyError: 'greet'" in result.error.message
 
-    assert result.status == "failed"
-    assert "no such prompt" in result.error.message
+        prompts["greet"] = "Be kind."
+        assert (await (await session.retry()).result()).output == "hello"
 
 
 # Typed answers

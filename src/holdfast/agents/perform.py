@@ -59,6 +59,9 @@ from holdfast.core.view import View
 from holdfast.engine.performer import Desk, Hear
 from holdfast.engine.work import Patience
 from holdfast.errors import NotEncodable, Retry, StoreCorrupt, StoreUnavailable, ToolError
+from holdfast.ids import get_logger
+
+log = get_logger("holdfast.tool")
 
 Delta = MessageDelta | ReasoningDelta
 
@@ -66,6 +69,11 @@ A_MINUTE = Patience(60.0)
 LONGEST_FAILURE = 10_000
 THREAD_GRACE = 4.5
 """How long a cancelled turn waits for a sync tool: a little less than for all its calls."""
+NO_THREAD = Failure("NOT_RUN", "not run: no thread was free before this call was stopped")
+
+
+class NotBegun(Exception):
+    """A call was stopped while it waited for a thread."""
 
 
 class AgentPerformer:
@@ -109,7 +117,7 @@ class AgentPerformer:
         try:
             request = await self._request(lane, slices, view, action)
         except Exception as error:  # noqa: BLE001 - the user's own instructions
-            return ModelFailed(failure_of(error), kind="structural")
+            return ModelFailed(failure_of(error), kind="recoverable")
         try:
             finished = await self._ask(request, hear)
             return await self._answered(finished, action, lane)
@@ -233,9 +241,7 @@ class AgentPerformer:
                 raise Retry(f"there is no tool named {part.tool}; there is: {names}")
             args = tool.arguments.parse(part.args)
             return replace(seen, asks=tool.asks(args), dedupe=dedupe_of(tool, args, lane))
-        except ToolError as error:
-            return replace(seen, refusal=Failure(error.code, error.message))
-        except Exception as error:  # noqa: BLE001 - the user's own approval or key function
+        except Exception as error:  # noqa: BLE001 - the arguments', or the user's own functions'
             return replace(seen, refusal=failure_of(error))
 
     def bounds_of_model(self, *, starts_turn: bool) -> tuple[Bound, ...]:
@@ -285,10 +291,8 @@ class AgentPerformer:
                 around=self._around,
                 max_depth=self._agent.max_depth,
             )
-            if start.reconcile and callable(tool.on_interrupt):
-                found = await self._invoke(tool.on_interrupt, ctx, args)
-                if found is not NotDone and not isinstance(found, NotDone):
-                    return returned(call.call_id, found, ctx)
+            if start.reconcile and (found := await self._reconcile(tool, ctx, args)):
+                return found
             if tool.transactional:
                 return await self._transact(tool, ctx, args, desk)
             return ended(ctx, await self._call(tool, ctx, args, desk))
@@ -297,16 +301,21 @@ class AgentPerformer:
         except BaseExceptionGroup as group:  # of a task group in which something waits
             if stopped := first_parked(group):
                 return stopped.wait
-            raise
+            if not isinstance(group, Exception):
+                raise
+            return Raised(call.call_id, failure_of(group), backoff=self._backoff(call.failed))
         except NotEncodable:
             return Interrupted(call.call_id, "unstorable")
         except asyncio.CancelledError:
             if is_being_cancelled():
                 raise
             return Interrupted(call.call_id, "cancelled")
+        except NotBegun:
+            backoff = self._backoff(call.failed)
+            return Raised(call.call_id, NO_THREAD, backoff=backoff, begun=False)
         except ToolError as error:
-            return Raised(call.call_id, Failure(error.code, error.message))
-        except Exception as error:  # noqa: BLE001 - a tool's own failure, which the model sees
+            return Raised(call.call_id, failure_of(error))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a tool's own, which the model sees
             return Raised(call.call_id, failure_of(error), backoff=self._backoff(call.failed))
 
     async def _transact(
@@ -328,7 +337,10 @@ class AgentPerformer:
         given = (ctx,) if tool.arguments.takes_context else ()
         if tool.is_async:
             return await tool.function(*given, **args)
-        running = asyncio.ensure_future(self._threads.run(lambda: tool.function(*given, **args)))
+        try:
+            running = await self._threads.begin(lambda: tool.function(*given, **args))
+        except asyncio.CancelledError:
+            raise NotBegun from None
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
@@ -336,6 +348,19 @@ class AgentPerformer:
             if desk.is_cancelled and await ends_within(running, THREAD_GRACE):
                 return running.result()
             raise
+
+    async def _reconcile(self, tool: Tool, ctx: Context[Any], args: Any) -> ToolEnd | None:
+        """Find out what an interrupted call came to; None if it was not done."""
+        if not callable(tool.on_interrupt):
+            return None
+        try:
+            found = await self._invoke(tool.on_interrupt, ctx, args)
+            if found is NotDone or isinstance(found, NotDone):
+                return None
+            return returned(ctx.call_id, found, ctx)
+        except (Exception, SystemExit):
+            log.exception("a tool's reconcile function failed; the outcome stays unknown")
+            return Interrupted(ctx.call_id, "unreconciled", final=True)
 
     async def _invoke(self, reconcile: Callable[..., Any], ctx: Context[Any], args: Any) -> Any:
         if inspect.iscoroutinefunction(reconcile):
@@ -410,7 +435,7 @@ def returned(call_id: str, value: Any, ctx: Context[Any]) -> Returned:
     """Return a tool's result as it is stored, with all that the tool had buffered."""
     message = None
     if isinstance(value, ToolResult):
-        message, value = value.message, value.value
+        message, value = storable(str(value.message)), value.value
     leftovers = Leftovers(tuple(ctx.emitted), tuple(ctx.session.changes))
     return Returned(call_id, to_json(value), message, leftovers)
 
@@ -439,8 +464,15 @@ def dedupe_of(tool: Tool, args: dict[str, Any], lane: Lane) -> str:
 
 def failure_of(error: BaseException) -> Failure:
     """Return an exception as the model and the log get it: never endless, always storable."""
-    code = getattr(error, "code", None)
-    sentence = storable(f"{type(error).__name__}: {error}")
+    said = str(error) if isinstance(error, ToolError) else f"{type(error).__name__}: {error}"
+    sentence = storable(said)
     if len(sentence) > LONGEST_FAILURE:
         sentence = sentence[:LONGEST_FAILURE] + "…"
-    return Failure(code if isinstance(code, str) else "TOOL_ERROR", sentence)
+    return Failure(code_of(error), sentence)
+
+
+def code_of(error: BaseException) -> str:
+    code = getattr(error, "code", None)
+    if not isinstance(code, str) or isinstance(error, SystemExit):  # whose code is a status
+        return "TOOL_ERROR"
+    return storable(code)

@@ -283,7 +283,7 @@ def tool_ended(
             if not again:
                 yield from close_opened(lane, call.call_id)
         case Interrupted():
-            final = policy.tool(call.tool).on_interrupt == "report"
+            final = end.final or policy.tool(call.tool).on_interrupt == "report"
             yield r.ToolInterrupted(
                 call_id=call.call_id, attempt=call.attempt, reason=end.reason, final=final
             )

@@ -377,7 +377,10 @@ class ToolFailed(Record, frozen=True, kw_only=True, tag="tool.failed"):
 
 
 class ToolInterrupted(Record, frozen=True, kw_only=True, tag="tool.interrupted"):
-    """Nobody knows whether it happened. `reason`: crash, timeout, cancelled, unstorable, undone."""
+    """Nobody knows whether it happened.
+
+    `reason`: crash, timeout, cancelled, unstorable, undone, unreconciled.
+    """
 
     call_id: str
     attempt: int

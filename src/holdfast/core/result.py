@@ -99,18 +99,26 @@ class Returned(Struct, frozen=True, gc=False):
 
 
 class Raised(Struct, frozen=True, gc=False):
-    """The tool failed for certain. `backoff` is how long to wait if it may be tried again."""
+    """The tool failed for certain. `backoff` is how long to wait if it may be tried again.
+
+    One that was stopped before it had `begun` has done nothing.
+    """
 
     call_id: str
     error: Failure
     backoff: int = 0
+    begun: bool = True
 
 
 class Interrupted(Struct, frozen=True, gc=False):
-    """Nobody can say whether it did its work. `reason`: timeout, cancelled, unstorable, undone."""
+    """Nobody can say whether it did its work. `final`: and nobody can find out.
+
+    `reason`: timeout, cancelled, unstorable, undone, unreconciled.
+    """
 
     call_id: str
     reason: str
+    final: bool = False
 
 
 class Question(Struct, frozen=True, gc=False):

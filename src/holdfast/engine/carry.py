@@ -14,6 +14,7 @@ from functools import partial
 import msgspec
 
 from holdfast.clock import Clock
+from holdfast.core import codec
 from holdfast.core import record as r
 from holdfast.core.action import (
     AnyAction,
@@ -53,7 +54,7 @@ from holdfast.engine.performer import Performer
 from holdfast.engine.settings import WorkerSettings
 from holdfast.engine.stream import DeltaStream
 from holdfast.engine.work import Work
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, NotEncodable
 from holdfast.reading import read_outcome
 from holdfast.store import Effect, Store
 
@@ -189,7 +190,11 @@ class Carrier:
                 if not await self.lane.attempt(partial(self._concluded, action, result, now)):
                     continue
                 result = Raised(result.call_id, TOKEN_TAKEN)
-            self.lane.write(outcome(self.lane.state, action, result, self._policy, now))
+            records = outcome(self.lane.state, action, result, self._policy, now)
+            if isinstance(result, Returned | Waits) and not can_be_stored(records):
+                result = Interrupted(result.call_id, "unstorable")
+                records = outcome(self.lane.state, action, result, self._policy, now)
+            self.lane.write(records)
             for child in result.children if isinstance(result, Waits) else ():
                 self.lane.start(child)
 
@@ -328,7 +333,7 @@ class Carrier:
                 raise
         else:
             # What a tool raises while it is being stopped says nothing of what it did.
-            if not (work.is_overdue and isinstance(end, Raised)):
+            if not (work.is_overdue and isinstance(end, Raised) and end.begun):
                 return end
         return Interrupted(call.call_id, "timeout")
 
@@ -472,6 +477,15 @@ async def end_of(
         return ChildEnd(value=performer.output_of(outcome.text, outcome.output))
     except HoldfastError as error:  # the code of today cannot read what it had said
         return ChildEnd(error=Failure(error.code, error.message))
+
+
+def can_be_stored(records: list[AnyRecord]) -> bool:
+    """Say whether the log can take records: a tool may put anything into them."""
+    try:
+        codec.encode(records)
+    except NotEncodable:
+        return False
+    return True
 
 
 def same_outcome(call: Call, effect: Effect) -> list[AnyRecord]:

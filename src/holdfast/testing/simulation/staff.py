@@ -54,8 +54,13 @@ class VirtualOwnership(Ownership):
 class NoThreads(ToolThreads):
     """Runs sync tools where they stand."""
 
-    async def run(self, function: Callable[[], T]) -> T:
-        return function()
+    async def begin(self, function: Callable[[], T]) -> asyncio.Future[T]:
+        ended: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        try:
+            ended.set_result(function())
+        except Exception as error:  # noqa: BLE001 - belongs to whoever awaits the future
+            ended.set_exception(error)
+        return ended
 
 
 async def take_nobody_in(request: RequestInfo, reply: DeliveryQueued) -> None:
