@@ -8,6 +8,8 @@ import pytest
 from scene import log_of, results_of, running, the, until
 
 from holdfast import Agent, Context, Holdfast, tool
+from holdfast.agents.model import ModelRequest
+from holdfast.core.message import UserMessage, text_of
 from holdfast.errors import SubagentFailed
 from holdfast.testing.everywhere import crash_everywhere
 from holdfast.testing.ledger import Ledger
@@ -200,6 +202,121 @@ async def test_what_goes_on_beside_when_the_tool_has_stopped_is_done_once(pause:
         assert done == [1]
         assert len(await the(session, "subagent.called")) == 2
         assert not await verify(app.store, session.id)
+
+
+async def test_what_the_tool_makes_of_a_wait_that_is_still_open_is_not_its_result() -> None:
+    is_over = asyncio.Event()
+
+    @tool
+    async def dawdle() -> str:
+        await is_over.wait()
+        return "at last"
+
+    async def whatever_comes(ctx: Context[Any]) -> list[str]:
+        asked = [ctx.agent(name).ask("go") for name in "ab"]
+        return [str(each) for each in await asyncio.gather(*asked, return_exceptions=True)]
+
+    a, b = an_agent("a", say("a")), an_agent("b", call("dawdle"), say("b"), tools=[dawdle])
+    boss = an_agent("boss", call("survey"), say("done"), tools=[asker(whatever_comes)])
+    async with running(boss, a, b) as app:
+        session = await app.start("boss", "go")
+        await until(session, "tool.waiting", 2)
+        is_over.set()
+
+        assert (await session.wait()).output == "done"
+        assert await results_of(session) == ['["a","b"]']
+
+
+async def test_a_tool_may_take_the_first_answer_and_leave_the_others() -> None:
+    @tool(approval="always")
+    async def pay() -> str:
+        return "paid"
+
+    async def the_first(ctx: Context[Any]) -> list[str]:
+        tasks = [asyncio.create_task(ctx.agent(name).ask("go")) for name in ("quick", "slow")]
+        done, others = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in others:
+            task.cancel()
+        return [task.result() for task in done]
+
+    quick = an_agent("quick", say("here"))
+    slow = an_agent("slow", call("pay"), say("done"), tools=[pay])
+    boss = an_agent("boss", call("survey"), say("done"), tools=[asker(the_first)])
+    async with running(boss, quick, slow) as app:
+        session = await app.start("boss", "go")
+
+        await until(session, "turn.completed")
+        assert await results_of(session) == ['["here"]']
+
+
+async def test_of_chains_that_go_on_side_by_side_each_gets_its_own_answers() -> None:
+    async def chain(ctx: Context[Any], first: str, second: str) -> str:
+        said = await ctx.agent(first).ask("go")
+        return f"{said}, then {await ctx.agent(second).ask(f'after {said}')}"
+
+    async def two_chains(ctx: Context[Any]) -> list[str]:
+        return list(await asyncio.gather(chain(ctx, "a", "c"), chain(ctx, "b", "d")))
+
+    helpers = [an_agent(name, say(f"{name}'s")) for name in "abcd"]
+    boss = an_agent("boss", call("survey"), say("done"), tools=[asker(two_chains)])
+    async with running(boss, *helpers) as app:
+        session = await app.start("boss", "go")
+
+        assert (await session.wait()).output == "done"
+        assert await results_of(session) == ["[\"a's, then c's\",\"b's, then d's\"]"]
+        called = [event.data["agent"] for event in await the(session, "subagent.called")]
+        assert sorted(called) == ["a", "b", "c", "d"]
+
+
+async def test_tasks_that_race_each_other_keep_their_own_answers() -> None:
+    runs: list[int] = []
+
+    async def in_another_order_each_time(ctx: Context[Any]) -> list[str]:
+        runs.append(1)
+        names = "ab" if len(runs) % 2 else "ba"
+        go = {name: asyncio.Event() for name in names}
+
+        async def in_its_turn(name: str) -> str:
+            await go[name].wait()
+            try:
+                return str(await ctx.agent("echo").ask(name))
+            finally:
+                go[names[-1]].set()
+
+        go[names[0]].set()
+        both = await asyncio.gather(*map(in_its_turn, "ab"), return_exceptions=True)
+        return [str(each) for each in both]
+
+    def echoed(request: ModelRequest) -> Reply:
+        [heard] = request.view.messages
+        assert isinstance(heard, UserMessage)
+        return say(text_of(heard.content))
+
+    echo = Agent("echo", ScriptedModel(echoed))
+    boss = an_agent("boss", call("survey"), say("done"), tools=[asker(in_another_order_each_time)])
+    async with running(boss, echo) as app:
+        session = await app.start("boss", "go")
+
+        assert (await session.wait()).output == "done"
+        assert await results_of(session) == ['["a","b"]']
+        assert len(await the(session, "subagent.called")) == 2
+
+
+async def test_what_is_asked_one_after_the_other_may_be_worded_anew_in_every_run() -> None:
+    runs: list[int] = []
+
+    async def reworded(ctx: Context[Any]) -> list[str]:
+        runs.append(1)
+        return [await ctx.agent(name).ask(f"for the {len(runs)}th time") for name in "aab"]
+
+    a, b = an_agent("a", say("a")), an_agent("b", say("b"))
+    boss = an_agent("boss", call("survey"), say("done"), tools=[asker(reworded)])
+    async with running(boss, a, b) as app:
+        session = await app.start("boss", "go")
+
+        assert (await session.wait()).output == "done"
+        assert await results_of(session) == ['["a","a","b"]']
+        assert len(await the(session, "subagent.called")) == 3
 
 
 async def test_a_crash_at_any_commit_starts_none_twice() -> None:

@@ -44,7 +44,7 @@ async def require(
 
 def open_round(waiting: Waiting, connection: str) -> str:
     """Name the wait; a sign-in that was completed may not suffice any more, or not for all."""
-    first, known = waiting.next("authorization")
+    first, known = waiting.next("authorization", connection)
     name, rounds = first, 1
     while known is not None:
         check(msgspec.json.decode(known, type=dict[str, str]), connection)

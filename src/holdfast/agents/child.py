@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from holdfast.agents.surrounding import Kin
-from holdfast.agents.wait import Parked, Waiting
+from holdfast.agents.wait import Waiting
 from holdfast.core import codec
 from holdfast.core.message import Content, Said, content_of
 from holdfast.core.record import DeliveryQueued, Failure
@@ -29,21 +29,21 @@ class Subagent:
         It is a session of its own, in task mode, whose owner, deadline and capabilities are
         this one's. The call ends here and is run again from its first line when that is done.
         """
-        waiting = self._waiting
-        name, known = waiting.next("agent")
+        waiting, content = self._waiting, checked(message)
+        about = msgspec.json.encode((self._kin.name, content)).decode()
+        name, known = waiting.next("agent", about)
         if known is None:
             known = waiting.come_since(name)
         if known is not None:
             return self._come_to(known)
         if waiting.has_begun(name):  # asked together with another one that has ended by now
-            raise Parked(Waits(waiting.call_id, name))
+            raise await waiting.stop_at(name)
         parent = waiting.lane.parent
         if parent and parent.depth >= self._max_depth:
             raise ToolError(
                 f"{self._kin.name} was not asked: it would be {parent.depth + 1} sessions below the"
                 f" first, and {self._max_depth} is the most"
             )
-        content = checked(message)
         child_id = waiting.desk.new_id("ses")
         child = NewChild(name, child_id, self._kin.name, content, self._kin.outlets)
         raise waiting.park(Waits(waiting.call_id, name, children=(child,)))

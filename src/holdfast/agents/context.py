@@ -210,7 +210,7 @@ class Context(Generic[Deps]):
         The call ends here and is run again from its first line when the answer is there.
         """
         self._not_in_transaction("ask")
-        name, known = self.waiting.next("ask")
+        name, known = self.waiting.next("ask", prompt)
         if known is not None:
             answer = msgspec.json.decode(known)
             if answer.get("expired"):

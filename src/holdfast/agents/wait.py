@@ -1,4 +1,4 @@
-"""Where a tool's waits stand: named by their order, known by what they have come to.
+"""Where a tool's waits stand: named so that every run finds them, known by what they came to.
 
 A tool that has to wait is unwound by `Parked`, and run again from its first line when it
 wakes; a wait that is over returns at once then.
@@ -6,14 +6,21 @@ wakes; a wait that is over returns at once then.
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
+from hashlib import blake2b
+from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.lane import Call, Lane
 from holdfast.core.name import PAUSE
 from holdfast.core.result import Waits
 from holdfast.engine.performer import Desk
+
+ROUNDS = 20
+"""Of the event loop, in which a task's end reaches those who wait for it: two for each level."""
 
 
 class Parked(BaseException):
@@ -24,25 +31,49 @@ class Parked(BaseException):
         self.wait = wait
 
 
+class Course(Struct):
+    """What one task of a tool waits for, one after the other: `count` waits up to now."""
+
+    name: str
+    count: int = 0
+
+
 class Waiting:
-    """The waits of one run of a call. `parked` is the first that it stopped at, if it did."""
+    """The waits of one run of a call. `parked` is the first that it stopped at, if it did.
+
+    Waits that follow one another are told apart by their order. Tasks that a tool starts may
+    come in another order each time: each is known by what it waits for first.
+    """
 
     def __init__(self, call: Call, desk: Desk) -> None:
         self.call_id = call.call_id
         self.desk = desk
         self.parked: Parked | None = None
         self._memo = call.memo
-        self._count = 0
+        self._courses: dict[asyncio.Task[Any] | None, Course] = {asyncio.current_task(): Course("")}
 
     @property
     def lane(self) -> Lane:
         return self.desk.lane
 
-    def next(self, kind: str) -> tuple[str, str | None]:
-        """Name the next wait by its order, and return what it has come to, if it has."""
-        self._count += 1
-        name = f"{kind}:{self._count}"
+    def next(self, kind: str, about: str = "") -> tuple[str, str | None]:
+        """Name the next wait of this task, and return what it has come to, if it has.
+
+        What it is `about` has to be the same in every run where tasks are told apart by it.
+        """
+        course = self._course(kind, about)
+        course.count += 1
+        name = f"{kind}:{course.name}{course.count}"
         return name, self._memo.get(name)
+
+    def _course(self, kind: str, about: str) -> Course:
+        task = asyncio.current_task()
+        if task not in self._courses:
+            said = f"{kind}\n{about}".encode(errors="surrogatepass")
+            first = blake2b(said, digest_size=10).hexdigest()
+            twins = sum(each.name.startswith(first) for each in self._courses.values())
+            self._courses[task] = Course(f"{first}.{twins + 1}.")
+        return self._courses[task]
 
     def come_since(self, name: str) -> str | None:
         """Return what a wait has come to by now, even if that was while this run was going on."""
@@ -69,6 +100,16 @@ class Waiting:
         """Say whether a child is at work already that this wait is for."""
         requests = self.lane.turn.requests.values() if self.lane.turn else ()
         return any((q.kind, q.call_id, q.name) == ("child", self.call_id, name) for q in requests)
+
+    async def stop_at(self, name: str) -> Parked:
+        """Return what unwinds the tool until a child has ended that is at work already.
+
+        What other tasks know by now goes first: the tool may come to its end with that. Once it
+        is unwound it cannot, as it may have taken the unwinding for an outcome.
+        """
+        for _ in range(ROUNDS):
+            await asyncio.sleep(0)
+        return self.park(Waits(self.call_id, name))
 
     def park(self, wait: Waits) -> Parked:
         """Return what unwinds the tool until its wait is over.
