@@ -1,11 +1,13 @@
 """Calls from outside to the tools that wait for them.
 
-Whoever has an address may use it, once, unless its tool takes only what is signed.
+Whoever has an address may use it, once. Where its tool takes only what is signed, it may be used
+again: each call says no more than that there is something to look at.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -13,13 +15,14 @@ import msgspec
 from holdfast.admission import Inbox, callback_value
 from holdfast.agents.directory import Agents
 from holdfast.clock import Clock
-from holdfast.core.name import webhook_name
+from holdfast.core.name import round_token, webhook_name
 from holdfast.core.record import DeliveryQueued, WebhookOpened
 from holdfast.errors import Conflict, UnknownCallback, UnknownRequest, UnknownSession
 from holdfast.session import Receipt, Session
-from holdfast.store import Store
+from holdfast.store import RequestInfo, Store
 from holdfast.webhook.signature import verify
 
+NOTHING = "null"
 UNKNOWN_CALLBACK = "this address leads nowhere: it was never given out, was used, or has expired"
 
 
@@ -44,7 +47,7 @@ class Callbacks:
         self, token: str, body: bytes, content_type: str, headers: Mapping[str, str]
     ) -> Receipt[Any] | None:
         """Take in what was posted to an address: see `Holdfast.callback`."""
-        request = await self._store.request(webhook_name(token))
+        request = await self._find(token)
         info = await self._store.session(request.session_id) if request else None
         if request is None or info is None:
             raise UnknownCallback(UNKNOWN_CALLBACK)
@@ -55,7 +58,7 @@ class Callbacks:
             delivery_id="",
             kind="reply",
             request_id=request.request_id,
-            args=callback_value(body, content_type),
+            args=NOTHING if opened.signer else callback_value(body, content_type),
         )
         try:
             receipt = await self._inbox.reply(request, reply)
@@ -64,6 +67,16 @@ class Callbacks:
                 return None
             raise UnknownCallback(UNKNOWN_CALLBACK) from None
         return Receipt(self._handle(info.session_id), receipt)
+
+    async def _find(self, token: str) -> RequestInfo | None:
+        """Return what an address leads to: the wait that is open there, or else the last one."""
+        found: RequestInfo | None = None
+        for rounds in count(1):
+            request = await self._store.request(webhook_name(round_token(token, rounds)))
+            if request is None or request.state == "open":
+                return request or found
+            found = request
+        return None
 
     def _secret(self, agent: str, opened: WebhookOpened, token: str) -> str:
         """Return what has to sign what comes in at an address, by the code of today."""

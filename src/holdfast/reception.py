@@ -95,7 +95,12 @@ class Reception:
             principal=terms.principal,
             token=terms.token or self._clock.token(),
             deadline_at=instant_of(terms.deadline, self._clock.now()),
-            outlets=self._book.outlets(name, terms.callback_url, terms.callback_events),
+            outlets=self._book.outlets(
+                name,
+                terms.callback_url,
+                terms.callback_events,
+                secret=terms.callback_secret,
+            ),
         )
 
     async def deliver(

@@ -50,12 +50,13 @@ async def two_apps(
     calls_back: bool = True,
     asked: Agent[Any, Any] = teller,
     there: Mapping[str, Any] | None = None,
+    hooks: WebhookSettings = HOOKS,
     **options: Any,
 ) -> AsyncIterator[Pair]:
     """Give both; `there` are more options of the app that is asked, `options` of the agent."""
     port = free_port()
     async with AsyncExitStack() as stack:
-        given: dict[str, Any] = {"store": "memory://", "worker": FAST, "webhooks": HOOKS}
+        given: dict[str, Any] = {"store": "memory://", "worker": FAST, "webhooks": hooks}
         far = await stack.enter_async_context(Holdfast([asked, planner], **given, **(there or {})))
         wire = BadWire("http://%s:%s" % await stack.enter_async_context(on_a_socket(far)))
         wired = await stack.enter_async_context(wire.opened())

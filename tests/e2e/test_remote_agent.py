@@ -37,8 +37,8 @@ async def test_the_callback_wakes_the_caller_and_no_poll_is_needed() -> None:
         session = await pair.near.start("boss", "go")
         assert await output_of(session) == "done"
 
-        [closed] = await the(session, "webhook.closed")
-        assert closed.data.get("how", "answered") == "answered"
+        called, _ = await the(session, "webhook.closed")
+        assert called.data.get("how", "answered") == "answered"
         assert await pair.far.store.dead_letters() == []
 
 

@@ -7,11 +7,13 @@ from typing import Any
 
 import httpx
 import pytest
-from remote_scene import Pair, output_of, the, two_apps, until
+from msgspec.structs import replace
+from remote_scene import HOOKS, Pair, output_of, the, told, two_apps, until
 
-from holdfast import Agent, Session, tool
+from holdfast import Agent, Holdfast, Session, tool
 from holdfast.errors import InvalidInput
 from holdfast.reading import Wakeups
+from holdfast.store import Outlet
 from holdfast.testing.scripted import Reply, ScriptedModel, call, say
 from holdfast.verify import verify
 from holdfast.webhook import sign
@@ -19,11 +21,11 @@ from holdfast.webhook import sign
 BODY = b'{"event": {"type": "turn.completed"}}'
 
 
-def slow() -> tuple[Agent[Any, Any], asyncio.Event]:
+def slow(approval: Any = "never") -> tuple[Agent[Any, Any], asyncio.Event]:
     """Return an agent that answers when it is let, and what lets it."""
     go_on = asyncio.Event()
 
-    @tool
+    @tool(approval=approval)
     async def think() -> str:
         await go_on.wait()
         return "so"
@@ -65,26 +67,60 @@ async def test_only_the_signed_callback_of_the_far_side_wakes_the_caller() -> No
 
         go_on.set()
         assert await output_of(session) == "done"
-        [closed] = await the(session, "webhook.closed")
-        assert closed.data.get("how", "answered") == "answered"
+        called, _ = await the(session, "webhook.closed")
+        assert called.data.get("how", "answered") == "answered"
         assert await pair.far.store.dead_letters() == []
 
 
-async def test_what_the_far_side_tells_after_its_first_call_is_taken_and_does_nothing() -> None:
-    async with two_apps("refund", poll=0.05) as pair:
+async def all_is_told(app: Holdfast, session_id: str) -> Outlet:
+    """Wait until a session has nothing left to tell, and return to whom it did."""
+    with Wakeups(app.store, session_id) as wakeups:
+        while True:
+            wakeups.clear()
+            [outlet] = await app.store.outlets(session_id=session_id)
+            if outlet.due_at is None:
+                return outlet
+            await wakeups.wait()
+
+
+async def test_every_news_of_the_far_side_wakes_the_caller_and_no_poll_is_needed() -> None:
+    async with two_apps("refund", poll=600.0) as pair:
+        session = await pair.near.start("boss", "go")
+        asked = await until(pair.near, session, "input.requested")
+        await all_is_told(pair.far, (await pair.child()).id)
+        await session.answer(asked.data["request_id"], "approve")
+        await until(pair.near, session, "turn.completed")
+        outlet = await all_is_told(pair.far, (await pair.child()).id)
+
+        assert await told(session) == ["That is done."]
+        assert (outlet.tries, await pair.far.store.dead_letters()) == (0, [])
+        assert not await the(session, "timer.fired")
+        assert not await verify(pair.near.store, session.id)
+
+
+async def test_what_is_answered_there_closes_here_without_a_poll() -> None:
+    agent, go_on = slow(approval="always")
+    async with two_apps("hello", asked=agent, poll=600.0) as pair:
+        session = await pair.near.start("boss", "go")
+        await until(pair.near, session, "input.requested")
+        child = await pair.child()
+        [request] = await child.requests()
+        await child.answer(request.request_id, "approve")
+        closed = await until(pair.near, session, "input.resolved")
+
+        assert closed.data["how"] == "superseded"
+        go_on.set()
+        assert await output_of(session) == "done"
+
+
+async def test_a_secret_that_the_caller_brings_suffices() -> None:
+    async with two_apps("refund", poll=600.0, hooks=replace(HOOKS, secret=())) as pair:
         session = await pair.near.start("boss", "go")
         asked = await until(pair.near, session, "input.requested")
         await session.answer(asked.data["request_id"], "approve")
-        await until(pair.near, session, "turn.completed")
-        child = await pair.child()
-        [outlet] = await pair.far.store.outlets(session_id=child.id)
-        with Wakeups(pair.far.store, child.id) as wakeups:
-            while outlet.due_at is not None:
-                await wakeups.wait()
-                [outlet] = await pair.far.store.outlets(session_id=child.id)
 
-        assert (outlet.tries, await pair.far.store.dead_letters()) == (0, [])
-        assert len(await the(session, "webhook.closed")) == 1
+        await until(pair.near, session, "turn.completed")
+        assert not await the(session, "timer.fired")
 
 
 async def test_what_signs_a_callback_is_in_no_log() -> None:

@@ -1,4 +1,5 @@
 import asyncio
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -477,6 +478,28 @@ async def test_who_asked_for_it_may_be_barred_from_approving_it() -> None:
         await session.answer(request.request_id, "approve", by="bob")
 
         assert (await session.wait()).output == "done"
+
+
+async def test_a_call_that_looks_again_and_again_does_so_ever_less_often_and_remembers_little() -> (
+    None
+):
+    @tool(on_interrupt="rerun")
+    async def look(ctx: Context) -> list[str]:
+        if ctx.attempt < 8:
+            second, four = timedelta(seconds=1), timedelta(seconds=4)
+            raise ctx.waiting.pause("news", ctx.attempt // 6, first=second, longest=four)
+        return sorted(ctx._call.memo)
+
+    async with at_standstill(agent([call("look"), say("done")], tools=[look])) as (app, clock):
+        session = await app.start("a", "go")
+        for place, seconds in enumerate((1, 2, 4, 4, 4, 1, 2)):
+            waiting = await until(session, "timer.set", place + 1)
+            assert waiting.data["due_at"] == clock.now() + seconds * 1000
+            clock.advance(seconds * 1000)
+
+        assert (await session.wait()).output == "done"
+        names = ["news~0.1", "news~0.2", "news~0.3", "news~1.1", "news~1.2"]
+        assert await results_of(session) == [json.dumps(names, separators=(",", ":"))]
 
 
 async def test_the_log_says_who_approved_which_arguments_and_when() -> None:

@@ -21,7 +21,7 @@ from holdfast.agents.surrounding import ALONE, Surroundings
 from holdfast.agents.value import from_json, slice_name, to_json
 from holdfast.agents.wait import Waiting
 from holdfast.core.lane import Call, Lane
-from holdfast.core.name import check_id, effect_key
+from holdfast.core.name import check_id, effect_key, round_token
 from holdfast.core.policy import OnExpiry
 from holdfast.core.record import Option, SessionRekeyed, StateChanged, ToolEmitted
 from holdfast.core.result import Question, Update, Waits
@@ -259,13 +259,22 @@ class Context(Generic[Deps]):
     async def signed_webhook(self, token: str, *, within: timedelta) -> Webhook:
         """Open an address that is the same in every run of the call, as its `token` is.
 
-        What comes in there is refused unless it is signed as the tool's `callback_secret` says.
+        What comes in there is refused unless it is signed as the tool's `callback_secret` says;
+        that it came is all that is kept. It can be called again once the tool has run again.
         """
-        name, known = self._next_webhook()
-        if known is None:
-            await self._desk.open_webhook(
-                self.call_id, name, milliseconds(within), token=token, signer=self.tool
-            )
+        first, known = self._next_webhook()
+        name, rounds = first, 1
+        while known is not None:
+            rounds += 1
+            name = f"{first}#{rounds}"
+            known = self.waiting.come_since(name)
+        await self._desk.open_webhook(
+            self.call_id,
+            name,
+            milliseconds(within),
+            token=round_token(token, rounds),
+            signer=self.tool,
+        )
         return Webhook(self.waiting, name, self._callback_url(token))
 
     def _next_webhook(self) -> tuple[str, str | None]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 from hashlib import blake2b
+from math import ceil, log2
 from typing import Any
 
 from msgspec import Struct
@@ -21,6 +22,9 @@ from holdfast.engine.performer import Desk
 
 ROUNDS = 20
 """Of the event loop, in which a task's end reaches those who wait for it: two for each level."""
+
+
+A_MILLISECOND = timedelta(milliseconds=1)
 
 
 class Parked(BaseException):
@@ -80,21 +84,24 @@ class Waiting:
         turn = self.lane.turn
         return turn.calls[self.call_id].memo.get(name) if turn else None
 
-    def pauses(self, awaited: str) -> int:
-        """Count the pauses that are over in which something was awaited."""
-        return self.count(f"{awaited}{PAUSE}")
-
     def count(self, prefix: str) -> int:
         """Count the steps and waits of the call that are over and whose name begins so."""
         turn = self.lane.turn
         memo = turn.calls[self.call_id].memo if turn else {}
         return sum(name.startswith(prefix) for name in memo)
 
-    def pause(self, awaited: str, duration: timedelta) -> Parked:
-        """Return what unwinds the tool until something has come, or a time has passed."""
-        name = f"{awaited}{PAUSE}{self.pauses(awaited) + 1}"
-        due_at = self.desk.now() + max(1, int(duration.total_seconds() * 1000))
-        return self.park(Waits(self.call_id, name, due_at=due_at))
+    def pause(self, awaited: str, since: int, *, first: timedelta, longest: timedelta) -> Parked:
+        """Return what unwinds the tool until something has come, or a time has passed.
+
+        The time is doubled with every pause, up to the longest; pauses `since` another number
+        begin anew. All of the longest have one name: a call remembers no more than a few.
+        """
+        name = f"{awaited}{PAUSE}{since}."
+        first = max(first, A_MILLISECOND)
+        doublings = ceil(log2(max(1.0, longest / first)))
+        over = min(self.count(name), doublings)
+        due_at = self.desk.now() + max(1, int(min(first * 2**over, longest) / A_MILLISECOND))
+        return self.park(Waits(self.call_id, f"{name}{over + 1}", due_at=due_at))
 
     def has_begun(self, name: str) -> bool:
         """Say whether a child is at work already that this wait is for."""

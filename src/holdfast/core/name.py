@@ -68,6 +68,11 @@ def webhook_name(token: str) -> str:
     return "whk_" + sha256(token.encode(errors="surrogatepass")).hexdigest()
 
 
+def round_token(token: str, rounds: int) -> str:
+    """Return what stands for the secret of an address that has been called before, and stays."""
+    return token if rounds == 1 else f"{token}#{rounds}"
+
+
 def authorization_name(state: str) -> str:
     """Name the request behind the `state` of a sign-in, without saying it."""
     return "aut_" + sha256(state.encode(errors="surrogatepass")).hexdigest()

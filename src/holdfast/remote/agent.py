@@ -7,13 +7,15 @@ from base64 import b64encode
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
+
 from holdfast.agents.context import Context
 from holdfast.agents.subagent import FOR_EVER, Recalled
 from holdfast.agents.tool import Tool
 from holdfast.agents.value import from_json, to_json
 from holdfast.core.event import Event
 from holdfast.remote.errand import Errand
-from holdfast.remote.far import Commission, FarSide
+from holdfast.remote.far import Commission, FarSide, Started
 
 
 class RemoteAgent:
@@ -69,13 +71,15 @@ class RemoteAgent:
 
     async def recall(self, call: Recalled) -> None:
         """End what a call has started there, now that nobody waits for it."""
-        session_id = call.steps.get("start")
-        if session_id is None:
+        known = call.steps.get("start")
+        if known is None:
             # It may have been started all the same. Who starts it again finds it, or takes its
             # place, so that what is still on its way starts nothing.
             commission = self.commission(call.key, call.args["message"], call.can_ask)
-            session_id = await self.far.start(commission, self.callback_url(call.key, call.url))
-        await self.far.end(session_id)
+            started = await self.far.start(commission, self.callback_url(call.key, call.url))
+        else:
+            started = msgspec.convert(known, Started)
+        await self.far.end(started.session_id)
 
     def parse(self, output: Any) -> Any:
         """Return an answer as a value of its type."""

@@ -20,18 +20,17 @@ from holdfast.core.lane import Request as Open
 from holdfast.core.name import request_name
 from holdfast.core.request import Shown, authorization_ends
 from holdfast.errors import ServerUnavailable, SubagentFailed
-from holdfast.remote.far import Seen, SignIn
+from holdfast.remote.far import Seen, SignIn, Started
 from holdfast.session import Request
 
 if TYPE_CHECKING:
     from holdfast.remote.agent import RemoteAgent
 
 A_MONTH = timedelta(days=30)
-LAST_LOOK = 300.0
-"""The most seconds between two looks."""
-LAST_LOOK_WHILE_ASKED = 3600.0
-"""The same while somebody is asked here: the answer wakes the call by itself."""
-MOST_DOUBLINGS = 20
+LAST_LOOK = 3600.0
+"""The most seconds between two looks: what there is to see is told."""
+LAST_LOOK_UNTOLD = 300.0
+"""The same where nobody tells, and nobody is asked here either."""
 
 
 class Errand:
@@ -44,13 +43,16 @@ class Errand:
         self._waiting = ctx.waiting
         self._message = message
         self._hook: Webhook | None = None
+        self._is_told = False
 
     async def run(self) -> Any:
         token = self._remote.callback_token(self._ctx.idempotency_key)
         if token and self._ctx.has_address:
             self._hook = await self._ctx.signed_webhook(token, within=A_MONTH)
         try:
-            session_id = await self._start()
+            started = await self._start()
+            session_id = started.session_id
+            self._is_told = started.calls_back and self._hook is not None
             seen = await self._far.look(session_id, at_sign_ins=bool(self._sign_ins))
             await self._show(session_id, seen)
             if seen.is_over:
@@ -60,14 +62,19 @@ class Errand:
             raise self._pause() from None
         raise self._pause()
 
-    async def _start(self) -> str:
+    async def _start(self) -> Started:
         session, key = self._ctx.session, self._ctx.idempotency_key
         commission = self._remote.commission(key, self._message, session.can_ask, session.deadline)
         url = self._hook.url if self._hook else ""
-        session_id: str = await self._ctx.step("start", self._far.start, commission, url)
-        where = {"remote": self._remote.name, "url": self._far.url, "session_id": session_id}
+        known = await self._ctx.step("start", self._far.start, commission, url)
+        started = msgspec.convert(known, Started)
+        where = {
+            "remote": self._remote.name,
+            "url": self._far.url,
+            "session_id": started.session_id,
+        }
         await self._ctx.step("tell", self._ctx.heartbeat, where)
-        return session_id
+        return started
 
     # What is asked there
 
@@ -178,19 +185,18 @@ class Errand:
 
     def _pause(self) -> Parked:
         """Rest until there may be news: an answer here, a call from there, or a time."""
-        awaited = self._awaited()
-        looks = self._waiting.pauses(awaited)
-        longest = LAST_LOOK_WHILE_ASKED if self._questions else LAST_LOOK
-        seconds = min(self._remote.poll * 2 ** min(looks, MOST_DOUBLINGS), longest)
-        return self._waiting.pause(awaited, timedelta(seconds=seconds))
+        is_patient = self._is_told or bool(self._questions)
+        return self._waiting.pause(
+            self._awaited(),
+            # After each answer something new is awaited, and looked for soon.
+            self._waiting.count("step:answer:"),
+            first=timedelta(seconds=self._remote.poll),
+            longest=timedelta(seconds=LAST_LOOK if is_patient else LAST_LOOK_UNTOLD),
+        )
 
     def _awaited(self) -> str:
-        """Name what comes next; after each answer it is something new, and looked for soon."""
-        for shown in self._questions:
-            return shown.name
-        if self._hook and self._waiting.come_since(self._hook.name) is None:
-            return self._hook.name
-        return f"news:{self._waiting.count('step:answer:')}"
+        """Name what wakes the call besides an answer, which does so whatever is awaited."""
+        return self._hook.name if self._hook else "news"
 
     def _come_to(self, seen: Seen) -> Any:
         if seen.status == "completed":

@@ -31,7 +31,10 @@ from holdfast.errors import (
 )
 from holdfast.session import Request
 
-NEWS = ("turn.completed", "turn.failed", "turn.cancelled", "input.requested")
+NEWS = (
+    *("session.completed", "session.failed", "session.ended"),
+    *("input.requested", "input.resolved", "input.expired"),
+)
 NEWS_OF_SIGN_INS = ("authorization.required", "authorization.completed", "authorization.failed")
 
 
@@ -43,6 +46,13 @@ class Commission(Struct, frozen=True):
     can_ask: bool
     deadline: int = 0
     callback_secret: str = ""
+
+
+class Started(Struct, frozen=True):
+    """A session there; `calls_back` says whether its server has taken our address."""
+
+    session_id: str
+    calls_back: bool = False
 
 
 class SignIn(Struct, frozen=True):
@@ -90,8 +100,8 @@ class FarSide:
             self.url, self._token, patience=patience, stream_patience=patience, tls=self._tls
         )
 
-    async def start(self, wanted: Commission, callback_url: str) -> str:
-        """Start a session, or find the one that was started so before, and return its id."""
+    async def start(self, wanted: Commission, callback_url: str) -> Started:
+        """Start a session, or find the one that was started so before."""
         options: dict[str, Any] = {
             "mode": "task",
             "dispatch_id": wanted.key,
@@ -101,15 +111,16 @@ class FarSide:
             options["deadline"] = datetime.fromtimestamp(wanted.deadline / 1000, UTC)
         told: dict[str, Any] = {
             "callback_url": callback_url,
-            "callback_events": (*NEWS, NEWS_OF_SIGN_INS[0]),
+            "callback_events": (*NEWS, *NEWS_OF_SIGN_INS),
             "callback_secret": wanted.callback_secret,
         }
         async with self._client() as client:
             if callback_url:
                 # If it posts nothing, or not to us, it is polled.
                 with suppress(InvalidInput):
-                    return (await client.start(self._agent, wanted.message, **options, **told)).id
-            return (await client.start(self._agent, wanted.message, **options)).id
+                    session = await client.start(self._agent, wanted.message, **options, **told)
+                    return Started(session.id, calls_back=True)
+            return Started((await client.start(self._agent, wanted.message, **options)).id)
 
     async def look(self, session_id: str, *, at_sign_ins: bool) -> Seen:
         """Return how a session stands; what became of sign-ins only if that is asked for."""

@@ -94,6 +94,7 @@ class AddressBook:
         followers: Followers | None = None,
     ) -> None:
         self.settings = settings or WebhookSettings()
+        self._posts = settings is not None
         self._secrets = secrets_of(self.settings.secret)
         self._agents = agents
         self._hooks = hooks
@@ -110,7 +111,7 @@ class AddressBook:
         others = (self._channels, self._followers)
         is_local = any(each and not each.is_empty for each in others)
         is_hooked = self._hooks and self._hooks.outlets
-        return not (self._secrets or self._known or is_hooked or is_local)
+        return not (self._posts or self._known or is_hooked or is_local)
 
     def _addressee(self, agent: str, subscription: Subscription) -> Addressee:
         check_url(subscription.url, allow_private=self.settings.allow_private)
@@ -129,6 +130,7 @@ class AddressBook:
         url: str | None = None,
         events: Sequence[str] | None = None,
         *,
+        secret: str = "",
         token: str = "",
     ) -> tuple[NewOutlet, ...]:
         """Return where the events of a new session go: to its callback URL, to subscribers, and
@@ -141,16 +143,21 @@ class AddressBook:
         found += self._channels.outlets_at(token) if self._channels else ()
         found += self._followers.outlets_of(agent) if self._followers else ()
         if url is not None:
-            found.insert(0, self._callback(url, DEFAULT_EVENTS if events is None else events))
+            told = DEFAULT_EVENTS if events is None else events
+            found.insert(0, self._callback(url, told, secret))
         elif events is not None:
             raise InvalidInput("callback_events need a callback_url to go to")
         return tuple(found)
 
-    def _callback(self, url: str, events: Sequence[str]) -> NewOutlet:
-        if not self._secrets:
+    def _callback(self, url: str, events: Sequence[str], secret: str) -> NewOutlet:
+        if not (self._secrets or secret):
             raise InvalidInput(
-                "a callback_url needs a secret to be signed with:"
-                " Holdfast(webhooks=WebhookSettings(secret=…))"
+                "a callback_url needs a secret to be signed with: bring a callback_secret, or give"
+                " the app one, Holdfast(webhooks=WebhookSettings(secret=…))"
+            )
+        if not self._posts:
+            raise InvalidInput(
+                "this app posts to no callback_url: Holdfast(webhooks=WebhookSettings(…)) lets it"
             )
         check_url(url, allow_private=self.settings.allow_private)
         return NewOutlet(name=CALLBACK, url=url, events=check_events(events))
