@@ -443,43 +443,6 @@ async def test_other_arguments_are_no_repeat() -> None:
         assert (await session.wait()).output == "done"
 
 
-# Who may answer
-
-
-async def code_of(answer: Any) -> str:
-    with pytest.raises(HoldfastError) as refused:
-        await answer
-    return refused.value.code
-
-
-async def test_only_approvers_may_approve() -> None:
-    bank = Bank(approvers=lambda who: who in ("ada", "bob"))
-    async with running(bank.agent(pays(5), say("done"))) as app:
-        session = await app.start("a", "go", principal="cy")
-        [request] = (await session.wait()).requests
-        for by in ("", "cy", "eve"):
-            answer = session.answer(request.request_id, "approve", by=by)
-            assert await code_of(answer) == "NOT_AN_APPROVER"
-        assert (await session.wait()).requests == (request,)
-        await session.answer(request.request_id, "approve", by="ada")
-
-        assert (await session.wait()).output == "done"
-        assert bank.approved_by == ["ada"]
-
-
-async def test_who_asked_for_it_may_be_barred_from_approving_it() -> None:
-    bank = Bank(bar_requester=True)
-    async with running(bank.agent(pays(5), say("done"))) as app:
-        session = await app.start("a", "go", principal="ada")
-        [request] = (await session.wait()).requests
-        for by in ("", "ada"):
-            answer = session.answer(request.request_id, "deny", by=by)
-            assert await code_of(answer) == "NOT_AN_APPROVER"
-        await session.answer(request.request_id, "approve", by="bob")
-
-        assert (await session.wait()).output == "done"
-
-
 async def test_a_call_that_looks_again_and_again_does_so_ever_less_often_and_remembers_little() -> (
     None
 ):

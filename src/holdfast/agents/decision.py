@@ -20,7 +20,7 @@ from holdfast.ids import get_logger
 
 log = get_logger("holdfast.hook")
 
-LONGEST = 30.0
+LONGEST_DECISION = 30.0
 """Seconds that a hook has to decide."""
 
 
@@ -75,7 +75,7 @@ class Decider(Struct, frozen=True):
     async def decide(self, call: Proposed) -> Decision:
         """Return what the hook says; nothing is the same as allow."""
         try:
-            async with asyncio.timeout(LONGEST):
+            async with asyncio.timeout(LONGEST_DECISION):
                 said = self.function(call)
                 found = await said if inspect.isawaitable(said) else said
         except Exception:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from holdfast.agents.agent import Agent
 from holdfast.agents.context import Context, SessionContext
-from holdfast.agents.decision import Proposed, decided
+from holdfast.agents.decision import LONGEST_DECISION, Proposed, decided
 from holdfast.agents.definition import OUTPUT_TOOL
 from holdfast.agents.limit import Limit, in_order
 from holdfast.agents.model import (
@@ -38,12 +38,13 @@ from holdfast.agents.value import from_json, to_json
 from holdfast.agents.wait import Parked
 from holdfast.clock import Clock
 from holdfast.core.action import CallModel, Start
-from holdfast.core.lane import Call, Lane
+from holdfast.core.lane import Call, Lane, Reply
 from holdfast.core.limit import Bound
 from holdfast.core.message import Part, Reasoning, Text, ToolCall, text_of
 from holdfast.core.name import args_digest, storable_key, tool_call_name
 from holdfast.core.policy import Policy
 from holdfast.core.record import Failure, MessageDelta, ReasoningDelta
+from holdfast.core.request import requesters
 from holdfast.core.result import (
     Answered,
     Interrupted,
@@ -61,7 +62,7 @@ from holdfast.engine.work import Patience
 from holdfast.errors import NotEncodable, Retry, StoreCorrupt, StoreUnavailable, ToolError
 from holdfast.ids import get_logger
 
-log = get_logger("holdfast.tool")
+log = get_logger("holdfast.agents")
 
 Delta = MessageDelta | ReasoningDelta
 
@@ -264,6 +265,25 @@ class AgentPerformer:
             return dedupe_of(tool, tool.arguments.parse(call.args), lane) if tool else ""
         except Exception:  # noqa: BLE001 - running it says what is wrong with its arguments or key
             return ""
+
+    async def may_answer(self, lane: Lane, reply: Reply) -> bool:
+        """Ask the tool; what it cannot say in time is a no."""
+        tool = self._tool_asked_about(lane, reply)
+        if tool is None:
+            return True
+        try:
+            async with asyncio.timeout(LONGEST_DECISION):
+                return await tool.may_be_approved_by(reply.by, requesters(lane))
+        except Exception:  # the user's own function
+            log.exception("approvers failed; the answer is refused", extra={"tool": tool.name})
+            return False
+
+    def _tool_asked_about(self, lane: Lane, reply: Reply) -> Tool | None:
+        """Return the tool whose call waits for this answer to run; other waits are anybody's."""
+        request = lane.turn.requests.get(reply.request_id) if lane.turn else None
+        if not (lane.turn and request and request.is_question) or request.name or request.origin:
+            return None
+        return self._agent.tools.get(lane.turn.calls[request.call_id].tool)
 
     def patience_with(self, tool: str) -> Patience:
         known = self._agent.tools.get(tool)

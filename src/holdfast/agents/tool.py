@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Collection
 from string import Formatter
 from typing import Any, Generic, Literal, TypeVar, overload
 
@@ -21,6 +21,7 @@ from holdfast.errors import InvalidDefinition
 V = TypeVar("V")
 Function = Callable[..., Any]
 Approval = Literal["never", "once", "always"] | Callable[[dict[str, Any]], bool]
+Approvers = Callable[[str], bool | Awaitable[bool]]
 OnInterrupt = Literal["rerun", "report", "ask", "fail"] | Function
 Dedupe = Literal["call", "session", "tenant"]
 
@@ -63,7 +64,7 @@ class Tool:
         limit: Limit | None = None,
         answer_within: float | None = None,
         on_expiry: OnExpiry = "deny",
-        approvers: Callable[[str], bool] | None = None,
+        approvers: Approvers | None = None,
         bar_requester: bool = False,
     ) -> None:
         self.function = function
@@ -87,6 +88,7 @@ class Tool:
             tries=retry + 1,
             answer_within=int((answer_within or 0) * 1000),
             on_expiry=on_expiry,
+            restricted=approvers is not None or bar_requester,
             readonly=readonly and not transactional,
         )
         self._check(repeatable, retry)
@@ -139,11 +141,16 @@ class Tool:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
 
-    def may_be_approved_by(self, who: str, requester: str) -> bool:
-        """Say whether somebody may answer for a call that is made for the requester."""
-        if self.bar_requester and who in ("", requester):
+    async def may_be_approved_by(self, who: str, requesters: Collection[str]) -> bool:
+        """Say whether somebody may answer for a call that is made for the requesters."""
+        if not self.policy.restricted:
+            return True
+        if not who or (self.bar_requester and who in requesters):
             return False
-        return self.approvers is None or (bool(who) and self.approvers(who))
+        if self.approvers is None:
+            return True
+        said = self.approvers(who)
+        return bool(await said if inspect.isawaitable(said) else said)
 
     def asks(self, args: dict[str, Any]) -> str:
         """Say what kind of approval these arguments need: none, once or always."""
@@ -174,7 +181,7 @@ def tool(
     limit: Limit | None = None,
     answer_within: float | None = None,
     on_expiry: OnExpiry = "deny",
-    approvers: Callable[[str], bool] | None = None,
+    approvers: Approvers | None = None,
     bar_requester: bool = False,
 ) -> Callable[[Function], Tool]: ...
 

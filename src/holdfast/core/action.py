@@ -66,6 +66,7 @@ class AskHuman(Action, frozen=True, kw_only=True):
     kind: Literal["approval", "interrupted"]
     expires_at: int = 0
     on_expiry: str = "deny"
+    restricted: bool = False
 
 
 class Sleep(Action, frozen=True, kw_only=True):
@@ -79,10 +80,12 @@ class Sleep(Action, frozen=True, kw_only=True):
 class Settle(Action, frozen=True, kw_only=True):
     """Take a reply or a relay, close what has expired, or tell deliveries what became of them.
 
-    `dedupe` is the key of the call whose arguments the reply changes.
+    A reply is `refused` if it comes from somebody who may not give it; `dedupe` is the key of the
+    call whose arguments it changes.
     """
 
     reply: Reply | None = None
+    refused: bool = False
     dedupe: str = ""
     relay: Relay | None = None
     expired: str = ""

@@ -243,6 +243,7 @@ def ask_human(call: Call, kind: str, policy: Policy, now: int) -> AskHuman:
         kind=kind,  # type: ignore[arg-type]
         expires_at=now + tool.answer_within if tool.answer_within else 0,
         on_expiry=tool.on_expiry,
+        restricted=tool.restricted,
     )
 
 

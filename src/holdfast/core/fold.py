@@ -86,7 +86,7 @@ def delivery_queued(lane: Lane, e: r.DeliveryQueued, offset: int) -> Lane:
     if e.kind == "reply":
         reply = Reply(e.delivery_id, e.request_id, e.option, e.text, e.args, e.by)
         return replace(lane, replies=(*lane.replies, reply))
-    queued = Queued(e.delivery_id, offset, e.kind == "retry", e.deadline_at)
+    queued = Queued(e.delivery_id, offset, e.kind == "retry", e.deadline_at, e.by)
     return replace(lane, queue=(*lane.queue, queued))
 
 
@@ -126,16 +126,31 @@ def session_over(how: str) -> Step:
 
 
 def turn_started(lane: Lane, e: r.TurnStarted) -> Lane:
-    absent = Queued(e.delivery_id)
-    taken = next((q for q in lane.queue if q.delivery_id == e.delivery_id), absent)
+    taken = queued_as(lane, e.delivery_id)
+    before = lane.last.senders if lane.last and e.retries else ()
     return replace(
         lane,
         queue=tuple(q for q in lane.queue if q.delivery_id != e.delivery_id),
         turns=lane.turns + 1,
-        turn=Turn(e.turn, (e.delivery_id,), e.since, taken.offset, deadline=taken.deadline),
+        turn=Turn(
+            e.turn,
+            (e.delivery_id,),
+            e.since,
+            taken.offset,
+            deadline=taken.deadline,
+            senders=with_sender(before, taken),
+        ),
         waiting=(),
         last=None,
     )
+
+
+def queued_as(lane: Lane, delivery_id: str) -> Queued:
+    return next((q for q in lane.queue if q.delivery_id == delivery_id), Queued(delivery_id))
+
+
+def with_sender(senders: tuple[str, ...], queued: Queued) -> tuple[str, ...]:
+    return senders if queued.by in ("", *senders) else (*senders, queued.by)
 
 
 def turn_completed(lane: Lane, e: r.TurnCompleted) -> Lane:
@@ -153,6 +168,7 @@ def turn_cancelled(lane: Lane, e: r.TurnCancelled) -> Lane:
 def end_turn(lane: Lane, last: Ended) -> Lane:
     assert lane.turn is not None
     told = tuple(Unsettled(d, last.how, last.turn) for d in lane.turn.deliveries)
+    last = replace(last, senders=lane.turn.senders)
     return replace(lane, turn=None, unsettled=(*lane.unsettled, *told), last=last)
 
 
@@ -166,7 +182,10 @@ def step_failed(lane: Lane, e: r.StepFailed) -> Lane:
 
 def delivery_joined(lane: Lane, e: r.DeliveryJoined) -> Lane:
     assert lane.turn is not None
-    lane = lane.with_turn(deliveries=(*lane.turn.deliveries, e.delivery_id))
+    lane = lane.with_turn(
+        deliveries=(*lane.turn.deliveries, e.delivery_id),
+        senders=with_sender(lane.turn.senders, queued_as(lane, e.delivery_id)),
+    )
     return replace(lane, queue=tuple(q for q in lane.queue if q.delivery_id != e.delivery_id))
 
 

@@ -48,6 +48,7 @@ class Queued(Struct, frozen=True, gc=False, omit_defaults=True):
     offset: int = 0
     retry: bool = False
     deadline: int = 0
+    by: str = ""
 
 
 class Cancel(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -139,7 +140,7 @@ class Turn(Struct, frozen=True, gc=False, omit_defaults=True):
     """The open turn.
 
     `spent` is its active time up to `since`, `taken` the offset of the delivery that it began
-    with, and `corrections` counts Retry answers.
+    with, `senders` are whose messages it is about, and `corrections` counts Retry answers.
     """
 
     id: str
@@ -157,6 +158,7 @@ class Turn(Struct, frozen=True, gc=False, omit_defaults=True):
     corrections: int = 0
     usage: Tokens = Tokens()
     deadline: int = 0
+    senders: tuple[str, ...] = ()
 
     @property
     def in_flight(self) -> bool:
@@ -180,6 +182,7 @@ class Ended(Struct, frozen=True, gc=False, omit_defaults=True):
     how: str
     failure: Failure | None = None
     structural: bool = False
+    senders: tuple[str, ...] = ()
 
 
 class Lane(Struct, frozen=True, gc=False, omit_defaults=True):

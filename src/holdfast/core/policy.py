@@ -24,14 +24,15 @@ class ToolPolicy(Struct, frozen=True, gc=False):
     """What an interruption means for a tool, and how often a failure is tried again.
 
     A human has `answer_within` to say whether it may run (0: any time); what becomes of it if
-    nobody does, `on_expiry` says: the call is denied, or the turn fails. A `readonly` tool has
-    no effect that the log must know of before.
+    nobody does, `on_expiry` says: the call is denied, or the turn fails. Of a `restricted` one
+    not everybody may say so. A `readonly` tool has no effect that the log must know of before.
     """
 
     on_interrupt: Interruption = "report"
     tries: int = 1
     answer_within: int = 0
     on_expiry: OnExpiry = "deny"
+    restricted: bool = False
     readonly: bool = False
 
 

@@ -51,12 +51,16 @@ class NewOutlet(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Parent(Struct, frozen=True, gc=False, omit_defaults=True):
-    """Who started a session and waits for what it comes to; `depth` counts those above."""
+    """Who started a session and waits for what it comes to; `depth` counts those above.
+
+    `requesters` are whom the turn that started it acts for.
+    """
 
     session_id: str
     lane: str
     request_id: str
     depth: int = 1
+    requesters: tuple[str, ...] = ()
 
 
 class Record(Struct, frozen=True, gc=False, kw_only=True, tag_field="type", omit_defaults=True):
@@ -402,7 +406,8 @@ class InputRequested(Record, frozen=True, kw_only=True, tag="input.requested"):
 
     `on_expiry` says what becomes of it then: the call is denied, or the turn fails.
     Where a child asks, `path` leads to it through the sessions between, `agent` is its own, and
-    `origin` is the request of the first of them.
+    `origin` is the request of the first of them. A `restricted` one is not everybody's to
+    answer; then `requesters` are whom the call is made for.
     """
 
     request_id: str
@@ -420,6 +425,8 @@ class InputRequested(Record, frozen=True, kw_only=True, tag="input.requested"):
     path: tuple[str, ...] = ()
     agent: str = ""
     origin: str = ""
+    restricted: bool = False
+    requesters: tuple[str, ...] = ()
 
 
 class InputResolved(Record, frozen=True, kw_only=True, tag="input.resolved"):

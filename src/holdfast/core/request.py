@@ -38,8 +38,13 @@ def ask(lane: Lane, action: AskHuman) -> AnyRecord:
         return r.ToolDenied(
             call_id=call.call_id, reason="it needs approval and nobody can be asked here"
         )
+    name = f"{action.kind}#{call.attempt}"
+    return question(lane, call, action, request_name(lane.session, call.call_id, name))
+
+
+def question(lane: Lane, call: Call, action: AskHuman, request_id: str) -> r.InputRequested:
     return r.InputRequested(
-        request_id=request_name(lane.session, call.call_id, f"{action.kind}#{call.attempt}"),
+        request_id=request_id,
         kind=action.kind,
         prompt=prompt(call, action.kind),
         options=APPROVAL if action.kind == "approval" else AFTER_INTERRUPTION,
@@ -50,7 +55,16 @@ def ask(lane: Lane, action: AskHuman) -> AnyRecord:
         digest=call.digest,
         expires_at=action.expires_at,
         on_expiry=action.on_expiry,
+        restricted=action.restricted,
+        requesters=requesters(lane) if action.restricted else (),
     )
+
+
+def requesters(lane: Lane) -> tuple[str, ...]:
+    """Return whom the open turn acts for: the session's principal, and who sent its messages."""
+    above = lane.parent.requesters if lane.parent else ()
+    senders = lane.turn.senders if lane.turn else ()
+    return tuple(dict.fromkeys(name for name in (lane.principal, *above, *senders) if name))
 
 
 def prompt(call: Call, kind: str) -> str:
@@ -138,7 +152,9 @@ def expire(lane: Lane, request_id: str) -> Iterator[AnyRecord]:
 
 
 def settle(lane: Lane, action: Settle) -> Iterator[AnyRecord]:
-    if action.reply:
+    if action.reply and action.refused:
+        yield from refuse(lane, action.reply)
+    elif action.reply:
         yield from take(lane, action.reply, action.dedupe)
     if action.relay:
         yield from pass_on(lane, action.relay)
@@ -164,6 +180,23 @@ def take(lane: Lane, reply: Reply, dedupe: str = "") -> Iterator[AnyRecord]:
     else:
         yield from request_answered(lane, lane.turn.calls[request.call_id], request, reply, dedupe)
     yield r.DeliverySettled(delivery_id=reply.delivery_id, outcome="answered", turn=lane.turn.id)
+
+
+def refuse(lane: Lane, reply: Reply) -> Iterator[AnyRecord]:
+    """Ask anew: an answer closes its request for others, and this one is worth nothing."""
+    assert lane.turn is not None
+    request = lane.turn.requests[reply.request_id]
+    again = AskHuman(
+        call_id=request.call_id,
+        kind=request.kind,  # type: ignore[arg-type]
+        expires_at=request.expires_at,
+        on_expiry=request.on_expiry,
+        restricted=True,
+    )
+    name = request_name(lane.session, request.request_id, "again")
+    yield r.InputResolved(request_id=request.request_id, how="superseded", by=reply.by)
+    yield question(lane, lane.turn.calls[request.call_id], again, name)
+    yield r.DeliverySettled(delivery_id=reply.delivery_id, outcome="refused")
 
 
 def changed_call(lane: Lane, reply: Reply) -> Call | None:

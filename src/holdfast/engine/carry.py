@@ -158,15 +158,22 @@ class Carrier:
         return is_rerun and not self.lane.has_permit(call.call_id)
 
     async def _decide(self) -> AnyAction:
-        """Decide what comes next, as far as keys and limits let it begin now."""
+        """Decide what comes next, as far as rules, keys and limits let it begin now."""
         while True:
             action = decide(self.lane.state, self._policy, self.lane.now())
             if isinstance(action, Settle):
-                return self._with_new_key(action)
+                return self._with_new_key(await self._as_allowed(action))
             if not isinstance(action, RunTools):
                 return await self._as_permitted(action)
             if tools := await self._without_duplicates(action):
                 return await self._as_permitted(tools)
+
+    async def _as_allowed(self, action: Settle) -> Settle:
+        """Refuse an answer that is not its giver's to give, whoever let it in."""
+        reply = action.reply
+        if reply is None or await self._performer.may_answer(self.lane.state, reply):
+            return action
+        return msgspec.structs.replace(action, refused=True)
 
     async def _open(self, action: AnyAction) -> bool:
         """Write down what is about to be done; False if another call has its key by now."""

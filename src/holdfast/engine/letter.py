@@ -15,7 +15,7 @@ from holdfast.core.index import GIVEN_UP
 from holdfast.core.lane import Lane, Request
 from holdfast.core.name import MAIN
 from holdfast.core.record import AnyRecord, Parent
-from holdfast.core.request import Asked
+from holdfast.core.request import Asked, requesters
 from holdfast.core.result import ChildEnd, NewChild
 from holdfast.store import Admission
 
@@ -74,7 +74,7 @@ class Letters:
             token=self._clock.token(),
             deadline_at=lane.deadline,
             outlets=child.outlets,
-            parent=Parent(lane.session, lane.name, request_id, depth),
+            parent=Parent(lane.session, lane.name, request_id, depth, requesters(lane)),
         )
         delivery_id = self._clock.new_id("dlv")
         queued = r.DeliveryQueued(delivery_id=delivery_id, content=child.content)

@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from holdfast.core.action import CallModel, Start
-from holdfast.core.lane import Call, Lane
+from holdfast.core.lane import Call, Lane, Reply
 from holdfast.core.limit import Bound
 from holdfast.core.policy import Policy
 from holdfast.core.record import MessageDelta, ReasoningDelta
@@ -112,6 +112,10 @@ class Performer(Protocol):
         self, lane: Lane, slices: Slices, view: View, action: CallModel, hear: Hear
     ) -> Answered | ModelFailed:
         """Ask the model, and return what the call came to; what it says before is heard."""
+        ...
+
+    async def may_answer(self, lane: Lane, reply: Reply) -> bool:
+        """Say whether somebody may give this answer."""
         ...
 
     def too_late(self, lane: Lane) -> ModelFailed:

@@ -38,9 +38,15 @@ def check_answer(
         )
 
 
-def check_approver(tool: Tool, asked: r.InputRequested, by: str, requester: str) -> None:
-    """Say whether somebody else has to answer for a tool."""
-    if not tool.may_be_approved_by(by, requester):
+async def check_approver(tool: Tool | None, asked: r.InputRequested, by: str) -> None:
+    """Say whether somebody else has to answer for a tool, or somewhere else."""
+    if tool is None and asked.restricted:
+        raise NotAnApprover(
+            f"who may answer for {asked.tool} is said in code that is not at hand here: answer"
+            " where its agent is",
+            request=asked.request_id,
+        )
+    if tool and not await tool.may_be_approved_by(by, asked.requesters):
         raise NotAnApprover(
             f"{by or 'who does not say who they are'} may not answer for {asked.tool}:"
             " somebody else has to",

@@ -146,8 +146,7 @@ class Session(Generic[Out]):
         check_answer(asked, option, text, args)
         info = await self.info()
         tool = self._tool_of(info, asked)
-        if tool and (tool.approvers or tool.bar_requester):
-            check_approver(tool, asked, by, await self._requester())
+        await check_approver(tool, asked, by)
         reply = r.DeliveryQueued(
             delivery_id="",
             kind="reply",
@@ -162,12 +161,6 @@ class Session(Generic[Out]):
     def _tool_of(self, info: SessionInfo, asked: r.InputRequested) -> Tool | None:
         agent = self._agents.get(asked.agent or info.agent)
         return agent.tools.get(asked.tool) if agent and asked.kind != "question" else None
-
-    async def _requester(self) -> str:
-        """Return for whom the session was started."""
-        started = (await self._store.read(self.id, 0, 1)).entries[0].record
-        assert isinstance(started, r.SessionStarted)
-        return started.principal
 
     async def cancel(self, reason: str = "", *, turn: str | None = None, by: str = "") -> None:
         """Stop the open turn. The session and what is queued in it stay."""

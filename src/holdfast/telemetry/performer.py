@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.agents.agent import Agent
 from holdfast.clock import Clock
 from holdfast.core.action import CallModel, Start
-from holdfast.core.lane import Call, Lane
+from holdfast.core.lane import Call, Lane, Reply
 from holdfast.core.limit import Bound
 from holdfast.core.name import request_name, turn_and_step
 from holdfast.core.policy import Policy
@@ -85,6 +85,9 @@ class ObservedPerformer:
 
     def key_of_tool(self, call: Call, lane: Lane) -> str:
         return self._performer.key_of_tool(call, lane)
+
+    async def may_answer(self, lane: Lane, reply: Reply) -> bool:
+        return await self._performer.may_answer(lane, reply)
 
     def too_late(self, lane: Lane) -> ModelFailed:
         return self._performer.too_late(lane)
