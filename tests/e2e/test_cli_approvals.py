@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 import termios
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -169,9 +169,8 @@ def test_what_cannot_be_answered_says_why(place: Shop, run: Run) -> None:
     assert "REQUEST_CLOSED" in run("deny", name).stderr
 
 
-def test_with_an_app_its_rules_for_approvers_hold(
-    place: Shop, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def guarded_request(place: Shop, run: Run, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     (place.path / "guarded.py").write_text(GUARDED)
     monkeypatch.setitem(sys.modules, "test_cli_approvals", sys.modules[__name__])
 
@@ -180,13 +179,34 @@ def test_with_an_app_its_rules_for_approvers_hold(
             [request] = (await (await app.start("support", "refund it")).wait()).requests
             return request.request_id
 
-    name = asyncio.run(ask())
+    yield asyncio.run(ask())
+    sys.modules.pop("guarded", None)
 
-    refused = run("approve", name, "--by", "eve", "--app", "guarded:app")
+
+def said(*args: str) -> Result:
+    """Run a command that loads the app anew."""
+    sys.modules.pop("guarded", None)
+    return CliRunner().invoke(make_app(), args)
+
+
+@pytest.mark.parametrize("command", ["approvals approve REQUEST", "answer REQUEST approve"])
+def test_with_an_app_its_rules_for_approvers_hold(guarded_request: str, command: str) -> None:
+    args = command.replace("REQUEST", guarded_request).split()
+
+    refused = said(*args, "--by", "eve", "--app", "guarded:app")
     assert "NOT_AN_APPROVER" in refused.stderr
-    monkeypatch.delitem(sys.modules, "guarded")
-    assert run("approve", name, "--by", "ann", "--app", "guarded:app").exit_code == 0
-    monkeypatch.delitem(sys.modules, "guarded")
+    assert said(*args, "--by", "ann", "--app", "guarded:app").exit_code == 0
+
+
+@pytest.mark.parametrize("command", ["approvals approve REQUEST", "answer REQUEST approve"])
+def test_without_the_app_nobody_approves_what_has_rules(guarded_request: str, command: str) -> None:
+    args = command.replace("REQUEST", guarded_request).split()
+
+    refused = said(*args, "--by", "ann")
+
+    assert refused.exit_code == 1
+    assert "NOT_AN_APPROVER" in refused.stderr
+    assert "--app" in refused.stderr
 
 
 # The list itself

@@ -7,7 +7,15 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from holdfast.cli.place import DEFAULT_STORE, AsJson, StoreUrl, note_idleness, open_place
+from holdfast.cli.person import By, person
+from holdfast.cli.place import (
+    DEFAULT_STORE,
+    AppName,
+    AsJson,
+    StoreUrl,
+    note_idleness,
+    open_place_or_app,
+)
 from holdfast.cli.run import command
 from holdfast.cli.send import show_receipt
 from holdfast.errors import UnknownRequest
@@ -23,21 +31,25 @@ async def answer(
     args: Annotated[
         str | None, typer.Option(metavar="JSON", help="Approve the call with these arguments.")
     ] = None,
+    by: By = None,
+    app: AppName = None,
     store: StoreUrl = DEFAULT_STORE,
     as_json: AsJson = False,
 ) -> None:
     """Answer an open request of any session.
 
+    For a tool with rules for its approvers, --app says in which app these are.
+
     Example: holdfast answer req_024ee360 approve --args '{"order": 17, "cents": 300}'
     """
     changed = None if args is None else parse_arguments(args)
-    async with open_place(store) as app:
-        asked = await app.store.request(request)
+    async with open_place_or_app(store, app) as place:
+        asked = await place.store.request(request)
         if asked is None:
             raise UnknownRequest(f"no session ever asked {request}", request=request)
-        session = await app.session(asked.session_id)
-        receipt = await session.answer(request, option, text=text, args=changed)
-        await note_idleness(app.store, as_json=as_json)
+        session = await place.session(asked.session_id)
+        receipt = await session.answer(request, option, text=text, args=changed, by=person(by))
+        await note_idleness(place.store, as_json=as_json)
         show_receipt(receipt, as_json=as_json, did="answered")
 
 

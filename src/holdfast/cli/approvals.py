@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -17,9 +14,16 @@ from holdfast.cli.answer import parse_arguments
 from holdfast.cli.approval_list import asks
 from holdfast.cli.approval_screen import ApprovalScreen, until_left
 from holdfast.cli.editing import edit_arguments
-from holdfast.cli.loading import load_app
 from holdfast.cli.output import json_out, out, table
-from holdfast.cli.place import DEFAULT_STORE, AsJson, StoreUrl, note_idleness, open_place
+from holdfast.cli.person import By, person
+from holdfast.cli.place import (
+    DEFAULT_STORE,
+    AppName,
+    AsJson,
+    StoreUrl,
+    note_idleness,
+    open_place_or_app,
+)
 from holdfast.cli.run import command
 from holdfast.cli.send import show_receipt, show_result
 from holdfast.core.index import PEOPLE, RELAYED
@@ -49,16 +53,13 @@ async def approvals(
     args: Annotated[
         str | None, typer.Option(metavar="JSON", help="Edit: the arguments; else $EDITOR opens.")
     ] = None,
-    by: Annotated[str | None, typer.Option(help="Who answers; by default your login.")] = None,
+    by: By = None,
     tenant: Annotated[str | None, typer.Option(help="Only those of this tenant.")] = None,
     agent: Annotated[str | None, typer.Option(help="Only those of this agent.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=500, help="How many at most.")] = 100,
     once: Annotated[bool, typer.Option("--once", help="Print the list and leave.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for what comes of it.")] = False,
-    app: Annotated[
-        str | None,
-        typer.Option(metavar="MODULE:APP", help="An app: its store, and its rules for approvers."),
-    ] = None,
+    app: AppName = None,
     store: StoreUrl = DEFAULT_STORE,
     as_json: AsJson = False,
 ) -> int | None:
@@ -69,8 +70,8 @@ async def approvals(
 
     Example: holdfast approvals approve req_024ee360 --by ann
     """
-    who = login() if by is None else by
-    async with opened(app, store) as place:
+    who = person(by)
+    async with open_place_or_app(store, app) as place:
         if action is not None:
             if request is None:
                 raise typer.BadParameter(f"say which request to {action}: req_…")
@@ -84,26 +85,6 @@ async def approvals(
             return await until_left(screen)
         show(await place.requests(tenant=tenant, agent=agent, limit=limit), as_json=as_json)
     return None
-
-
-@asynccontextmanager
-async def opened(app: str | None, store: str) -> AsyncIterator[Holdfast]:
-    """Open a store to look and to answer, or an app's; no work is done here."""
-    if app is None:
-        async with open_place(store) as place:
-            yield place
-        return
-    own = load_app(app)
-    own.settings = None
-    async with own:
-        yield own
-
-
-def login() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return ""
 
 
 def show(found: tuple[Request, ...], *, as_json: bool) -> None:

@@ -11,6 +11,7 @@ import typer
 from holdfast.app import Holdfast
 from holdfast.cli.conversation import Conversation
 from holdfast.cli.loading import load_app
+from holdfast.cli.person import By, person
 from holdfast.cli.place import AsJson
 from holdfast.cli.run import INTERRUPTED, command
 from holdfast.errors import InvalidInput, UnknownAgent
@@ -28,19 +29,21 @@ async def chat(
     session: Annotated[
         str | None, typer.Option(metavar="SESSION", help="Go on with this session.")
     ] = None,
+    by: By = None,
     as_json: AsJson = False,
 ) -> int:
     """Talk to an agent. A session that was left, or that crashed, goes on with --session.
 
     /cancel or Ctrl-C stops the answer, /quit or Ctrl-D leaves. In a pipe each line is a message
-    or the answer to what was asked, and --json prints every event on a line.
+    or the answer to what was asked, and --json prints every event on a line. A new session acts
+    for who --by says.
 
     Example: holdfast chat shop:app support
     """
     opened = load_app(app)
     name = agent_name(opened, agent)
     async with opened:
-        talk = Conversation(opened, name, as_json=as_json)
+        talk = Conversation(opened, name, by=person(by), as_json=as_json)
         if session is not None:
             await talk.resume(session, asked_for=agent)
         return await until_left(talk)

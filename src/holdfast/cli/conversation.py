@@ -28,9 +28,10 @@ NEWS = News()
 class Conversation:
     """Between one agent and who sits at the keyboard, or what comes through the pipe."""
 
-    def __init__(self, app: Holdfast, agent: str, *, as_json: bool) -> None:
+    def __init__(self, app: Holdfast, agent: str, *, by: str, as_json: bool) -> None:
         self._app = app
         self._agent = agent
+        self._by = by
         self._session: Session[Any] | None = None
         self._cursor = 0
         self._shown = Transcript(as_json=as_json)
@@ -84,11 +85,11 @@ class Conversation:
 
     async def _say(self, text: str) -> None:
         if self._session is None:
-            self._session = await self._app.start(self._agent, text)
+            self._session = await self._app.start(self._agent, text, principal=self._by)
             receipt = self._session.receipt
             error_out(f"session {self._session.id}", "dim")
         else:
-            receipt = await self._session.send(text)
+            receipt = await self._session.send(text, by=self._by)
         assert receipt is not None
         self._shown.said_here(receipt.delivery_id)
 
@@ -162,7 +163,7 @@ class Conversation:
             return
         self._is_stopping = True
         try:
-            await session.cancel("cancelled in the chat")
+            await session.cancel("cancelled in the chat", by=self._by)
         except Conflict as error:
             self._shown.line(error.message)
 
@@ -196,7 +197,11 @@ class Conversation:
         try:
             if not answer.problem:
                 await session.answer(
-                    request.request_id, answer.option, text=answer.text, args=answer.args
+                    request.request_id,
+                    answer.option,
+                    text=answer.text,
+                    args=answer.args,
+                    by=self._by,
                 )
                 return True
             problem = answer.problem

@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 import typer
 
 from holdfast.app import DEFAULT_STORE, Holdfast
+from holdfast.cli.loading import load_app
 from holdfast.cli.output import error_out
 from holdfast.errors import StoreUnavailable
 from holdfast.store import Store
@@ -25,9 +26,24 @@ StoreUrl = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+AppName = Annotated[
+    str | None,
+    typer.Option(
+        "--app", metavar="MODULE:APP", help="An app: its store, and its rules for approvers."
+    ),
+]
 SessionId = Annotated[str, typer.Argument(metavar="SESSION", help="The session's id: ses_…")]
 
-__all__ = ["DEFAULT_STORE", "AsJson", "SessionId", "StoreUrl", "note_idleness", "open_place"]
+__all__ = [
+    "DEFAULT_STORE",
+    "AppName",
+    "AsJson",
+    "SessionId",
+    "StoreUrl",
+    "note_idleness",
+    "open_place",
+    "open_place_or_app",
+]
 
 
 @asynccontextmanager
@@ -38,6 +54,19 @@ async def open_place(url: str) -> AsyncIterator[Holdfast]:
     await check_schema(app.store)
     async with app:
         yield app
+
+
+@asynccontextmanager
+async def open_place_or_app(url: str, app: str | None) -> AsyncIterator[Holdfast]:
+    """Open a store to look and to answer, or an app's; no work is done here."""
+    if app is None:
+        async with open_place(url) as place:
+            yield place
+        return
+    own = load_app(app)
+    own.settings = None
+    async with own:
+        yield own
 
 
 def check_exists(url: str) -> None:

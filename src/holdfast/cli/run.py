@@ -28,6 +28,7 @@ WHAT_TO_DO = {
     "UNKNOWN_SCHEDULE": "`holdfast schedules list` lists those that are armed.",
     "UNKNOWN_REQUEST": "`holdfast show SESSION` lists the requests that are open.",
     "REQUEST_CLOSED": "`holdfast show SESSION` lists the requests that are still open.",
+    "NOT_AN_APPROVER": "--app MODULE:APP brings the tool's rules, --by says who you are.",
     "INVALID_ANSWER": "`holdfast show SESSION` lists what each request takes for an answer.",
     "NOTHING_TO_RETRY": "`holdfast send SESSION TEXT` goes on with the session.",
     "SESSION_OVER": "A session that is over takes nothing more: start another.",

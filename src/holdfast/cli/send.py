@@ -10,6 +10,7 @@ from msgspec.structs import asdict
 
 from holdfast.cli.event_line import call_text, value_text
 from holdfast.cli.output import error_out, json_out, out
+from holdfast.cli.person import By, person
 from holdfast.cli.place import (
     DEFAULT_STORE,
     AsJson,
@@ -34,6 +35,7 @@ async def send(
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the answer; print it.")] = False,
     lane: Annotated[str, typer.Option(help="The lane of the session to send it to.")] = "main",
+    by: By = None,
     store: StoreUrl = DEFAULT_STORE,
     as_json: AsJson = False,
 ) -> int:
@@ -46,7 +48,7 @@ async def send(
     async with open_place(store) as app:
         handle = await app.session(session)
         message = sys.stdin.read() if text == "-" else text
-        receipt = await handle.send(message, dispatch_id=dispatch_id, lane=lane)
+        receipt = await handle.send(message, dispatch_id=dispatch_id, lane=lane, by=person(by))
         await note_idleness(app.store, as_json=as_json)
         if not wait:
             show_receipt(receipt, as_json=as_json)
