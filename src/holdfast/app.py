@@ -366,8 +366,9 @@ class Holdfast:
         """Take in somebody who comes back from signing in, and say how that ended.
 
         What the provider put into the address is given as it is. `tenant` and `principal` say who
-        brings it, where that is known: then it has to be whom the sign-in was asked of. Returns
-        completed, denied, failed, again, expired, used, closed, mixed_up, stranger or unknown.
+        brings it, where you know people: then it has to be whom the sign-in was asked of, and a
+        `principal` of "" is nobody. Returns completed, denied, failed, again, expired, used,
+        closed, mixed_up, stranger, anonymous or unknown.
         """
         if self._bureau is None:
             return "unknown"

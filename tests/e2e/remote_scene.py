@@ -73,10 +73,12 @@ async def two_apps(
 
 
 @asynccontextmanager
-async def far_side(asked: Agent[Any, Any] = teller) -> AsyncIterator[tuple[Holdfast, str, str]]:
+async def far_side(
+    asked: Agent[Any, Any] = teller, **options: Any
+) -> AsyncIterator[tuple[Holdfast, str, str]]:
     """Give an app that is asked, its address, and a token for it."""
     async with (
-        Holdfast([asked], store="memory://", worker=FAST, webhooks=HOOKS) as far,
+        Holdfast([asked], store="memory://", worker=FAST, webhooks=HOOKS, **options) as far,
         on_a_socket(far) as (host, port),
     ):
         yield far, f"http://{host}:{port}", await token_for(far)

@@ -130,8 +130,18 @@ async def test_a_browser_that_the_app_knows_has_to_be_whose_sign_in_it_is(remote
         back = await desk.visit(session)
         desk.browser.cookies.set("who", "eve")
         assert await desk.come_back(back) == (403, "Not yours")
+        desk.browser.cookies.clear()
+        assert await desk.come_back(back) == (401, "Who are you?")
         desk.browser.cookies.set("who", "ada")
         assert await desk.come_back(back) == (200, "Signed in")
+        assert (await session.wait()).output == "done"
+
+
+async def test_anybody_signs_in_for_the_app_itself_where_people_are_known(remote: Remote) -> None:
+    async with office(Hub(remote, owner="app"), {"authenticate": lambda _: None}) as desk:
+        session = await desk.app.start("a", "go")
+
+        assert await desk.come_back(await desk.visit(session)) == (200, "Signed in")
         assert (await session.wait()).output == "done"
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from http_scene import FAST
 from oauth_provider import Remote, brought, provider_process
-from remote_scene import output_of, the, told, two_apps, until
-from sign_in_scene import Hub, required
+from remote_scene import boss, far_side, output_of, the, told, two_apps, until
+from sign_in_scene import Hub, required, visit
 
-from holdfast import Session
+from holdfast import Holdfast, Session
 from holdfast.verify import verify
 
 
@@ -122,6 +124,22 @@ async def test_a_sign_in_there_is_shown_here_until_it_is_done(remote: Remote) ->
         assert await output_of(session) == "done"
         assert await told(session) == ["done"]
         assert not await verify(pair.near.store, session.id)
+
+
+async def test_a_sign_in_here_says_nothing_of_one_there(remote: Remote, tmp_path: Path) -> None:
+    there, here = Hub(remote, owner="app"), Hub(remote, owner="app")
+    store = f"sqlite:///{tmp_path / 'near.db'}"
+    async with far_side(there.agent(name="teller"), **there.app) as (_, url, token):
+        agents = [boss(url, "go", token=token), here.agent(name="local")]
+        async with Holdfast(agents, store=store, worker=FAST, **here.app) as near:
+            session = await near.start("boss", "go")
+            asked = await required(session)
+            back = await visit(here, await near.start("local", "go"))
+            assert await near.complete_authorization("hub", **back) == "completed"
+        # By the time that the app is closed, all who wait for it were told.
+        async with Holdfast(store=store, worker=None) as closed:
+            [left] = await closed.store.requests(session.id, kinds=("authorization",))
+            assert left.request_id == asked.data["request_id"]
 
 
 async def test_a_sign_in_that_is_denied_there_fails_here(remote: Remote) -> None:

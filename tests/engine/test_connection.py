@@ -189,8 +189,9 @@ async def test_an_answer_of_another_provider_is_not_taken(hub: Hub) -> None:
         session = await app.start("a", "go", **ADA)
         back = await visit(hub, session)
 
-        mixed_up = {**back, "iss": "https://evil.example"}
-        assert await app.complete_authorization("hub", **mixed_up) == "mixed_up"
+        for iss in ("https://evil.example", ""):
+            mixed_up = {**back, "iss": iss}
+            assert await app.complete_authorization("hub", **mixed_up) == "mixed_up"
         assert await app.complete_authorization("hub", **back) == "completed"
 
 
@@ -202,6 +203,7 @@ async def test_a_sign_in_is_not_taken_from_somebody_else_where_that_is_known(hub
         for tenant, principal in (("default", "eve"), ("evil", "ada")):
             by = {"tenant": tenant, "principal": principal}
             assert await app.complete_authorization("hub", **back, **by) == "stranger"
+        assert await app.complete_authorization("hub", **back, principal="") == "anonymous"
         by = {"tenant": "default", "principal": "ada"}
         assert await app.complete_authorization("hub", **back, **by) == "completed"
 
@@ -223,6 +225,18 @@ async def test_of_two_that_come_back_at_once_only_one_shows_the_code(hub: Hub) -
         assert (await session.wait()).output == "done"
         assert await results_of(session) == ["status 200"]
         assert await app.complete_authorization("hub", **back) == "used"
+
+
+async def test_who_comes_back_beside_a_forger_has_an_ending_of_their_own(hub: Hub) -> None:
+    async with running(hub.agent(), **hub.app) as app:
+        session = await app.start("a", "go", **ADA)
+        back = await visit(hub, session)
+        forged = {**back, "code": "made up"}
+
+        both = (app.complete_authorization("hub", **each) for each in (forged, back))
+
+        assert await asyncio.gather(*both) == ["again", "completed"]
+        assert (await session.wait()).output == "done"
 
 
 @pytest.mark.parametrize("trouble", ["invalid_grant", "invalid_client", "503", "200"])

@@ -97,14 +97,16 @@ class Flow:
             return "unknown"
         if request.state != "open" or request.expires_at <= self._clock.now():
             return how_closed(request)
-        if connection.issuer and back.issuer not in ("", connection.issuer):
+        if connection.issuer and back.issuer != connection.issuer:
             return "mixed_up"
         account = Account(request.tenant, connection, asked.principal)
+        if connection.owner == "user" and back.principal == "":
+            return "anonymous"
         if is_stranger(account, back):
             return "stranger"
-        return await self._flights.join(
-            request.request_id, partial(self._settle, account, request, back)
-        )
+        # Only who brings the same shares an ending: another may bring what is forged.
+        brought = f"{request.request_id}\n{back.error}\n{back.code}"
+        return await self._flights.join(brought, partial(self._settle, account, request, back))
 
     async def _settle(self, account: Account, request: RequestInfo, back: Comeback) -> Ending:
         if back.error in PASSING or not (back.error or back.code):
@@ -182,7 +184,8 @@ class Flow:
         ):
             for request in page:
                 asked = msgspec.json.decode(request.data, type=AuthorizationRequired)
-                if not asked.origin and is_same(account, asked):
+                # What has a path is a child's own, or a remote agent's at another server.
+                if not asked.path and is_same(account, asked):
                     yield request
             after = page[-1].request_id
 
@@ -193,10 +196,10 @@ def is_same(account: Account, asked: AuthorizationRequired) -> bool:
 
 def is_stranger(account: Account, back: Comeback) -> bool:
     """Whether it is known who comes back, and it is not whom the sign-in was asked of."""
-    if back.tenant is None:
-        return False
     is_user = account.connection.owner == "user"
-    return back.tenant != account.tenant or (is_user and back.principal != account.principal)
+    if is_user and back.principal not in (None, account.principal):
+        return True
+    return back.tenant not in (None, account.tenant)
 
 
 def how_closed(request: RequestInfo) -> Ending:

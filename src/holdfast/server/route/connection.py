@@ -1,7 +1,7 @@
 """Where people come back to from signing in, and are told in a sentence how that ended.
 
-Whoever knows the `state` may come: it is good for one sign-in. What is shown is plain text, the
-same for everybody.
+Whoever knows the `state` may come: it is good for one sign-in. Only where the app knows people by
+`authenticate` it has to be who was asked. What is shown is plain text, the same for everybody.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from holdfast.server.caller import ERRORS, Served
 from holdfast.server.error import Refusal
 from holdfast.server.gate import Gate, is_id
 from holdfast.server.model.shape import ErrorBody
-from holdfast.server.principal import Principal
 
 router = APIRouter(prefix="/connections", tags=["connections"])
 
@@ -33,6 +32,7 @@ PAGES: dict[Ending, tuple[int, str, str]] = {
     "closed": (410, "Not needed any more", "The task does not wait for this any longer."),
     "mixed_up": (400, "Not signed in", "This comes from another service than it was asked of."),
     "stranger": (403, "Not yours", "Somebody else was asked to sign in here."),
+    "anonymous": (401, "Who are you?", "Log in here with this browser, and open this page again."),
     "unknown": (404, "Nothing here", "No sign-in was begun with this link."),
 }
 PAGE = """<!doctype html>
@@ -66,15 +66,15 @@ async def come_back(
 ) -> HTMLResponse:
     """Take in somebody who comes back from signing in to a connection. The state is the key."""
     try:
-        by = await known_caller(request, gate)
+        tenant, principal = await caller_of(request, gate)
         work = gate.app.complete_authorization(
             name if is_id(name) else "",
             state=state,
             code=code,
             error=error,
             iss=iss,
-            tenant=by.tenant if by else None,
-            principal=by.name if by else None,
+            tenant=tenant,
+            principal=principal,
         )
         ending = await in_time(work, gate.settings.patience)
     except (StoreError, Refusal):
@@ -82,12 +82,13 @@ async def come_back(
     return page(ending)
 
 
-async def known_caller(request: Request, gate: Gate) -> Principal | None:
-    """Return who it is whose browser this is, if the app's own `authenticate` knows them."""
+async def caller_of(request: Request, gate: Gate) -> tuple[str | None, str | None]:
+    """Return whose browser this is by the app's own `authenticate`, as a Comeback has it."""
     if gate.settings.authenticate is None:
-        return None
+        return None, None
     found = gate.settings.authenticate(request)
-    return await found if isawaitable(found) else found
+    known = await found if isawaitable(found) else found
+    return (known.tenant, known.name) if known else (None, "")
 
 
 def page(ending: str) -> HTMLResponse:
