@@ -3,7 +3,7 @@ from typing import Any
 
 from scene import agent, results_of, running, the, until
 
-from holdfast import Context, ToolError, tool
+from holdfast import Context, Limit, ToolError, tool
 from holdfast.testing.scripted import Reply, call, calls, say
 from holdfast.verify import verify
 
@@ -116,6 +116,53 @@ async def test_a_call_whose_key_is_held_does_not_hold_up_the_others_of_its_step(
         bank.may_end.set()
         assert (await second.wait()).output == "done"
         assert len(bank.keys) == 1
+
+
+async def test_a_session_whose_key_another_call_has_holds_nothing_and_gets_its_outcome() -> None:
+    @tool(idempotency_key=lambda args: "one", dedupe="tenant", idempotent=True)
+    async def choose(ctx: Context) -> str:
+        return (await ctx.ask("Which one?")).text
+
+    async with running(agent([call("choose"), say("done")], tools=[choose])) as app:
+        first = await app.start("a", "go")
+        [request] = (await first.wait()).requests
+        second = await app.start("a", "go")
+        rests = await until(second, "session.waiting")
+        lanes = await app.lanes()
+
+        assert rests.data["wait"] == ("key",)
+        assert [(lane.status, lane.worker) for lane in lanes] == [("sleeping", ""), ("waiting", "")]
+        await first.answer(request.request_id, text="the red one")
+        assert (await second.wait()).output == "done"
+        assert await results_of(second) == ["the red one"]
+        assert (
+            len(await the(second, "session.waiting")) == 2
+        )  # for the key, once, and for a message
+
+
+async def test_calls_that_wait_for_a_key_and_a_place_are_looked_at_for_either() -> None:
+    bank, busy = Bank(dedupe="tenant"), asyncio.Event()
+    bank.may_end.clear()
+
+    @tool(limit=Limit(concurrency=1))
+    async def mend() -> str:
+        await busy.wait()
+        return "mended"
+
+    script = [calls(("pay", {"order": 1}), ("mend", {})), say("done")]
+    async with running(agent(script, tools=[bank.pay, mend])) as app:
+        first = await app.start("a", "go")
+        await until(first, "tool.started")
+        second = await app.start("a", "go")
+        rests = await until(second, "session.waiting")
+        assert rests.data["wait"] == ("limit", "key")
+
+        bank.may_end.set()
+        paid = await until(second, "tool.completed")
+        assert paid.data["value"] == "paid 1"
+
+        busy.set()
+        assert (await second.wait()).output == "done"
 
 
 async def test_a_call_that_failed_for_certain_leaves_its_key_free() -> None:

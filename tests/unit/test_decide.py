@@ -45,7 +45,7 @@ from holdfast.core.action import (
     Sleep,
     Start,
 )
-from holdfast.core.decide import decide
+from holdfast.core.decide import decide, rest_for
 from holdfast.core.lane import Reply
 from holdfast.core.policy import HOUR, SECOND, Policy, ToolPolicy
 from holdfast.core.record import Failure
@@ -241,6 +241,18 @@ def test_the_wait_between_two_tries_of_a_tool_parks_the_lane() -> None:
 
     assert next_of(log) == Park(wait=("timer",), until=5000)
     assert next_of(log, now=5000) == run(Start(C1, 2))
+
+
+def test_a_key_that_another_call_has_is_looked_at_ever_more_rarely() -> None:
+    log = Log(message(), *turn_begins(at=0), *wants("pay"))
+    first = rest_for(log.lane, ("key",), HOUR)
+    log.add(parks("key", at=HOUR, spent=HOUR))
+    waited = (100, SECOND, 4 * SECOND, HOUR)
+
+    looks = [rest_for(log.lane, ("key",), HOUR + each).until - HOUR - each for each in waited]
+
+    assert first == Park(wait=("key",), until=HOUR + SECOND // 2)
+    assert looks == [SECOND // 2, SECOND, 4 * SECOND, 10 * SECOND]
 
 
 # The provider

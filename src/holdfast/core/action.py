@@ -49,7 +49,10 @@ class Start(Struct, frozen=True, gc=False):
 
 
 class RunTools(Action, frozen=True, kw_only=True):
-    """Begin some calls, report others as interrupted, and go on with those that run."""
+    """Begin some calls, report others as interrupted, and go on with those that run.
+
+    `awaits_key`: there are more, which cannot begin before another call gives up their key.
+    """
 
     is_effect: ClassVar[bool] = True
 
@@ -57,6 +60,7 @@ class RunTools(Action, frozen=True, kw_only=True):
     start: tuple[Start, ...] = ()
     report: tuple[str, ...] = ()
     running: tuple[str, ...] = ()
+    awaits_key: bool = False
 
 
 class AskHuman(Action, frozen=True, kw_only=True):

@@ -23,8 +23,10 @@ from holdfast.core.action import (
 )
 from holdfast.core.lane import CUT, RUNNING, Call, Cancel, Lane, ModelCall, Turn
 from holdfast.core.name import model_call_name, turn_name
-from holdfast.core.policy import Policy
+from holdfast.core.policy import SECOND, Policy
 from holdfast.core.record import Failure
+
+KEY_POLL, LONGEST_KEY_POLL = SECOND // 2, 10 * SECOND
 
 
 def decide(lane: Lane, policy: Policy, now: int) -> AnyAction:
@@ -292,12 +294,19 @@ def after_calls(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
     )
 
 
-def await_permits(lane: Lane, now: int, again_at: int) -> Park:
-    """Rest because no call may begin under its limits, until a place is free or a time."""
+def rest_for(lane: Lane, others: tuple[str, ...], now: int, again_at: int = 0) -> Park:
+    """Rest because others stand in the way of all that could begin, until a time at the latest.
+
+    `others`: a `limit` without a place, or a `key` that another call has. Nobody is told that a
+    key is free: it is looked at again after half a second, and then when as long has passed again.
+    """
     if lane.turn is None:
-        return Park(wait=("limit",), until=in_time(lane, again_at))
+        return Park(wait=others, until=in_time(lane, again_at))
+    if "key" in others:
+        waited = now - lane.turn.since if lane.waiting else 0
+        again_at = earliest(again_at, now + min(max(waited, KEY_POLL), LONGEST_KEY_POLL))
     return Park(
-        wait=("limit", *waits(lane.turn)),
+        wait=(*others, *waits(lane.turn)),
         requests=questions(lane.turn),
         until=in_time(lane, wake_at(lane.turn, now, again_at)),
     )

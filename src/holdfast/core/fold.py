@@ -113,7 +113,7 @@ ARRIVALS: dict[type, Callable[[Lane, Any, int], Lane]] = {
 
 def session_waiting(lane: Lane, e: r.SessionWaiting) -> Lane:
     lane = replace(lane, waiting=e.wait)
-    return lane.with_turn(spent=e.spent) if lane.turn else lane
+    return lane.with_turn(since=e.since, spent=e.spent) if lane.turn else lane
 
 
 def session_resumed(lane: Lane, e: r.SessionResumed) -> Lane:

@@ -23,11 +23,12 @@ from holdfast.core.action import (
     CompleteSession,
     FailSession,
     FailTurn,
+    Park,
     RunTools,
     Settle,
     Start,
 )
-from holdfast.core.decide import await_permits, decide
+from holdfast.core.decide import decide, rest_for
 from holdfast.core.lane import Call
 from holdfast.core.limit import Bound
 from holdfast.core.outcome import opening, outcome
@@ -62,12 +63,13 @@ Do = Callable[[], Awaitable[Result | None]]
 
 STALE_PAUSE = 0.05
 HELD_POLL = 500
-"""How long to wait, in milliseconds, before looking again at a key that another call holds."""
+"""How long to wait, in milliseconds, before looking again at a key that another call holds, while
+other calls of the lane run."""
 TOKEN_TAKEN = Failure(
     "TOKEN_TAKEN", "another session took the continuation token that this call wanted to set"
 )
 PERMIT_POLL = 1000
-"""The same, before asking again for a permit while other calls of the lane run."""
+"""The same, before asking again for a permit."""
 
 
 class Carrier:
@@ -165,8 +167,8 @@ class Carrier:
                 return self._with_new_key(await self._as_allowed(action))
             if not isinstance(action, RunTools):
                 return await self._as_permitted(action)
-            if tools := await self._without_duplicates(action):
-                return await self._as_permitted(tools)
+            if found := await self._without_duplicates(action):
+                return await self._as_permitted(found)
 
     async def _as_allowed(self, action: Settle) -> Settle:
         """Refuse an answer that is not its giver's to give, whoever let it in."""
@@ -350,8 +352,11 @@ class Carrier:
 
     # Calls that must not be made twice
 
-    async def _without_duplicates(self, action: RunTools) -> RunTools | None:
-        """Leave out calls whose key another call has; None if one got that call's outcome."""
+    async def _without_duplicates(self, action: RunTools) -> RunTools | Park | None:
+        """Leave out calls whose key another call has, and rest, if nothing else is to be done.
+
+        None if one got that call's outcome.
+        """
         keyed = [call for s in action.start if (call := self._call(s.call_id)).dedupe]
         if not keyed:
             return action
@@ -371,8 +376,13 @@ class Carrier:
                 taken |= {key} if key else set()
         if len(start) == len(action.start):
             return action
-        until = min(action.until, self.lane.now() + HELD_POLL)
-        return msgspec.structs.replace(action, start=tuple(start), until=until)
+        now = self.lane.now()
+        if not (start or action.report or action.running):
+            return rest_for(self.lane.state, ("key",), now)
+        until = min(action.until, now + HELD_POLL)
+        return msgspec.structs.replace(
+            action, start=tuple(start), until=until, awaits_key=bool(held)
+        )
 
     def _with_new_key(self, action: Settle) -> Settle:
         """Let a call whose arguments a human changes have the key of these."""
@@ -409,12 +419,14 @@ class Carrier:
             return action
         now = self.lane.now()
         again_at = min((at for at in waiting.values() if at), default=0)
+        others: tuple[str, ...] = ("limit",)
         if isinstance(action, RunTools):
+            others = ("limit", "key") if action.awaits_key else others
             start = tuple(begin for begin in action.start if begin.call_id not in waiting)
             if start or action.report or action.running:
                 until = min(action.until, again_at or action.until, now + PERMIT_POLL)
                 return msgspec.structs.replace(action, start=start, until=until)
-        return await_permits(self.lane.state, now, again_at)
+        return rest_for(self.lane.state, others, now, again_at)
 
     def _bounds(self, action: AnyAction) -> dict[str, tuple[Bound, ...]]:
         """Return the limits of the calls that an action would begin, if there are any."""
