@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
@@ -10,14 +11,15 @@ import pytest
 from msgspec.structs import replace
 from scene import DAY, FAST, agent, at_standstill, running, until
 
-from holdfast import Agent, Context, Holdfast, tool
+from holdfast import Agent, Context, Holdfast, Limit, tool
+from holdfast.agents.model import ModelRequest, Said
 from holdfast.core.lane import Lane
 from holdfast.errors import UnknownSession
 from holdfast.explanation import Evidence, Explanation, Link, explain, gather
 from holdfast.store import LaneInfo, SessionInfo, WorkerInfo
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.clock import START
-from holdfast.testing.scripted import Reply, ScriptedError, call, say
+from holdfast.testing.scripted import Reply, ScriptedError, ScriptedModel, call, say
 
 
 def links(told: Explanation, kind: str, lane: str = "main") -> list[Link]:
@@ -39,10 +41,10 @@ async def refund(order: int) -> str:
 class Gate:
     """A tool that does not return before it may."""
 
-    def __init__(self) -> None:
+    def __init__(self, **manners: Any) -> None:
         self.is_entered, self.opens = asyncio.Event(), asyncio.Event()
 
-        @tool
+        @tool(**manners)
         async def gate() -> str:
             self.is_entered.set()
             await self.opens.wait()
@@ -52,6 +54,20 @@ class Gate:
 
     def agent(self, **options: Any) -> Agent[Any, Any]:
         return agent([call("gate"), say("done")], tools=[self.tool], **options)
+
+
+class SlowModel(ScriptedModel):
+    """A model that does not answer before it may."""
+
+    def __init__(self) -> None:
+        super().__init__([say("done")])
+        self.is_asked, self.may_answer = asyncio.Event(), asyncio.Event()
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Said]:
+        self.is_asked.set()
+        await self.may_answer.wait()
+        async for said in super().stream(request):
+            yield said
 
 
 # The situations
@@ -140,6 +156,121 @@ async def test_a_tool_that_sleeps_says_until_when() -> None:
         assert timer.text == "the tool nap sleeps"
         assert (timer.since, timer.until) == (START, START + 3_600_000)
         clock.advance(DAY)
+
+
+async def test_a_model_call_without_a_place_says_under_which_limit_and_who_has_it() -> None:
+    model = SlowModel()
+    async with running(Agent("a", model, model_limit=Limit(concurrency=1))) as app:
+        first = await app.start("a", "go")
+        await model.is_asked.wait()
+        others = [await app.start("a", "go") for _ in range(2)]
+        for each in others:
+            await until(each, "session.waiting")
+
+        told = [await each.explain() for each in others]
+
+        [[next_one], [last]] = [links(each, "permit") for each in told]
+        held = f"held by {first.id} t1.s1"
+        waits = "the model call t1.s1 waits for a place under the limit model:scripted"
+        assert {next_one.text, last.text} == {f"{waits}, {held}", f"{waits}, behind 1, {held}"}
+        assert (next_one.call, next_one.turn, next_one.step) == ("t1.s1", "t1", 1)
+        assert kinds(told[0]) == ["permit", "queue"]
+        model.may_answer.set()
+        for session in (first, *others):
+            await session.wait()
+
+
+async def test_a_model_call_within_a_turn_says_what_it_waits_for_and_since_when() -> None:
+    model, gate, limit = SlowModel(), Gate(), Limit(concurrency=1)
+    slow = Agent("slow", model, model_limit=limit)
+    async with running(gate.agent(model_limit=limit), slow) as app:
+        session = await app.start("a", "go")
+        await gate.is_entered.wait()
+        await app.start("slow", "go")
+        await model.is_asked.wait()
+        gate.opens.set()
+        await until(session, "session.waiting")
+
+        [permit] = links(await session.explain(), "permit")
+
+        assert permit.text.startswith("the model call t1.s2 waits for a place under the limit ")
+        assert permit.since
+        model.may_answer.set()
+        await session.wait()
+
+
+async def test_a_turn_that_an_agents_rate_holds_back_says_until_when() -> None:
+    limited = agent([say("hi")], limit=Limit(rate=1, per=60))
+    async with at_standstill(limited) as (app, clock):
+        await (await app.start("a", "go")).wait()
+        session = await app.start("a", "go")
+        await until(session, "session.waiting")
+
+        told = await session.explain()
+
+        [permit] = links(told, "permit")
+        assert permit.text == (
+            "the model call t1.s1 waits for its next start under the rate agent:a:rate"
+        )
+        assert permit.until == START + 60_000
+        assert kinds(told) == ["permit", "queue"]
+        clock.advance(DAY)
+        await session.wait()
+
+
+async def test_a_tool_without_a_place_says_under_which_limit_and_who_has_it() -> None:
+    gate = Gate(limit=Limit(concurrency=1))
+    async with running(gate.agent()) as app:
+        first = await app.start("a", "go")
+        await gate.is_entered.wait()
+        second = await app.start("a", "go")
+        await until(second, "session.waiting")
+
+        [permit] = links(await second.explain(), "permit")
+
+        assert permit.text == (
+            "the tool gate waits for a place under the limit tool:gate,"
+            f" held by {first.id} t1.s1.c1"
+        )
+        assert permit.since
+        gate.opens.set()
+        await second.wait()
+
+
+async def test_a_lane_of_an_agent_at_its_limit_says_which_others_are_at_work() -> None:
+    gate = Gate()
+    async with running(gate.agent(limit=Limit(concurrency=1))) as app:
+        first = await app.start("a", "go")
+        await gate.is_entered.wait()
+        second = await app.start("a", "go")
+
+        [waits] = links(await second.explain(), "worker")
+
+        assert waits.text == (
+            "it waits for a worker: the agent a has as many lanes at work as its limit allows,"
+            f" {first.id} main"
+        )
+        gate.opens.set()
+        await second.wait()
+
+
+async def test_a_call_whose_key_another_has_says_which() -> None:
+    gate = Gate(idempotency_key=lambda args: "one", dedupe="tenant")
+    async with running(gate.agent()) as app:
+        first = await app.start("a", "go")
+        await gate.is_entered.wait()
+        assert "key" not in kinds(await first.explain())
+        second = await app.start("a", "go")
+        await until(second, "session.waiting")
+
+        [key] = links(await second.explain(), "key")
+
+        assert key.text == (
+            f"the tool gate waits for the call t1.s1.c1 of {first.id}, which has its key gate:one"
+        )
+        assert key.since
+        gate.opens.set()
+        await second.wait()
 
 
 async def test_a_provider_that_wants_to_be_asked_later_says_why_and_until_when() -> None:

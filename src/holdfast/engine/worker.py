@@ -132,6 +132,7 @@ class Worker:
             concurrency=self._settings.concurrency,
             agents=tuple(self._performers),
             lanes=self._settings.lanes,
+            at_once=self._most,
         )
         asked_at = self._clock.monotonic()
         lease = await self._store.enlist(info, int(self._settings.lease * 1000))

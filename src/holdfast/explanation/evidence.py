@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import msgspec
 from msgspec import Struct
 
@@ -13,6 +15,8 @@ from holdfast.errors import UnknownSession
 from holdfast.reading import entries_before
 from holdfast.store import (
     DeliveryInfo,
+    Effect,
+    LaneInfo,
     PermitInfo,
     RequestInfo,
     SessionInfo,
@@ -25,7 +29,9 @@ class Evidence(Struct, frozen=True, kw_only=True):
     """All that an explanation is made of.
 
     `states` are the folds of the lanes by name. `entries` are those of the log, in order, as
-    far back as the open turns began, or as the session's end.
+    far back as the open turns began, or as the session's end. `permits` are the session's own,
+    `holders` those that others have and it waits for, `keys` the idempotency keys of its open calls
+    that some call holds, and `at_work` the lanes of its agent at work, if there is a limit to them.
     """
 
     session: SessionInfo
@@ -35,6 +41,9 @@ class Evidence(Struct, frozen=True, kw_only=True):
     requests: tuple[RequestInfo, ...] = ()
     workers: tuple[WorkerInfo, ...] = ()
     permits: tuple[PermitInfo, ...] = ()
+    holders: tuple[PermitInfo, ...] = ()
+    keys: Mapping[str, Effect] = {}
+    at_work: tuple[LaneInfo, ...] = ()
     now: int
 
     def find(self, lane: str, kind: type, **facts: object) -> Entry | None:
@@ -55,14 +64,19 @@ async def gather(store: Store, session_id: str, now: int) -> Evidence:
     if session is None:
         raise UnknownSession(f"there is no session {session_id}", session=session_id)
     states = {info.lane: await read_state(store, session_id, info.lane) for info in session.lanes}
+    workers = await store.workers()
+    permits = await store.permits(session_id)
     return Evidence(
         session=session,
         states=states,
         entries=await read_entries(store, session, states),
         deliveries=tuple(await store.deliveries(session_id)),
         requests=tuple(await store.requests(session_id)),
-        workers=tuple(await store.workers()),
-        permits=tuple(await store.permits(session_id)),
+        workers=tuple(workers),
+        permits=tuple(permits),
+        holders=tuple(await read_holders(store, permits)),
+        keys=await read_keys(store, states),
+        at_work=tuple(await read_at_work(store, session.agent, workers)),
         now=now,
     )
 
@@ -74,6 +88,34 @@ async def read_state(store: Store, session_id: str, lane: str) -> Lane:
         state = msgspec.msgpack.decode(loaded.snapshot.data, type=Lane)
         start = loaded.snapshot.offset
     return fold_all(state, (entry for entry in loaded.entries if entry.offset > start))
+
+
+async def read_holders(store: Store, permits: Sequence[PermitInfo]) -> list[PermitInfo]:
+    """Read who has the places that calls of a session wait for."""
+    names = dict.fromkeys(permit.name for permit in permits if not permit.held)
+    return [permit for name in names for permit in await store.permits(name=name) if permit.held]
+
+
+async def read_keys(store: Store, states: Mapping[str, Lane]) -> dict[str, Effect]:
+    """Read which calls hold the keys that open calls are under."""
+    calls = [call for lane in states.values() if lane.turn for call in lane.turn.calls.values()]
+    held = {}
+    for key in dict.fromkeys(call.dedupe for call in calls if call.dedupe and not call.is_done):
+        scope, _, name = key.partition("\n")
+        effect = await store.effect(scope, name)
+        if effect and effect.state == "held":
+            held[key] = effect
+    return held
+
+
+async def read_at_work(store: Store, agent: str, workers: Sequence[WorkerInfo]) -> list[LaneInfo]:
+    """Read which lanes of an agent are at work, as far as its limit counts them."""
+    most = max((worker.at_once.get(agent, 0) for worker in workers), default=0)
+    return [
+        lane
+        for worker in (workers if most else ())
+        for lane in await store.lanes(agent=agent, worker=worker.worker, limit=most)
+    ]
 
 
 async def read_entries(

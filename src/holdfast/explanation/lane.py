@@ -8,6 +8,7 @@ from holdfast.core import record as r
 from holdfast.core.lane import Lane
 from holdfast.explanation.evidence import Evidence
 from holdfast.explanation.link import Explanation, LaneExplanation, Link, sentence
+from holdfast.explanation.obstacle import the_permits
 from holdfast.explanation.owner import who_carries
 from holdfast.explanation.turn import within_turn
 from holdfast.store import WAIT_THEIR_TURN, LaneInfo
@@ -52,6 +53,7 @@ def explain_lane(info: LaneInfo, lane: Lane, evidence: Evidence) -> Iterator[Lin
         yield from within_turn(info, turn, evidence)
     elif not info.queued:
         yield from at_rest(lane, evidence)
+    yield from the_permits(info, lane, evidence)
     yield from queue(info, evidence)
 
 

@@ -11,7 +11,7 @@ class Link(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One cause, in a sentence without its instants, with the ids that it is about.
 
     `kind`: over, turn, owner, worker, cancel, answer, model, provider, tool, request, webhook,
-    authorization, child, timer, retry, permit, queue, message or failure.
+    authorization, child, timer, retry, permit, key, queue, message or failure.
     """
 
     kind: str

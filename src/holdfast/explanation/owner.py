@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from math import inf
 
 from holdfast.explanation.evidence import Evidence
 from holdfast.explanation.link import Link
+from holdfast.explanation.obstacle import naming
 from holdfast.store import LaneInfo, WorkerInfo
 
 
@@ -44,9 +46,15 @@ def which(info: LaneInfo, evidence: Evidence) -> str:
     staying = [worker for worker in fit if not worker.draining]
     if not staying:
         return "all that serve it are draining"
-    if all(0 < worker.concurrency <= worker.held for worker in staying):
+    free = [worker for worker in staying if not 0 < worker.concurrency <= worker.held]
+    if not free:
         return f"all {len(staying)} that serve it are full"
-    return f"{staying[0].worker} or another will take it up at once"
+    at_work = evidence.at_work
+    able = [worker for worker in free if len(at_work) < worker.at_once.get(info.agent, inf)]
+    if not able:
+        names = naming([f"{lane.session_id} {lane.lane}" for lane in at_work])
+        return f"the agent {info.agent} has as many lanes at work as its limit allows, {names}"
+    return f"{able[0].worker} or another will take it up at once"
 
 
 def serves(worker: WorkerInfo, info: LaneInfo) -> bool:

@@ -10,6 +10,7 @@ from holdfast.core import record as r
 from holdfast.core.lane import Call, Request, Turn
 from holdfast.explanation.evidence import Evidence
 from holdfast.explanation.link import Link, sentence
+from holdfast.explanation.obstacle import the_key
 from holdfast.store import LaneInfo
 
 
@@ -116,7 +117,4 @@ def the_call(info: LaneInfo, turn: Turn, call: Call, evidence: Evidence) -> Iter
             yield link("retry", text, failed.at if failed else 0, call.due_at)
         case "cut":
             yield link("tool", f"was interrupted in attempt {call.attempt}")
-    for permit in evidence.permits:
-        if permit.call_id == call.call_id and permit.lane == info.lane and not permit.held:
-            behind = f", behind {permit.ahead}" if permit.ahead else ""
-            yield link("permit", f"waits for a place under the limit {permit.name}{behind}")
+    yield from the_key(info, turn, call, evidence)

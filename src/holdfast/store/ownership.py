@@ -16,7 +16,8 @@ class WorkerInfo(Struct, frozen=True, gc=False, kw_only=True):
     """A worker as the registry knows it.
 
     It says of itself which `agents` it serves, on lanes whose name fits one of the patterns in
-    `lanes` (none: on all), and how many at once; `tally` is what it has counted so far, as JSON
+    `lanes` (none: on all), and how many at once; `at_once` are the agents of which only so many
+    lanes may be at work in the whole fleet, and `tally` is what it has counted so far, as JSON
     text. The store adds when it last heard of it, until when it is taken for alive, how many
     lanes it owns now and whether it was asked to drain.
     """
@@ -29,6 +30,7 @@ class WorkerInfo(Struct, frozen=True, gc=False, kw_only=True):
     concurrency: int = 0
     agents: tuple[str, ...] = ()
     lanes: tuple[str, ...] = ()
+    at_once: Mapping[str, int] = NO_LIMITS
     tally: str = ""
     seen_at: int = 0
     lease_until: int = 0

@@ -85,5 +85,5 @@ def to_like(pattern: str) -> str:
     return escaped.replace("*", "%")
 
 
-def to_json(values: list[str] | dict[str, int]) -> str:
+def to_json(values: list[str] | Mapping[str, int]) -> str:
     return msgspec.json.encode(values).decode()

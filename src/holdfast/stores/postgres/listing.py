@@ -24,6 +24,7 @@ from holdfast.stores.postgres.statement import Params, Query
 
 _decode = msgspec.json.Decoder(list[list[Any]]).decode
 _decode_names = msgspec.json.Decoder(tuple[str, ...]).decode
+_decode_numbers = msgspec.json.Decoder(dict[str, int]).decode
 
 
 class Listing:
@@ -171,15 +172,16 @@ def describe_request(row: Row) -> RequestInfo:
 
 
 WORKER = (
-    "worker host pid started_at version concurrency agents lanes tally seen_at lease_until held"
-    " draining"
+    "worker host pid started_at version concurrency agents lanes at_once tally seen_at"
+    " lease_until held draining"
 ).split()
 
 
 def describe_worker(row: Row) -> WorkerInfo:
     fields = dict(zip(WORKER, row, strict=True))
     named = {name: _decode_names(fields[name]) for name in ("agents", "lanes")}
-    return WorkerInfo(**{**fields, **named})
+    at_once = _decode_numbers(fields["at_once"])
+    return WorkerInfo(**{**fields, **named, "at_once": at_once})
 
 
 def describe_permit(row: Row) -> PermitInfo:

@@ -77,6 +77,7 @@ class Registry:
             "concurrency": info.concurrency,
             "agents": to_json(list(info.agents)),
             "lanes": to_json(list(info.lanes)),
+            "at_once": to_json(info.at_once),
             "tally": info.tally,
             "lease": length,
         }

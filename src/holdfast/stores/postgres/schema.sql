@@ -361,7 +361,9 @@ CREATE TABLE holdfast.workers (
     -- What it has counted so far, as JSON text; nothing here reads it.
     tally text NOT NULL DEFAULT '',
     lease bigint NOT NULL CHECK (lease > 0),
-    lease_until bigint NOT NULL
+    lease_until bigint NOT NULL,
+    -- The agents of which only so many lanes may be at work at once.
+    at_once jsonb NOT NULL DEFAULT '{}'
 ) WITH (fillfactor = 50);
 
 CREATE SEQUENCE holdfast.signs AS integer CYCLE;

@@ -65,6 +65,7 @@ class Registry:
                 "concurrency": info.concurrency,
                 "agents": to_json(info.agents),
                 "lanes": to_json(info.lanes),
+                "at_once": to_json(info.at_once),
                 "tally": info.tally,
             },
         )

@@ -233,7 +233,9 @@ CREATE TABLE holdfast_workers (
     -- Somebody asked it to hand back its lanes and leave.
     draining INTEGER NOT NULL DEFAULT 0 CHECK (draining IN (0, 1)),
     -- What it has counted so far, as JSON.
-    tally TEXT NOT NULL DEFAULT ''
+    tally TEXT NOT NULL DEFAULT '',
+    -- The agents of which only so many lanes may be at work at once, as JSON.
+    at_once TEXT NOT NULL DEFAULT '{}'
 ) STRICT;
 
 -- Sessions that were erased, and of whose log or blobs something is still in the file: what is

@@ -250,6 +250,7 @@ class OwnershipContract(Subject):
             concurrency=5,
             agents=("clerk", "cook"),
             lanes=("main", "bulk *"),
+            at_once={"cook": 3},
         )
         lease = await store.enlist(info, LEASE)
         for _ in range(3):

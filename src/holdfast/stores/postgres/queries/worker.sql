@@ -12,10 +12,10 @@ SELECT pg_advisory_unlock_shared(:class, :sign);
 
 -- name: enlist
 INSERT INTO holdfast.workers
-       (worker, sign, host, pid, started_at, version, concurrency, agents, lanes, tally,
+       (worker, sign, host, pid, started_at, version, concurrency, agents, lanes, at_once, tally,
         lease, lease_until)
-VALUES (:worker, :sign, :host, :pid, :started_at, :version, :concurrency, :agents, :lanes, :tally,
-        :lease, holdfast.now_ms() + :lease)
+VALUES (:worker, :sign, :host, :pid, :started_at, :version, :concurrency, :agents, :lanes, :at_once,
+        :tally, :lease, holdfast.now_ms() + :lease)
     ON CONFLICT (worker) DO UPDATE
    SET sign = excluded.sign,
        host = excluded.host,
@@ -25,6 +25,7 @@ VALUES (:worker, :sign, :host, :pid, :started_at, :version, :concurrency, :agent
        concurrency = excluded.concurrency,
        agents = excluded.agents,
        lanes = excluded.lanes,
+       at_once = excluded.at_once,
        tally = excluded.tally,
        draining = false,
        lease = excluded.lease,
@@ -65,7 +66,7 @@ SELECT holdfast.bury(:worker);
 -- name: living_workers
 -- A lease is renewed by its full length, so its end says when the worker was last heard of.
 SELECT w.worker, w.host, w.pid, w.started_at, w.version, w.concurrency, w.agents::text,
-       w.lanes::text, w.tally, w.lease_until - w.lease, w.lease_until,
+       w.lanes::text, w.at_once::text, w.tally, w.lease_until - w.lease, w.lease_until,
        (SELECT count(*) FROM holdfast.lanes AS l WHERE l.worker = w.worker), w.draining
   FROM holdfast.workers AS w
  WHERE w.lease_until > holdfast.now_ms()

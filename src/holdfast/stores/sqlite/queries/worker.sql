@@ -1,9 +1,9 @@
 -- name: enlist
 INSERT OR REPLACE INTO holdfast_workers
     (worker, machine, host, pid, started_at, version, lease, lease_until,
-     concurrency, agents, lanes, tally)
+     concurrency, agents, lanes, at_once, tally)
 VALUES (:worker, :machine, :host, :pid, :started_at, :version, :lease, :now + :lease,
-        :concurrency, :agents, :lanes, :tally);
+        :concurrency, :agents, :lanes, :at_once, :tally);
 
 -- name: lease_until
 SELECT lease_until, draining FROM holdfast_workers WHERE worker = :worker;
@@ -24,8 +24,8 @@ UPDATE holdfast_lanes SET worker = NULL WHERE worker = :worker;
 
 -- name: living_workers
 -- A lease is renewed by its full length, so its end says when the worker was last heard of.
-SELECT w.worker, w.host, w.pid, w.started_at, w.version, w.concurrency, w.agents, w.lanes, w.tally,
-       w.lease_until - w.lease, w.lease_until,
+SELECT w.worker, w.host, w.pid, w.started_at, w.version, w.concurrency, w.agents, w.lanes,
+       w.at_once, w.tally, w.lease_until - w.lease, w.lease_until,
        (SELECT count(*) FROM holdfast_lanes AS l WHERE l.worker = w.worker),
        w.draining
   FROM holdfast_workers AS w
