@@ -11,6 +11,7 @@ import os
 import socket
 from collections import defaultdict
 from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import version
 
 from holdfast.clock import Clock
@@ -29,6 +30,11 @@ from holdfast.store import Claim, Store, WorkerInfo
 log = get_logger("holdfast.engine")
 
 Key = tuple[str, str]
+
+
+@cache
+def own_version() -> str:
+    return version("holdfast")
 
 
 class Worker:
@@ -128,7 +134,7 @@ class Worker:
             host=socket.gethostname(),
             pid=os.getpid(),
             started_at=self._clock.now(),
-            version=version("holdfast"),
+            version=own_version(),
             concurrency=self._settings.concurrency,
             agents=tuple(self._performers),
             lanes=self._settings.lanes,

@@ -6,9 +6,9 @@ number, so that of two that happened at the same instant one was first.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -146,16 +146,19 @@ class History:
 
     def __init__(self, now: Callable[[], float], who: Callable[[], str]) -> None:
         self.notes: list[Note] = []
+        self._kinds: defaultdict[type, list[Any]] = defaultdict(list)
         self._now = now
         self._who = who
 
     def note(self, kind: type[Note], /, **facts: object) -> None:
         number, at = len(self.notes) + 1, round(self._now(), 6)
-        self.notes.append(kind(number=number, at=at, who=self._who(), **facts))
+        noted = kind(number=number, at=at, who=self._who(), **facts)
+        self.notes.append(noted)
+        self._kinds[kind].append(noted)
 
     def of(self, kind: type[N]) -> list[N]:
         """Return all notes of a kind."""
-        return [note for note in self.notes if isinstance(note, kind)]
+        return self._kinds[kind]
 
     def faults(self) -> Counter[str]:
         return Counter(fault.what for fault in self.of(Fault))

@@ -11,7 +11,7 @@ import asyncio
 import heapq
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
-from typing import Any, Never, TypeVarTuple, Unpack
+from typing import Any, TypeVarTuple, Unpack
 
 Ts = TypeVarTuple("Ts")
 
@@ -58,39 +58,22 @@ class Life:
         self.tasks.append(task)
 
 
-def run_or_hold(handle: asyncio.Handle, run: Callable[[], None]) -> None:
-    life = handle._context.get(LIFE)  # type: ignore[attr-defined]
-    if life is not None and life.is_stopped:
-        life.hold(handle)
-    else:
-        run()
-
-
 class LivingHandle(asyncio.Handle):
     """A callback that belongs to a life."""
 
     def _run(self) -> None:
-        run_or_hold(self, super()._run)
+        life = self._context.get(LIFE)  # type: ignore[attr-defined]
+        if life is not None and life.is_stopped:
+            life.hold(self)
+        else:
+            super()._run()
 
 
-class LivingTimer(asyncio.TimerHandle):
+class LivingTimer(LivingHandle, asyncio.TimerHandle):
     """A timer that belongs to a life."""
 
-    def _run(self) -> None:
-        run_or_hold(self, super()._run)
-
-
-class NoSelector:
-    """Where other loops wait for the outside world, this one lets time pass."""
-
-    def __init__(self, loop: VirtualLoop) -> None:
-        self._loop = loop
-
-    def select(self, timeout: float | None) -> list[Never]:
-        if timeout is None:
-            raise NothingWillHappen
-        self._loop.pass_time(timeout)
-        return []
+    def __lt__(self, other: asyncio.TimerHandle) -> bool:
+        return self._when < other._when  # type: ignore[attr-defined, no-any-return]
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -99,16 +82,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def __init__(self) -> None:
         super().__init__()
         self._now = 0.0
-        self._selector = NoSelector(self)
         self.unhandled: list[str] = []
         self.set_task_factory(make_task)  # type: ignore[arg-type] # as asyncio calls it since 3.11
         self.set_exception_handler(note_unhandled)
 
     def time(self) -> float:
         return self._now
-
-    def pass_time(self, seconds: float) -> None:
-        self._now += seconds
 
     def take_back(self, handles: list[asyncio.Handle]) -> None:
         """Run handles that were held back."""
@@ -140,8 +119,23 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._ready.append(handle)  # type: ignore[attr-defined]
         return handle
 
-    def _process_events(self, event_list: list[Never]) -> None:
-        """Nothing comes from outside."""
+    def _run_once(self) -> None:
+        """Run what is ready; where other loops wait for the outside world, let time pass."""
+        ready, timers = self._ready, self._scheduled  # type: ignore[attr-defined]
+        while timers and timers[0]._cancelled:
+            heapq.heappop(timers)._scheduled = False
+        if not ready:
+            if not timers:
+                raise NothingWillHappen
+            self._now = max(self._now, timers[0]._when)
+        while timers and timers[0]._when <= self._now:
+            timer = heapq.heappop(timers)
+            timer._scheduled = False
+            ready.append(timer)
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle._cancelled:
+                handle._run()
 
 
 def make_task(

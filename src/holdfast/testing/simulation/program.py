@@ -102,12 +102,12 @@ class Outside:
 
 def random_agents(seed: int, outside: Outside) -> list[Agent[Any, Any]]:
     """Return agents that together do everything an agent can do."""
-    chance = chance_of(seed, "agents")
+    chance, at_hand = chance_of(seed, "agents"), tools(outside)
     return [
         Agent(
             name,
             ScriptedModel(script(seed, TOOLS, output=kind is not None)),
-            tools=tools(outside),
+            tools=at_hand,
             output_type=kind,
             on_busy=chance.choice(["queue", "join", "interrupt"]),
             on_partial=chance.choice(["continue", "restart"]),

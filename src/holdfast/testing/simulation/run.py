@@ -87,12 +87,14 @@ def digest_of(evidence: Evidence) -> str:
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Have nothing happen at the whim of the garbage collector."""
+    """Have nothing happen at the whim of the garbage collector, which need not look at the rest."""
     was_on = gc.isenabled()
     gc.disable()
+    gc.freeze()
     try:
         yield
     finally:
+        gc.unfreeze()
         if was_on:
             gc.enable()
 
