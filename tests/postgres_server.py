@@ -124,7 +124,7 @@ def empty_schema(url: str, schema: str) -> bool:
         names = {name for (name,) in found}
         if "migrations" not in names:
             return False
-        tables = names - {"migrations", "contract_notes"}
+        tables = names - {"migrations", "server", "contract_notes"}
         cleaning = [f"DELETE FROM {schema}.{name}" for name in sorted(tables)]  # noqa: S608 - ours
         cleaning.append(f"DROP TABLE IF EXISTS {schema}.contract_notes")
         connection.execute("SET client_min_messages = warning")

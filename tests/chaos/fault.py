@@ -13,7 +13,7 @@ from msgspec import Struct
 from chaos.fleet import Fleet, Member
 from chaos.place import Place, PostgresPlace, SqlitePlace
 
-WEIGHTS = {"kill": 5, "stop": 3, "restart": 2, "cut": 3, "lock": 2}
+WEIGHTS = {"kill": 5, "stop": 3, "restart": 2, "crash": 1, "cut": 3, "lock": 2}
 PAUSE = (0.3, 1.5)
 AWAY = (0.2, 1.0)
 """Between two faults, and before a dead worker is replaced: from and to, in seconds."""
@@ -74,7 +74,12 @@ class Weather:
         of_workers = {"kill": self._kill, "stop": self._stop}
         if isinstance(self._place, SqlitePlace):
             return {**of_workers, "lock": self._lock}
-        return {**of_workers, "restart": self._restart, "cut": self._cut}
+        return {
+            **of_workers,
+            "restart": self._restart,
+            "crash": self._crash,
+            "cut": self._cut,
+        }
 
     # Workers
 
@@ -110,6 +115,12 @@ class Weather:
         at = time.monotonic()
         await self._place.restart()
         self._note("restart", at)
+
+    async def _crash(self) -> None:
+        assert isinstance(self._place, PostgresPlace)
+        at = time.monotonic()
+        await self._place.crash()
+        self._note("crash", at)
 
     async def _cut(self) -> None:
         assert isinstance(self._place, PostgresPlace)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sqlite3
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
 
 import psycopg
@@ -89,10 +91,9 @@ class PostgresPlace:
 
     async def until_up_for(self, seconds: float) -> None:
         async with await psycopg.AsyncConnection.connect(self.url) as connection:
+            await connection.execute("SELECT holdfast.note_server()")
             await connection.execute(
-                "SELECT pg_sleep(greatest(0, %s - extract(epoch FROM"
-                " clock_timestamp() - pg_postmaster_start_time())))",
-                [seconds],
+                "SELECT pg_sleep(greatest(0, %s - holdfast.uptime_ms() / 1000.0))", [seconds]
             )
 
     @contextmanager
@@ -104,6 +105,26 @@ class PostgresPlace:
         """Stop the server as a crash would, and start it."""
         await asyncio.to_thread(self._server.stop, "immediate")
         await asyncio.to_thread(lambda: self._server.start(**AS_BY_DEFAULT))
+
+    async def crash(self) -> None:
+        """Kill one of the server's processes: it drops everybody, recovers, and lets them in."""
+        async with (
+            await psycopg.AsyncConnection.connect(self.url) as victim,
+            await psycopg.AsyncConnection.connect(self.url) as bystander,
+        ):
+            os.kill(victim.info.backend_pid, signal.SIGKILL)
+            with suppress(psycopg.OperationalError):
+                await bystander.execute("SELECT pg_sleep(60)")
+        while not await self._is_open():  # noqa: ASYNC110 - a server has no event
+            await asyncio.sleep(0.05)
+
+    async def _is_open(self) -> bool:
+        try:
+            connection = await psycopg.AsyncConnection.connect(self.url)
+        except psycopg.OperationalError:
+            return False
+        await connection.close()
+        return True
 
     async def cut(self, share: float) -> int:
         """End a share of all connections but this one; return how many."""

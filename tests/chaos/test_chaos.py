@@ -14,7 +14,10 @@ from chaos.report import report_on, traces
 from chaos.run import Settings, run_chaos
 from chaos.takeover import Blow, measure
 
-KINDS = {"sqlite": {"kill", "stop", "lock"}, "postgres": {"kill", "stop", "restart", "cut"}}
+KINDS = {
+    "sqlite": {"kill", "stop", "lock"},
+    "postgres": {"kill", "stop", "restart", "crash", "cut"},
+}
 STORES = tuple(KINDS)
 SEED = 20
 SHORT_LEASE = 3.0

@@ -72,11 +72,13 @@ async def test_a_tenant_with_lanes_at_work_comes_after_one_without(postgres_url:
 async def test_lanes_of_the_dead_are_not_at_work(postgres_url: str) -> None:
     async with opened(postgres_url) as store:
         await enlist(store, clock)
-        await enlist(store, clock, "w2", lease=1)
+        await enlist(store, clock, "w2")
         await start(store, "a", "a")
         held = await store.claim("w2", 2)
+        assert len(held) == 2
         for claim in held:  # ready at no time to come: they stay theirs
             await write(store, commit(claim, delta(), worker="w2", ready_at=10**15))
+        await run(postgres_url, "UPDATE workers SET lease = 1, lease_until = 0 WHERE worker = 'w2'")
         await start(store, "a", "b", "b")
         claims = await store.claim("w1", 3)
         assert [claim.tenant for claim in claims] == ["a", "b", "b"]

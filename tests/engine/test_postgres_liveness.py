@@ -217,6 +217,42 @@ async def test_nobody_is_declared_dead_before_the_server_has_been_up_for_a_lease
         assert await watch(store) == ["w1"]
 
 
+async def test_nobody_is_declared_dead_before_a_server_that_crashed_has_been_up_for_a_lease(
+    own_server: Server,
+) -> None:
+    async with opened(own_server.url) as store:
+        lease = await enlist(store, clock, "w1", lease=60_000)
+        await enlist(store, clock, "w2")
+        await store.claim("w2", 1)
+        started = await start_time(own_server.url)
+        await kill_a_backend(own_server.url)
+        await store.claim("w2", 1)  # from then on the server counts as up
+        await lease.let_go()  # type: ignore[attr-defined]
+        for _ in range(2):
+            assert not await store.find_dead()
+            store._desk.registry.observer._looked_at = float("-inf")
+        assert await start_time(own_server.url) == started
+        async with await psycopg.AsyncConnection.connect(own_server.url) as connection:
+            await connection.execute("UPDATE holdfast.workers SET lease = 1")
+        assert await watch(store) == ["w1"]
+
+
+async def start_time(url: str) -> object:
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        cursor = await connection.execute("SELECT pg_postmaster_start_time()")
+        return await cursor.fetchone()
+
+
+async def kill_a_backend(url: str) -> None:
+    """Let a process of a server that has been up for long crash; everybody is dropped by that."""
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as bystander:
+        await bystander.execute("UPDATE holdfast.server SET open_since = 0")
+        async with await psycopg.AsyncConnection.connect(url) as victim:
+            os.kill(victim.info.backend_pid, signal.SIGKILL)
+            with pytest.raises(psycopg.OperationalError):
+                await bystander.execute("SELECT pg_sleep(%s)", [PATIENCE])
+
+
 async def test_a_worker_that_lost_its_direct_connection_shows_its_sign_before_it_writes(
     postgres_url: str,
 ) -> None:

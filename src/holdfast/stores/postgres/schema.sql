@@ -336,8 +336,9 @@ CREATE TABLE holdfast.keys (
 );
 
 -- When this run of the server first let somebody in. Recovery after a crash comes before that,
--- and does not count: nobody could show a sign of life meanwhile.
-CREATE TABLE holdfast.server (
+-- and does not count: nobody could show a sign of life meanwhile. A recovery that is no start of
+-- the server, after one of its processes was killed, is known by an empty table.
+CREATE UNLOGGED TABLE holdfast.server (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     started_at timestamptz NOT NULL,
     open_since bigint NOT NULL

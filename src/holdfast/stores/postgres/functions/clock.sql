@@ -20,8 +20,8 @@ CREATE OR REPLACE FUNCTION holdfast.uptime_ms() RETURNS bigint
         )
     END;
 
--- Note when somebody first asks, once for each run of the server. Where nobody has asked
--- before, nobody can have been kept from it: then it counts from the server's start.
+-- Note when somebody first asks, once for each run of the server: a start, or a recovery after
+-- one of its processes crashed, which leaves no row.
 CREATE OR REPLACE FUNCTION holdfast.note_server() RETURNS void
     LANGUAGE plpgsql
 AS $$
@@ -30,9 +30,9 @@ BEGIN
                      FROM holdfast.server AS s
                     WHERE s.one AND s.started_at = pg_postmaster_start_time()) THEN
         INSERT INTO holdfast.server AS s (started_at, open_since)
-        VALUES (pg_postmaster_start_time(), extract(epoch FROM pg_postmaster_start_time()) * 1000)
+        VALUES (pg_postmaster_start_time(), holdfast.now_ms())
             ON CONFLICT (one) DO UPDATE
-           SET started_at = excluded.started_at, open_since = holdfast.now_ms()
+           SET started_at = excluded.started_at, open_since = excluded.open_since
          WHERE s.started_at <> excluded.started_at;
     END IF;
 END
