@@ -142,6 +142,18 @@ class FlowContract(Subject):
         await write(store, park(first[0]))
         assert len(await store.claim("w1", 10, most={"support": 2})) == 1
 
+    async def test_an_agent_at_its_limit_does_not_keep_others_waiting(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        await enlist(store, clock)
+        await store.admit([new_session(clock) for _ in range(150)])
+        held = await store.claim("w1", 5, most={"support": 1})
+        assert len(held) == 1
+        clock.advance(1000)
+        await admit(store, new_session(clock, agent="other"))
+        (claim,) = await store.claim("w1", 5, held=places(held), most={"support": 1})
+        assert claim.agent == "other"
+
     # Limits
 
     async def test_no_more_calls_begin_than_the_limit_allows(

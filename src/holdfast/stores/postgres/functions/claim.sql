@@ -66,6 +66,16 @@ BEGIN
                                     WHERE w.worker = o.name
                                       AND (w.lease_until > now OR up < w.lease))
             ),
+            -- Agents that have all the lanes at work that they may have.
+            full_agents (name) AS (
+                SELECT m.key
+                  FROM jsonb_each_text(most_of_agent) AS m
+                 WHERE m.value::bigint <= (SELECT count(*)
+                                             FROM owners AS o
+                                             JOIN holdfast.lanes AS l ON l.worker = o.name
+                                            WHERE l.agent = m.key
+                                              AND o.name NOT IN (SELECT g.name FROM gone AS g))
+            ),
             forgotten AS (
                 SELECT l.lid, l.tenant, l.agent, l.sid, l.lane, l.worker, l.fence,
                        coalesce(l.ready_at, 0) AS ready_at
@@ -83,6 +93,7 @@ BEGIN
                   JOIN holdfast.lanes AS l ON l.worker = g.name
                  WHERE l.ready_at <= now
                    AND (served IS NULL OR served ? l.agent)
+                   AND l.agent NOT IN (SELECT f.name FROM full_agents AS f)
                    AND (names IS NULL OR l.lane LIKE ANY (patterns))
                    AND l.version <= readable
                  ORDER BY l.ready_at, l.lid
@@ -95,6 +106,7 @@ BEGIN
                    AND l.ready_at IS NOT NULL
                    AND l.ready_at <= now
                    AND (served IS NULL OR served ? l.agent)
+                   AND l.agent NOT IN (SELECT f.name FROM full_agents AS f)
                    AND (names IS NULL OR l.lane LIKE ANY (patterns))
                    AND l.version <= readable
                  ORDER BY l.ready_at
@@ -127,6 +139,7 @@ BEGIN
                               AND l.tenant >= t.name
                               AND (l.tenant, l.ready_at) <= (t.name, now)
                               AND (served IS NULL OR served ? l.agent)
+                              AND l.agent NOT IN (SELECT f.name FROM full_agents AS f)
                               AND (names IS NULL OR l.lane LIKE ANY (patterns))
                               AND l.version <= readable
                             ORDER BY l.tenant, l.ready_at
