@@ -381,7 +381,7 @@ def test_a_tool_lane_must_name_arguments_of_the_tool():
             return path
 
 
-@pytest.mark.parametrize("wrong", [{}, {"concurrency": -1}, {"rate": 1, "per": 0}])
+@pytest.mark.parametrize("wrong", [{}, {"concurrency": -1}, {"rate": "x"}, {"rate": 1, "per": 0}])
 def test_a_limit_that_makes_no_sense_is_refused(wrong):
     with pytest.raises(InvalidDefinition):
         Limit(**wrong)

@@ -1,10 +1,11 @@
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import BaseModel, Field
 
-from holdfast import Agent, Context, Retry, tool
+from holdfast import Agent, Context, Retry, WorkerSettings, tool
 from holdfast.agents.signature import described_arguments
 from holdfast.errors import InvalidDefinition
 from holdfast.testing.scripted import ScriptedModel
@@ -152,6 +153,15 @@ class Opaque:
 def fine() -> None: ...
 
 
+async def asynchronous(args: dict[str, Any]) -> bool:
+    return False
+
+
+class Asynchronous:
+    async def __call__(self, args: dict[str, Any]) -> bool:
+        return False
+
+
 @pytest.mark.parametrize(
     ("function", "manners", "reason"),
     [
@@ -165,6 +175,27 @@ def fine() -> None: ...
         (fine, {"retry": 2}, "readonly=True or idempotent=True"),
         (fine, {"dedupe": "session"}, "no idempotency_key"),
         (fine, {"transactional": True}, "make it async"),
+        (7, {}, "give a function"),
+        (partial(fine), {}, "cannot be a tool's name"),
+        (fine, {"name": 7}, "cannot be a tool's name"),
+        (fine, {"approval": "allways"}, "is never, once or always, not 'allways'"),
+        (fine, {"approval": asynchronous}, "no async one"),
+        (fine, {"approval": Asynchronous()}, "no async one"),
+        (fine, {"idempotency_key": asynchronous}, "no async one"),
+        (fine, {"idempotency_key": partial(asynchronous)}, "no async one"),
+        (fine, {"idempotency_key": "order"}, "a function of the arguments"),
+        (fine, {"dedupe": "x", "idempotency_key": str}, "is call, session or tenant, not 'x'"),
+        (fine, {"on_interrupt": "retry"}, "is rerun, report, ask or fail, not 'retry'"),
+        (fine, {"on_expiry": "x"}, "is deny or fail, not 'x'"),
+        (fine, {"timeout": "5"}, "seconds over 0, not '5'"),
+        (fine, {"timeout": 0}, "seconds over 0, not 0"),
+        (fine, {"timeout": float("nan")}, "seconds over 0, not nan"),
+        (fine, {"retry": -3, "readonly": True}, "of 0 or more, not -3"),
+        (fine, {"retry": 1.5, "readonly": True}, "a whole number"),
+        (fine, {"answer_within": -1}, "seconds of 0 or more, not -1"),
+        (fine, {"answer_within": "a day"}, "seconds of 0 or more"),
+        (fine, {"lane": 7}, "cannot be read"),
+        (fine, {"limit": 7}, r"is a Limit\("),
     ],
 )
 def test_a_tool_that_cannot_work_is_refused_where_it_is_defined(
@@ -175,7 +206,8 @@ def test_a_tool_that_cannot_work_is_refused_where_it_is_defined(
 
 
 def agent(**options: Any) -> Agent[Any, Any]:
-    return Agent(options.pop("name", "a"), ScriptedModel([]), **options)
+    options = {"name": "a", "model": ScriptedModel([]), **options}
+    return Agent(**options)
 
 
 @pytest.mark.parametrize(
@@ -187,6 +219,24 @@ def agent(**options: Any) -> Agent[Any, Any]:
         ({"tools": [fine, fine]}, "two tools named fine"),
         ({"tools": [tool(name="final_result")(fine)]}, "two tools named final_result"),
         ({"output_type": Opaque}, "has no schema"),
+        ({"name": 7}, "cannot be an agent's name"),
+        ({"model": 7}, "a pydantic-ai Model or a ModelClient, not 7"),
+        ({"model": ""}, "is a name such as"),
+        ({"instructions": 7}, "a text or a function"),
+        ({"tools": [7]}, "give a function"),
+        ({"subagents": [7]}, "a int is no agent"),
+        ({"on_busy": "jion"}, "is queue, join or interrupt, not 'jion'"),
+        ({"on_partial": "resume"}, "is continue or restart, not 'resume'"),
+        ({"max_steps": 0}, "max_steps is a whole number of 1 or more, not 0"),
+        ({"max_attempts": "x"}, "max_attempts is a whole number of 1 or more, not 'x'"),
+        ({"max_corrections": -1}, "max_corrections is a whole number of 0 or more"),
+        ({"model_tries": True}, "model_tries is a whole number"),
+        ({"max_depth": None}, "max_depth is a whole number"),
+        ({"turn_timeout": float("inf")}, "turn_timeout is a number of seconds over 0, not inf"),
+        ({"model_timeout": None}, "model_timeout is a number of seconds"),
+        ({"idle_timeout": -1}, "idle_timeout is a number of seconds"),
+        ({"limit": 7}, "limit is a Limit"),
+        ({"model_limit": 7}, "model_limit is a Limit"),
     ],
 )
 def test_an_agent_that_cannot_work_is_refused_where_it_is_defined(
@@ -194,6 +244,27 @@ def test_an_agent_that_cannot_work_is_refused_where_it_is_defined(
 ) -> None:
     with pytest.raises(InvalidDefinition, match=reason):
         agent(**options)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"concurrency": 0},
+        {"concurrency": "x"},
+        {"lease": 0},
+        {"poll": "x"},
+        {"rest": 0.0},
+        {"grace": -1},
+        {"hot": -1},
+        {"agents": "support"},
+        {"lanes": (7,)},
+    ],
+    ids=str,
+)
+def test_settings_that_no_worker_can_work_by_are_refused(settings: dict[str, Any]) -> None:
+    [name] = settings
+    with pytest.raises(InvalidDefinition, match=name):
+        WorkerSettings(**settings)
 
 
 @pytest.mark.parametrize(

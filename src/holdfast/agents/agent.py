@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from holdfast.agents.definition import checked_name, collect, one_of_each_name, output_spec
-from holdfast.agents.limit import Limit
+from holdfast.agents.definition import (
+    checked_instructions,
+    checked_model,
+    checked_name,
+    collect,
+    one_of_each_name,
+    output_spec,
+    tools_of,
+)
+from holdfast.agents.limit import Limit, checked_limit
 from holdfast.agents.model import ModelClient
 from holdfast.agents.subagent import MAX_DEPTH, Askable, Elsewhere, tool_for
 from holdfast.agents.tool import Function, Tool
 from holdfast.core.policy import HOUR, OnBusy, OnPartial, Policy
+from holdfast.core.setting import count_of, one_of, seconds_of
 from holdfast.webhook.subscription import Subscription
 
 Deps = TypeVar("Deps")
@@ -57,35 +66,35 @@ class Agent(Generic[Deps, Out]):
         max_depth: int = MAX_DEPTH,
     ) -> None:
         self.name = checked_name(name)
-        self.tools = collect(name, [*tools, *(each.as_tool() for each in subagents)], ask_question)
+        self.tools = collect(name, [*tools, *tools_of(name, subagents)], ask_question)
         self.specs = tuple(tool.spec for tool in self.tools.values())
         self.output, self.wraps_output = output_spec(name, output_type)
         self.subscriptions = one_of_each_name(name, subscriptions)
         self.elsewhere = {each.name: each for each in subagents if isinstance(each, Elsewhere)}
+        self.limit = checked_limit("limit", limit)
         self.policy = Policy(
-            on_busy=on_busy,
-            on_partial=on_partial,
-            max_steps=max_steps,
-            max_attempts=max_attempts,
-            max_corrections=max_corrections,
-            turn_timeout=int(turn_timeout * 1000),
-            model_tries=model_tries,
+            on_busy=one_of(OnBusy, "on_busy", on_busy),
+            on_partial=one_of(OnPartial, "on_partial", on_partial),
+            max_steps=count_of("max_steps", max_steps),
+            max_attempts=count_of("max_attempts", max_attempts),
+            max_corrections=count_of("max_corrections", max_corrections, least=0),
+            turn_timeout=int(seconds_of("turn_timeout", turn_timeout) * 1000),
+            model_tries=count_of("model_tries", model_tries),
             typed=output_type is not None,
-            at_once=limit.concurrency if limit else 0,
+            at_once=self.limit.concurrency if self.limit else 0,
             tools={tool.name: tool.policy for tool in self.tools.values()},
         )
-        self.model = model
-        self.model_timeout = model_timeout
-        self.idle_timeout = idle_timeout
+        self.model = checked_model(name, model)
+        self.model_timeout = seconds_of("model_timeout", model_timeout)
+        self.idle_timeout = seconds_of("idle_timeout", idle_timeout)
         self.model_settings = dict(model_settings or {})
-        self.model_limit = model_limit
+        self.model_limit = checked_limit("model_limit", model_limit)
         self.stream = stream
-        self.instructions = instructions
+        self.instructions: Instructions = checked_instructions(name, instructions)
         self.output_type = output_type
-        self.limit = limit
         self.description = description
         self.subagents = tuple(subagents)
-        self.max_depth = max_depth
+        self.max_depth = count_of("max_depth", max_depth, least=0)
 
     def __repr__(self) -> str:
         return f"Agent({self.name!r})"

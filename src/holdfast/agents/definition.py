@@ -20,9 +20,9 @@ OUTPUT_TOOL = "final_result"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 
-def checked_name(name: str) -> str:
+def checked_name(name: Any) -> str:
     """Return a name, if an agent can have it."""
-    if not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidDefinition(
             f"{name!r} cannot be an agent's name: begin with a letter, then letters, digits,"
             " _ and -, at most 64"
@@ -44,6 +44,38 @@ def collect(agent: str, tools: Sequence[Tool | Function], ask: bool) -> dict[str
             )
         found[made.name] = made
     return found
+
+
+def checked_model(agent: str, model: Any) -> Any:
+    """Return a model by its name, or one that can be asked."""
+    if not (isinstance(model, str) and model) and not callable(getattr(model, "request", None)):
+        raise InvalidDefinition(
+            f'the model of agent {agent} is a name such as "openai:gpt-5.2", a pydantic-ai Model or'
+            f" a ModelClient, not {model!r}",
+            agent=agent,
+        )
+    return model
+
+
+def checked_instructions(agent: str, given: Any) -> Any:
+    """Return instructions: a text, or a function that makes it."""
+    if not isinstance(given, str) and not callable(given):
+        raise InvalidDefinition(
+            f"the instructions of agent {agent} are a text or a function that returns one,"
+            f" not {given!r}",
+            agent=agent,
+        )
+    return given
+
+
+def tools_of(agent: str, subagents: Sequence[Any]) -> list[Tool]:
+    """Return the tools by which other agents are asked."""
+    for each in subagents:
+        if not callable(getattr(each, "as_tool", None)):
+            raise InvalidDefinition(
+                f"a {type(each).__name__} is no agent that agent {agent} can ask", agent=agent
+            )
+    return [each.as_tool() for each in subagents]
 
 
 def output_spec(agent: str, kind: type | None) -> tuple[ToolSpec | None, bool]:

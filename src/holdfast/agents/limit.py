@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from msgspec import Struct
 
 from holdfast.core.limit import Bound
+from holdfast.core.setting import count_of, seconds_of
 from holdfast.errors import InvalidDefinition
 
 
@@ -22,10 +24,9 @@ class Limit(Struct, frozen=True):
     per: float = 60.0
 
     def __post_init__(self) -> None:
-        if self.concurrency < 0 or self.rate < 0 or self.per <= 0:
-            raise InvalidDefinition(
-                "a limit needs concurrency and rate of 0 or more, and per over 0"
-            )
+        count_of("the concurrency of a limit", self.concurrency, least=0)
+        count_of("the rate of a limit", self.rate, least=0)
+        seconds_of("per of a limit", self.per)
         if not (self.concurrency or self.rate):
             raise InvalidDefinition("a limit that limits nothing: give concurrency, rate or both")
 
@@ -35,6 +36,13 @@ class Limit(Struct, frozen=True):
         if self.rate:
             found.append(Bound(f"{name}:rate", rate=self.rate, per=int(self.per * 1000)))
         return found
+
+
+def checked_limit(what: str, limit: Any) -> Limit | None:
+    """Return a limit, or none where there is none."""
+    if limit is None or isinstance(limit, Limit):
+        return limit
+    raise InvalidDefinition(f"{what} is a Limit(concurrency=…, rate=…), not {limit!r}")
 
 
 def in_order(bounds: Iterable[Bound]) -> tuple[Bound, ...]:

@@ -10,19 +10,22 @@ from typing import Any, Generic, Literal, TypeVar, overload
 from msgspec import Struct
 
 from holdfast.agents.context import Context
-from holdfast.agents.limit import Limit, in_order
+from holdfast.agents.limit import Limit, checked_limit, in_order
 from holdfast.agents.model import ToolSpec
 from holdfast.agents.signature import Arguments, summary
 from holdfast.core.limit import Bound
 from holdfast.core.name import storable_key
 from holdfast.core.policy import OnExpiry, ToolPolicy
+from holdfast.core.setting import count_of, one_of, seconds_of
 from holdfast.errors import InvalidDefinition
 
 V = TypeVar("V")
 Function = Callable[..., Any]
-Approval = Literal["never", "once", "always"] | Callable[[dict[str, Any]], bool]
+Ask = Literal["never", "once", "always"]
+Approval = Ask | Callable[[dict[str, Any]], bool]
 Approvers = Callable[[str], bool | Awaitable[bool]]
-OnInterrupt = Literal["rerun", "report", "ask", "fail"] | Function
+Remedy = Literal["rerun", "report", "ask", "fail"]
+OnInterrupt = Remedy | Function
 Dedupe = Literal["call", "session", "tenant"]
 
 
@@ -68,36 +71,33 @@ class Tool:
         bar_requester: bool = False,
     ) -> None:
         self.function = function
-        self.name = name or function.__name__
+        self.name = checked_name(name, function)
         self.arguments = Arguments(function, self.name, Context)
         self.spec = ToolSpec(self.name, description or summary(function), self.arguments.schema)
-        self.approval = approval
-        self.idempotency_key = idempotency_key
-        self.dedupe = dedupe
+        self.approval = checked_approval(self.name, approval)
+        self.idempotency_key = answers_at_once(self.name, "idempotency_key", idempotency_key)
+        self.dedupe = one_of(Dedupe, f"dedupe of {self.name}", dedupe)
         self.transactional = transactional
-        self.timeout = timeout
+        self.timeout = seconds_of(f"the timeout of {self.name}", timeout)
         self.lane = lane
-        self.limit = limit
+        self.limit = checked_limit(f"the limit of {self.name}", limit)
         self.approvers = approvers
         self.bar_requester = bar_requester
         self.is_async = inspect.iscoroutinefunction(function)
         repeatable = readonly or idempotent or transactional
         self.on_interrupt = on_interrupt or ("rerun" if repeatable else "report")
+        patience = seconds_of(f"answer_within of {self.name}", answer_within or 0, or_none=True)
         self.policy = ToolPolicy(
-            on_interrupt="reconcile" if callable(self.on_interrupt) else self.on_interrupt,
-            tries=retry + 1,
-            answer_within=int((answer_within or 0) * 1000),
-            on_expiry=on_expiry,
+            on_interrupt=interruption(self.name, self.on_interrupt),
+            tries=count_of(f"retry of {self.name}", retry, least=0) + 1,
+            answer_within=int(patience * 1000),
+            on_expiry=one_of(OnExpiry, f"on_expiry of {self.name}", on_expiry),
             restricted=approvers is not None or bar_requester,
             readonly=readonly and not transactional,
         )
         self._check(repeatable, retry)
 
     def _check(self, repeatable: bool, retry: int) -> None:
-        if not self.name.replace("_", "").replace("-", "").isalnum() or len(self.name) > 64:
-            raise InvalidDefinition(
-                f"{self.name!r} cannot be a tool's name: use letters, digits, _ and -, at most 64"
-            )
         if retry and not repeatable:
             raise InvalidDefinition(
                 f"{self.name} cannot be retried by itself: say readonly=True or idempotent=True"
@@ -118,7 +118,7 @@ class Tool:
     def _check_lane(self, lane: str) -> None:
         try:
             fields = {field for _, field, _, _ in Formatter().parse(lane) if field is not None}
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             raise InvalidDefinition(f"the lane of {self.name} cannot be read: {error}") from None
         known = self.arguments.schema.get("properties", {})
         if unknown := sorted(fields - known.keys()):
@@ -157,6 +157,46 @@ class Tool:
         if callable(self.approval):
             return "always" if self.approval(args) else ""
         return "" if self.approval == "never" else self.approval
+
+
+def checked_name(name: Any, function: Any) -> str:
+    """Return what a tool is called: as was said, or like its function."""
+    if not callable(function):
+        raise InvalidDefinition(f"no tool can be made of {function!r}: give a function")
+    found = name or getattr(function, "__name__", "")
+    plain = found.replace("_", "").replace("-", "") if isinstance(found, str) else ""
+    if not plain.isalnum() or len(found) > 64:
+        raise InvalidDefinition(
+            f"{found!r} cannot be a tool's name: use letters, digits, _ and -, at most 64"
+        )
+    return str(found)
+
+
+def checked_approval(tool: str, approval: Any) -> Any:
+    """Return when a human is asked: a word, or a function of the arguments."""
+    if callable(approval):
+        return answers_at_once(tool, "approval", approval)
+    return one_of(Ask, f"approval of {tool}, where it is no function,", approval)
+
+
+def interruption(tool: str, on_interrupt: Any) -> Any:
+    """Return what an interruption means for a tool, in the policy's words."""
+    if callable(on_interrupt):
+        return "reconcile"
+    return one_of(Remedy, f"on_interrupt of {tool}, where it is no function,", on_interrupt)
+
+
+def answers_at_once(tool: str, what: str, function: Any) -> Any:
+    """Return a function of a call's arguments, or none; an async one would never be awaited."""
+    call = getattr(function, "__call__", None)  # noqa: B004 - that of an object is looked at too
+    if function is not None and (
+        call is None or inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+    ):
+        raise InvalidDefinition(
+            f"{what} of {tool} is a function of the arguments, and no async one, not {function!r}",
+            tool=tool,
+        )
+    return function
 
 
 @overload

@@ -20,6 +20,11 @@ PAUSE = "~"
 """Stands in the name of a wait that is for something else or for a time, after the former."""
 MAX_ID = 256
 
+KEYED = "agent:"
+"""What the tokens of sessions begin with that have a key; nobody else's do."""
+OF_CHANNEL = "channel:"
+"""What the tokens of threads in channels begin with, and the names of their outlets."""
+
 _plain = msgspec.json.Decoder()
 _in_order = msgspec.json.Encoder(order="deterministic")
 
@@ -87,7 +92,26 @@ def check_id(kind: str, value: Any) -> str:
     """Return an id that somebody chose, if it can be one."""
     if not isinstance(value, str) or not 0 < len(value) <= MAX_ID or not is_storable(value):
         raise InvalidName(f"a {kind} is a text of 1 to {MAX_ID} characters, none of them NUL")
-    return value
+    return str.__str__(value)  # plain, whatever kind of text it is: no other can be stored
+
+
+def check_who(kind: str, value: Any) -> str:
+    """Return what somebody is called, or that nobody says who they are."""
+    return "" if isinstance(value, str) and not value else check_id(kind, value)
+
+
+def check_dispatch(dispatch_id: Any) -> str | None:
+    """Return the id that a caller chose for what is sent, if one was chosen."""
+    return None if dispatch_id is None else check_id("dispatch_id", dispatch_id)
+
+
+def check_token(token: Any) -> str:
+    """Return a continuation token that somebody chose, if it can be one."""
+    check_id("continuation_token", token)
+    for start, owner in ((KEYED, "an agent"), (OF_CHANNEL, "a channel")):
+        if token.startswith(start):
+            raise InvalidName(f"a continuation token that begins with {start} is {owner}'s own")
+    return str(token)
 
 
 def is_storable(text: str) -> bool:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from holdfast.core.name import check_who
+from holdfast.core.setting import count_of, names_of, seconds_of
+
 
 class WorkerSettings(Struct, frozen=True, kw_only=True):
     """`concurrency` lanes at once; a lease of `lease` seconds, renewed three times as often.
@@ -28,3 +31,14 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     name: str = ""
     agents: tuple[str, ...] = ()
     lanes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        count_of("concurrency", self.concurrency)
+        count_of("hot", self.hot, least=0)
+        for name in ("lease", "poll", "watch", "rest"):
+            seconds_of(name, getattr(self, name))
+        for name in ("grace", "stop_grace", "flush"):
+            seconds_of(name, getattr(self, name), or_none=True)
+        for name in ("agents", "lanes"):
+            names_of(name, getattr(self, name))
+        check_who("name of a worker", self.name)

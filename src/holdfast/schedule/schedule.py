@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from holdfast.agents.agent import Agent
 from holdfast.core.message import Content, Said, content_of
-from holdfast.core.name import check_id
+from holdfast.core.name import check_id, check_who
+from holdfast.core.setting import one_of
 from holdfast.errors import InvalidDefinition
 from holdfast.schedule.timetable import FIELDS, Timetable
 
@@ -50,7 +51,7 @@ class Schedule:
         self.catch_up = one_of(CatchUp, "catch_up", catch_up)
         self.overlap = one_of(Overlap, "overlap", overlap)
         self.tenant = check_id("tenant", tenant)
-        self.principal = principal
+        self.principal = check_who("principal", principal)
         self._message = message if callable(message) else content_of(message)
 
     @property
@@ -81,10 +82,3 @@ def checked_name(name: str) -> str:
             schedule=name,
         )
     return name
-
-
-def one_of(kind: Any, what: str, value: Any) -> Any:
-    known = get_args(kind)
-    if value not in known:
-        raise InvalidDefinition(f"{what} is {', '.join(known[:-1])} or {known[-1]}, not {value!r}")
-    return value

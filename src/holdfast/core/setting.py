@@ -1,0 +1,41 @@
+"""What authors say in definitions and settings: words of a few, and numbers that make sense."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+from typing import Any, get_args
+
+from holdfast.errors import InvalidDefinition
+
+
+def one_of(kind: Any, what: str, value: Any) -> Any:
+    """Return a word, if it is one of those that a Literal names."""
+    known = get_args(kind)
+    if value not in known:
+        raise InvalidDefinition(f"{what} is {', '.join(known[:-1])} or {known[-1]}, not {value!r}")
+    return value
+
+
+def count_of(what: str, value: Any, least: int = 1) -> int:
+    """Return a whole number, if it is not too small."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise InvalidDefinition(f"{what} is a whole number of {least} or more, not {value!r}")
+    return value
+
+
+def seconds_of(what: str, value: Any, *, or_none: bool = False) -> float:
+    """Return a span of time in seconds; with `or_none` 0 is one."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not isfinite(value) or value < 0 or (value == 0 and not or_none):
+        least = "of 0 or more" if or_none else "over 0"
+        raise InvalidDefinition(f"{what} is a number of seconds {least}, not {value!r}")
+    return float(value)
+
+
+def names_of(what: str, value: Any) -> tuple[str, ...]:
+    """Return several names; a text by itself is one."""
+    is_several = isinstance(value, Sequence) and not isinstance(value, str)
+    if not is_several or not all(isinstance(each, str) for each in value):
+        raise InvalidDefinition(f"{what} are names in a sequence, not {value!r}")
+    return tuple(value)
