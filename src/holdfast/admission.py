@@ -16,29 +16,12 @@ from holdfast.clock import Clock
 from holdfast.core import codec
 from holdfast.core import record as r
 from holdfast.core.message import MAX_MESSAGE, Content
-from holdfast.core.name import check_id, storable_key
+from holdfast.core.name import KEYED, check_id, storable_key
 from holdfast.core.record import AnyRecord
-from holdfast.errors import (
-    HoldfastError,
-    InvalidInput,
-    InvalidName,
-    MessageTooLarge,
-)
+from holdfast.errors import HoldfastError, InvalidInput, MessageTooLarge
 from holdfast.store import Admission, Receipt, RequestInfo, Store
 
-KEYED = "agent:"
-"""What the tokens of sessions begin with that have a key; nobody else's do."""
-OF_CHANNEL = "channel:"
-"""What the tokens of threads in channels begin with, and the names of their outlets."""
-
-
-def check_token(token: Any) -> str:
-    """Return a continuation token that somebody chose, if it can be one."""
-    check_id("continuation_token", token)
-    for start, owner in ((KEYED, "an agent"), (OF_CHANNEL, "a channel")):
-        if token.startswith(start):
-            raise InvalidName(f"a continuation token that begins with {start} is {owner}'s own")
-    return str(token)
+_admissions = msgspec.msgpack.Decoder(Admission)
 
 
 def keyed_token(agent: str, key: str) -> str:
@@ -52,6 +35,10 @@ def instant_of(deadline: datetime | timedelta | None, now: int) -> int:
         return 0
     if isinstance(deadline, timedelta):
         instant = now + int(deadline.total_seconds() * 1000)
+    elif not isinstance(deadline, datetime):
+        raise InvalidInput(
+            f"a deadline is a datetime with a time zone or a timedelta, not {deadline!r}"
+        )
     elif deadline.tzinfo is None:
         raise InvalidInput("a deadline needs a time zone: datetime(…, tzinfo=UTC)")
     else:
@@ -122,7 +109,7 @@ class Inbox:
 
     async def admit(self, admission: Admission) -> Receipt:
         """Put one arrival into the log, or raise what the store says against it."""
-        codec.encode(admission.records)
+        admission = codec.proven(admission, _admissions)
         room = self._room
         admission = replace(admission, most_queued=room.session, most_queued_of_tenant=room.tenant)
         [result] = await self._store.admit([admission])

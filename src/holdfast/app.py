@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from holdfast.admission import Inbox, Room, check_token, checked_url
+from holdfast.admission import Inbox, Room, checked_url
 from holdfast.agents.agent import Agent
 from holdfast.agents.directory import agents_by_name
 from holdfast.agents.subagent import kin_of
@@ -27,7 +27,7 @@ from holdfast.connection.connection import Connection
 from holdfast.connection.opening import open_bureau
 from holdfast.core.index import PEOPLE
 from holdfast.core.message import Said
-from holdfast.core.name import MAIN, check_id
+from holdfast.core.name import MAIN, check_dispatch, check_token
 from holdfast.engine.settings import WorkerSettings
 from holdfast.engine.worker import Worker
 from holdfast.erasure import Erasure
@@ -258,7 +258,7 @@ class Holdfast:
             message,
             agent=agent,
             dispatch_id=dispatch_id,
-            tenant=check_id("tenant", tenant),
+            tenant=tenant,
             principal=principal,
         )
 
@@ -306,7 +306,7 @@ class Holdfast:
         """List open questions to humans across sessions, oldest first."""
         wanted = [kind for kind in PEOPLE if kinds is None or kind in kinds]
         found = await self.store.requests(
-            tenant=tenant, agent=agent, kinds=wanted, after=after, limit=limit
+            tenant=tenant, agent=agent, kinds=wanted, after=after, limit=check_limit(limit)
         )
         return tuple(request_of(info) for info in found)
 
@@ -321,7 +321,7 @@ class Holdfast:
     ) -> Sequence[SessionInfo]:
         """List sessions, newest first."""
         return await self.store.sessions(
-            tenant=tenant, agent=agent, status=status, before=before, limit=limit
+            tenant=tenant, agent=agent, status=status, before=before, limit=check_limit(limit)
         )
 
     # From outside
@@ -401,9 +401,7 @@ class Holdfast:
 
     async def trigger(self, schedule: str, *, dispatch_id: str | None = None) -> Session[Any]:
         """Start a session of a schedule now, besides its instants, even if it is paused."""
-        if dispatch_id is not None:
-            check_id("dispatch_id", dispatch_id)
-        receipt = await self._roster.trigger(schedule, dispatch_id)
+        receipt = await self._roster.trigger(schedule, check_dispatch(dispatch_id))
         return self._reception.handle(receipt.session_id, receipt)
 
     async def pause_schedule(self, schedule: str) -> None:
@@ -439,7 +437,7 @@ class Holdfast:
             status=status,
             worker=worker,
             after=after,
-            limit=limit,
+            limit=check_limit(limit),
         )
 
     async def drain(self, worker: str) -> None:
@@ -467,3 +465,10 @@ class Holdfast:
             return function
 
         return register
+
+
+def check_limit(limit: Any) -> int:
+    """Return how many are listed, if that many can be."""
+    if not isinstance(limit, int) or limit < 1:
+        raise InvalidInput(f"a limit is a whole number of 1 or more, not {limit!r}")
+    return limit

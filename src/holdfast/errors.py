@@ -40,7 +40,7 @@ class HoldfastError(Exception):
 
     def __init__(self, message: str, **details: Any) -> None:
         super().__init__(message)
-        self.message = message
+        self.message = str(message)  # whoever raises may have given an error, say
         self.details = details
 
 

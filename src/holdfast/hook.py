@@ -15,7 +15,9 @@ from msgspec import Struct
 
 from holdfast.agents.decision import Decider
 from holdfast.core.event import Event
+from holdfast.core.name import check_id
 from holdfast.core.record import NewOutlet
+from holdfast.core.setting import names_of
 from holdfast.errors import InvalidDefinition
 from holdfast.webhook.subscription import check_events
 
@@ -72,10 +74,15 @@ class Hooks:
             raise InvalidDefinition(
                 f'hooks decide about "{DECIDABLE}" only; the others can be observed'
             )
-        decider = Decider(self._new(name or function_name(function)), function, frozenset(tools))
+        decider = Decider(
+            self._new(name or function_name(function)),
+            function,
+            frozenset(names_of("tools", tools)),
+        )
         self._deciders[decider.name] = decider
 
     def _new(self, name: str) -> str:
+        check_id("name of a hook", name)
         if name in self._observers or name in self._deciders:
             raise InvalidDefinition(f"two hooks are named {name}: give one another name")
         return name

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 from msgspec import Struct
 
@@ -16,7 +17,7 @@ from holdfast.core.event import Deltas, Event, present, requested_args
 from holdfast.core.message import Part, Text, ToolCall
 from holdfast.core.record import Entry, Failure, Tokens
 from holdfast.core.view import whole_parts
-from holdfast.errors import CursorAhead
+from holdfast.errors import CursorAhead, InvalidInput
 from holdfast.store import Store
 
 POLL = 1.0
@@ -56,6 +57,15 @@ class Wakeups:
                 await self._event.wait()
         except TimeoutError:
             return
+
+
+def check_cursor(after: Any) -> int:
+    """Return what was read up to, if it can be that."""
+    if not isinstance(after, int) or after < 0:
+        raise InvalidInput(
+            f"a cursor is the offset of an event, or 0 for all of them, not {after!r}"
+        )
+    return after
 
 
 class EventReader:

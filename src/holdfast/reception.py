@@ -11,12 +11,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.admission import Inbox, check_token, fingerprint, instant_of, keyed_token
+from holdfast.admission import Inbox, fingerprint, instant_of, keyed_token
 from holdfast.agents.agent import Agent
 from holdfast.agents.directory import Agents, name_of
 from holdfast.clock import Clock
 from holdfast.core.message import Content, Said, content_of
-from holdfast.core.name import MAIN, check_id
+from holdfast.core.name import MAIN, check_dispatch, check_id, check_token, check_who
 from holdfast.core.record import SessionStarted
 from holdfast.errors import InvalidInput, NoActiveSession, TokenTaken
 from holdfast.session import Receipt, Session
@@ -92,7 +92,7 @@ class Reception:
             mode=terms.mode,
             can_ask=can_ask(terms.capabilities or {}),
             tenant=check_id("tenant", terms.tenant),
-            principal=terms.principal,
+            principal=check_who("principal", terms.principal),
             token=terms.token or self._clock.token(),
             deadline_at=instant_of(terms.deadline, self._clock.now()),
             outlets=self._book.outlets(
@@ -114,9 +114,7 @@ class Reception:
         principal: str,
     ) -> Receipt[Any]:
         """Send a message to the living session that a token leads to, else to a new one."""
-        content = content_of(message)
-        mark = fingerprint("deliver", token, content)
-        addressed = Addressed(token, content, mark, dispatch_id, tenant, principal)
+        addressed = addressed_to("deliver", token, message, dispatch_id, tenant, principal)
         return await self._bring(addressed, agent, living=True)
 
     async def prompt(
@@ -131,10 +129,7 @@ class Reception:
     ) -> Receipt[Any]:
         """Send a message to the one session of an agent that has a key, over or not."""
         token = keyed_token(name_of(agent, self._agents), key)
-        content = content_of(message)
-        mark = fingerprint("prompt", token, content)
-        tenant = check_id("tenant", tenant)
-        addressed = Addressed(token, content, mark, dispatch_id, tenant, principal)
+        addressed = addressed_to("prompt", token, message, dispatch_id, tenant, principal)
         return await self._bring(addressed, agent, living=False)
 
     async def find(self, agent: Agent[Any, Any] | str, key: str, tenant: str) -> str | None:
@@ -184,12 +179,26 @@ class Reception:
         return Receipt(self.handle(receipt.session_id), receipt)
 
 
+def addressed_to(
+    how: str, token: str, message: Said, dispatch_id: str | None, tenant: str, principal: str
+) -> Addressed:
+    """Return a message for where a token leads, if it can be sent at all."""
+    content = content_of(message)
+    return Addressed(
+        token,
+        content,
+        fingerprint(how, token, content),
+        check_dispatch(dispatch_id),
+        check_id("tenant", tenant),
+        check_who("principal", principal),
+    )
+
+
 def check_terms(terms: Terms) -> None:
     """Say what is wrong with a new session's terms before anything is looked up."""
     if terms.mode not in ("conversation", "task"):
         raise InvalidInput(f'mode is "conversation" or "task", not {terms.mode!r}')
-    if terms.dispatch_id is not None:
-        check_id("dispatch_id", terms.dispatch_id)
+    check_dispatch(terms.dispatch_id)
     if terms.token is not None:
         check_token(terms.token)
     if terms.callback_secret and terms.callback_url is None:
@@ -197,7 +206,9 @@ def check_terms(terms: Terms) -> None:
 
 
 def can_ask(capabilities: Mapping[str, bool]) -> bool:
+    if not isinstance(capabilities, Mapping):
+        raise InvalidInput('capabilities are a mapping: {"request_input": False}')
     unknown = set(capabilities) - {"request_input"}
     if unknown:
-        raise InvalidInput(f"there is no capability {', '.join(sorted(unknown))}")
+        raise InvalidInput(f"there is no capability {', '.join(sorted(map(str, unknown)))}")
     return bool(capabilities.get("request_input", True))

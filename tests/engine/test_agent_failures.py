@@ -1,14 +1,24 @@
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from scene import FAST, Watched, agent, at_standstill, running, the, types_of, until
 
 from holdfast import Agent, HoldfastError, tool
-from holdfast.agents.model import ModelRequest
+from holdfast.agents.model import (
+    BeganToolCall,
+    Finished,
+    ModelFailure,
+    ModelRequest,
+    Said,
+    SaidText,
+)
 from holdfast.clock import Clock
-from holdfast.core.message import Answer, Text, UserMessage
+from holdfast.core.message import Answer, Text, ToolCall, UserMessage, text_of
+from holdfast.core.record import Failure
+from holdfast.core.result import Usage
 from holdfast.core.view import GO_ON
-from holdfast.testing.scripted import Reply, ScriptedError, call, say
+from holdfast.testing.scripted import Reply, ScriptedError, ScriptedModel, call, say
 
 
 class Hasty(Clock):
@@ -136,6 +146,48 @@ async def test_a_model_that_does_not_exist_fails_the_session() -> None:
 
         assert (await session.wait()).status == "failed"
         assert (await session.info()).over == "failed"
+
+
+WRONG_ANSWERS = {
+    "a text that is none": Finished((Text(None),)),
+    "a call of a number": Finished((ToolCall("", 7, "{}"),)),
+    "arguments that are no text": Finished((ToolCall("", "pay", {"cents": 5}),)),
+    "a part that is none": Finished(("hello",)),
+    "half a token": Finished((Text("hi"),), Usage(input_tokens=0.5)),
+    "no model": Finished((Text("hi"),), model=None),
+    "no reason to finish": Finished((Text("hi"),), finish=None),
+    "a piece of no part": SaidText("first", "hi"),
+    "a piece that is no text": SaidText(0, None),
+    "a call that begins with a number": BeganToolCall(0, 7),
+}
+
+
+class Muddled(ScriptedModel):
+    """A client of somebody's own that does not give what it should."""
+
+    def __init__(self, said: Any) -> None:
+        super().__init__([])
+        self._said = said
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Said]:
+        if text_of(request.view.messages[-1].content) == "and now?":
+            yield Finished((Text("here"),))
+        yield self._said
+
+    def classify(self, error: Exception) -> ModelFailure:
+        return ModelFailure("recoverable", Failure("MUDDLED", str(error)))
+
+
+@pytest.mark.parametrize("wrong", WRONG_ANSWERS)
+async def test_an_answer_that_could_not_be_read_again_fails_its_turn_and_no_more(
+    wrong: str,
+) -> None:
+    async with running(Agent("a", Muddled(WRONG_ANSWERS[wrong]))) as app:
+        session = await app.start("a", "hi")
+
+        result = await session.wait()
+        assert (result.status, result.error.code) == ("failed", "MUDDLED")
+        assert (await (await session.send("and now?")).result()).output == "here"
 
 
 # Answers that are cut off

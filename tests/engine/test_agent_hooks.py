@@ -121,7 +121,9 @@ async def test_approval_is_asked_for_what_a_hook_has_changed() -> None:
         assert request.args == {"cents": 500}
 
 
-@pytest.mark.parametrize("wrong", ["raises", "returns nonsense", "does not fit"])
+@pytest.mark.parametrize(
+    "wrong", ["raises", "returns nonsense", "does not fit", "gives no reason", "is of two minds"]
+)
 async def test_a_hook_that_fails_lets_nothing_through(wrong: str) -> None:
     till = Till()
     app = app_of(till.agent(5))
@@ -133,6 +135,10 @@ async def test_a_hook_that_fails_lets_nothing_through(wrong: str) -> None:
                 raise RuntimeError("no idea")
             case "returns nonsense":
                 return True
+            case "gives no reason":
+                return Decision.deny(7)  # type: ignore[arg-type]
+            case "is of two minds":
+                return Decision("perhaps")  # type: ignore[arg-type]
         return Decision.change({"cents": "few"})
 
     async with app:
@@ -250,6 +256,10 @@ async def test_hooks_that_make_no_sense_are_refused() -> None:
         app.hook()(watch)
     with pytest.raises(HoldfastError, match="only"):
         app.hook("turn.completed", decides=True)(watch)
+    with pytest.raises(HoldfastError, match="name of a hook"):
+        app.hook("turn.completed", name=7)(watch)  # type: ignore[arg-type]
+    with pytest.raises(HoldfastError, match="tools are names"):
+        app.hook("tool.requested", decides=True, tools="pay")(watch)
     app.hook("turn.completed")(watch)
     with pytest.raises(HoldfastError, match="two hooks"):
         app.hook("turn.failed")(watch)

@@ -1,11 +1,14 @@
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from scene import FAST, agent, running
+from scene import FAST, agent, log_of, running
 
-from holdfast import Agent, Holdfast, HoldfastError, Image, Text
+from holdfast import Agent, File, Holdfast, HoldfastError, Image, Session, Text, tool
+from holdfast.admission import Inbox
+from holdfast.core.record import CancelRequested
 from holdfast.errors import InvalidInput
-from holdfast.testing.scripted import say
+from holdfast.testing.scripted import call, say
 
 
 async def refusal_of(awaitable: Any) -> str:
@@ -25,7 +28,12 @@ async def test_an_unknown_agent_is_refused_and_the_known_ones_are_named() -> Non
 
 
 @pytest.mark.parametrize(
-    "message", ["", [], [""], 7, None, b"bytes", ["text", 7], {"text": "hi"}, [Image()]]
+    "message",
+    [
+        *("", [], [""], 7, None, b"bytes", ["text", 7], {"text": "hi"}, [Image()]),
+        *(Text(7), Text("hi", extra=None), Image(data="not bytes"), Image(b".", media_type=None)),
+        *(Image(url=7), File(b".", name=None), [Text("hi"), File(data=None)]),
+    ],
 )
 async def test_a_message_that_is_none_is_refused(message: Any) -> None:
     async with running(agent([say("hi")])) as app:
@@ -54,6 +62,12 @@ async def test_a_text_that_is_no_unicode_is_refused() -> None:
         ("lane", ""),
         ("tenant", ""),
         ("tenant", 7),
+        ("dispatch_id", 7),
+        ("continuation_token", 7),
+        ("lane", None),
+        ("principal", None),
+        ("principal", 7),
+        ("principal", "x" * 257),
     ],
 )
 async def test_a_name_that_cannot_be_one_is_refused(option: str, value: Any) -> None:
@@ -61,10 +75,121 @@ async def test_a_name_that_cannot_be_one_is_refused(option: str, value: Any) -> 
         assert await refusal_of(app.start("a", "hi", **{option: value})) == "INVALID_NAME"
 
 
-@pytest.mark.parametrize(("option", "value"), [("mode", "batch"), ("capabilities", {"fly": True})])
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("mode", "batch"),
+        ("mode", None),
+        ("capabilities", {"fly": True}),
+        ("capabilities", {7: True}),
+        ("capabilities", 7),
+        ("deadline", 7),
+        ("deadline", "tomorrow"),
+    ],
+)
 async def test_an_option_that_makes_no_sense_is_refused(option: str, value: Any) -> None:
     async with running(agent([say("hi")])) as app:
         assert await refusal_of(app.start("a", "hi", **{option: value})) == "INVALID_INPUT"
+
+
+Mistake = Callable[[Holdfast, Session[Any]], Awaitable[Any]]
+
+MISTAKES: dict[str, tuple[Mistake, str]] = {
+    "send by nobody": (lambda _, s: s.send("hi", by=None), "INVALID_NAME"),
+    "send by a number": (lambda _, s: s.send("hi", by=7), "INVALID_NAME"),
+    "send with a number": (lambda _, s: s.send("hi", dispatch_id=7), "INVALID_NAME"),
+    "send until a number": (lambda _, s: s.send("hi", deadline=7), "INVALID_INPUT"),
+    "send in no scope": (lambda _, s: s.send("hi", scope=7), "NOT_ENCODABLE"),
+    "send with no mark": (lambda _, s: s.send("hi", mark=7), "NOT_ENCODABLE"),
+    "cancel for nothing": (lambda _, s: s.cancel(None), "INVALID_INPUT"),
+    "cancel no turn": (lambda _, s: s.cancel(turn=7), "INVALID_NAME"),
+    "cancel by nobody": (lambda _, s: s.cancel(by=None), "INVALID_NAME"),
+    "cancel at length": (lambda _, s: s.cancel("x" * 50_000_000), "MESSAGE_TOO_LARGE"),
+    "cancel in halves": (lambda _, s: s.cancel("\ud800"), "NOT_ENCODABLE"),
+    "end for nothing": (lambda _, s: s.end(None), "INVALID_INPUT"),
+    "end by nobody": (lambda _, s: s.end(by=None), "INVALID_NAME"),
+    "deliver to a number": (lambda app, _: app.deliver(7, "hi"), "INVALID_NAME"),
+    "deliver for nobody": (
+        lambda app, _: app.deliver("here", "hi", principal=None),
+        "INVALID_NAME",
+    ),
+    "deliver with a number": (
+        lambda app, _: app.deliver("here", "hi", dispatch_id=7),
+        "INVALID_NAME",
+    ),
+    "deliver anew with a number": (
+        lambda app, _: app.deliver("there", "hi", agent="a", dispatch_id=7),
+        "INVALID_NAME",
+    ),
+    "prompt for nobody": (
+        lambda app, _: app.prompt("a", "k", "hi", principal=None),
+        "INVALID_NAME",
+    ),
+    "prompt with a number": (
+        lambda app, _: app.prompt("a", "k", "hi", dispatch_id=7),
+        "INVALID_NAME",
+    ),
+    "list a few sessions": (lambda app, _: app.sessions(limit="a few"), "INVALID_INPUT"),
+    "list no requests": (lambda app, _: app.requests(limit=0), "INVALID_INPUT"),
+    "list less than no lanes": (lambda app, _: app.lanes(limit=-1), "INVALID_INPUT"),
+    "read from a word": (lambda _, s: log_of(s, after="x"), "INVALID_INPUT"),
+    "read from before": (lambda _, s: log_of(s, after=-1), "INVALID_INPUT"),
+    "read children too": (lambda _, s: log_of(s, after=None, children=True), "INVALID_INPUT"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+async def test_what_cannot_be_is_refused_and_the_session_goes_on(mistake: str) -> None:
+    make, code = MISTAKES[mistake]
+    async with running(agent([say("hi"), say("still here")])) as app:
+        session = await app.start("a", "hi", continuation_token="here")
+        await session.wait()
+        before = await log_of(session)
+
+        assert await refusal_of(make(app, session)) == code
+        assert await log_of(session) == before
+        assert len(await app.sessions()) == 1
+        assert (await (await session.send("and now?")).result()).output == "still here"
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        ({"text": 7}, "INVALID_INPUT"),
+        ({"text": "x" * 50_000_000}, "MESSAGE_TOO_LARGE"),
+        ({"option": 7}, "INVALID_ANSWER"),
+        ({"option": "approve", "args": 7}, "INVALID_ANSWER"),
+        ({"option": "approve", "args": {"note": "x" * 50_000_000}}, "MESSAGE_TOO_LARGE"),
+        ({"option": "approve", "by": None}, "INVALID_NAME"),
+        ({"option": "approve", "dispatch_id": 7}, "INVALID_NAME"),
+    ],
+)
+async def test_an_answer_that_cannot_be_is_refused_and_the_question_stays_open(
+    answer: dict[str, Any], code: str
+) -> None:
+    @tool(approval="always")
+    async def pay(note: str = "") -> str:
+        return "paid"
+
+    async with running(agent([call("pay"), say("done")], tools=[pay])) as app:
+        session = await app.start("a", "go")
+        [request] = (await session.wait()).requests
+
+        assert await refusal_of(session.answer(request.request_id, **answer)) == code
+        assert await session.requests() == (request,)
+        await session.answer(request.request_id, "approve")
+        assert (await session.wait()).output == "done"
+
+
+async def test_a_record_of_a_wrong_type_never_reaches_the_log() -> None:
+    async with running(agent([say("hi")])) as app:
+        session = await app.start("a", "hi")
+        await session.wait()
+        wrong = CancelRequested(delivery_id="", reason=7)  # type: ignore[arg-type]
+        inbox = Inbox(app.store, app.clock)
+
+        refused = inbox.add(session.id, "default", "main", wrong, scope="s", dispatch_id=None)
+        assert await refusal_of(refused) == "NOT_ENCODABLE"
 
 
 async def test_a_session_that_does_not_exist_is_refused() -> None:

@@ -2,14 +2,16 @@ import asyncio
 import contextvars
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
 from scene import agent, at_standstill, results_of, running, the, types_of, until
 
-from holdfast import Context, Holdfast, NotDone, Retry, ToolError, ToolResult, tool
+from holdfast import Context, Holdfast, NotDone, Option, Retry, ToolError, ToolResult, tool
 from holdfast.agents.tool import Tool
 from holdfast.testing.scripted import call, calls, say
 
@@ -431,6 +433,93 @@ async def test_a_call_that_nobody_can_find_out_about_is_reported_and_not_run_aga
         [told] = await results_of(session)
         assert "outcome of this call is unknown" in told
         assert ran == [1]
+
+
+class Loud(str):
+    """A text of somebody's own kind."""
+
+
+def raising(error: Exception) -> Callable[[Context], Any]:
+    async def fail(ctx: Context) -> None:
+        raise error
+
+    return fail
+
+
+def returning(value: Any) -> Callable[[Context], Any]:
+    async def give(ctx: Context) -> Any:
+        return value
+
+    return give
+
+
+async def emit(ctx: Context, name: Any) -> str:
+    ctx.emit(name, 1)
+    return "emitted"
+
+
+def rekey(ctx: Context, token: Any, revoke: Any = ()) -> Any:
+    return ctx.session.set_continuation_token(token, revoke=revoke)
+
+
+DEEDS: dict[str, tuple[Callable[[Context], Any], str]] = {
+    "an error that is a number": (raising(ToolError(7)), "TOOL_ERROR: 7"),
+    "an error of an error": (raising(ToolError(ValueError("no card"))), "TOOL_ERROR: no card"),
+    "an error of many": (raising(Retry(["cents", "to"])), "RETRY: ['cents', 'to']"),
+    "a message that is a number": (returning(ToolResult(7, 5)), "7"),
+    "a message that is a list": (returning(ToolResult(["a"], 5)), '["a"]'),
+    "a message of another kind": (returning(ToolResult(Loud("hey"), 5)), "hey"),
+    "a message in halves": (returning(ToolResult("caf\udce9", 5)), "caf?"),
+    "no message": (returning(ToolResult(None, 5)), "5"),
+    "an event that is a number": (lambda ctx: emit(ctx, 7), "INVALID_NAME"),
+    "an event of another kind": (lambda ctx: emit(ctx, Loud("hey")), "emitted"),
+    "an event in halves": (lambda ctx: emit(ctx, "caf\udce9"), "INVALID_NAME"),
+    "a question that is a number": (lambda ctx: ctx.ask(7), "INVALID_INPUT"),
+    "a question in halves": (lambda ctx: ctx.ask("caf\udce9"), "unknown"),
+    "options that are numbers": (lambda ctx: ctx.ask("?", [1, 2]), "INVALID_INPUT"),
+    "options without a label": (lambda ctx: ctx.ask("?", [Option("a", None)]), "INVALID_INPUT"),
+    "options in one": (lambda ctx: ctx.ask("?", "yes"), "INVALID_INPUT"),
+    "an answer within a number": (lambda ctx: ctx.ask("?", within=7), "INVALID_INPUT"),
+    "an expiry unheard of": (lambda ctx: ctx.ask("?", on_expiry="x"), "INVALID_DEFINITION"),
+    "sleep for a number": (lambda ctx: ctx.sleep(7), "INVALID_INPUT"),
+    "wait until a number": (lambda ctx: ctx.wait_until(7), "INVALID_INPUT"),
+    "a token that is a number": (lambda ctx: rekey(ctx, 7), "INVALID_NAME"),
+    "an agent's own token": (lambda ctx: rekey(ctx, "agent:a:bob"), "INVALID_NAME"),
+    "a channel's own token": (lambda ctx: rekey(ctx, "channel:slack:1"), "INVALID_NAME"),
+    "revoked numbers": (lambda ctx: rekey(ctx, "new", [7]), "INVALID_NAME"),
+    "a revoked text": (lambda ctx: rekey(ctx, "new", "old"), "INVALID_INPUT"),
+}
+
+
+@pytest.mark.parametrize("deed", DEEDS)
+async def test_what_a_tool_gives_of_a_wrong_type_leaves_the_session_readable(deed: str) -> None:
+    do, told = DEEDS[deed]
+
+    @tool
+    async def act(ctx: Context) -> Any:
+        return await do(ctx)
+
+    async with running(agent([call("act"), say("well")], tools=[act])) as app:
+        session = await app.start("a", "go")
+
+        assert (await session.wait()).output == "well"
+        [said] = await results_of(session)
+        assert told in said
+        assert await app.requests() == ()
+
+
+async def test_a_question_that_takes_any_answer_by_some_other_word_for_true_is_asked() -> None:
+    @tool
+    async def act(ctx: Context) -> str:
+        return (await ctx.ask("Why?", allow_freeform=1)).text
+
+    async with running(agent([call("act"), say("well")], tools=[act])) as app:
+        session = await app.start("a", "go")
+        [request] = (await session.wait()).requests
+        await session.answer(request.request_id, text="because")
+
+        assert (await session.wait()).output == "well"
+        assert await results_of(session) == ["because"]
 
 
 # Sync tools

@@ -10,9 +10,11 @@ from holdfast.agents.surrounding import Kin
 from holdfast.agents.wait import Waiting
 from holdfast.core import codec
 from holdfast.core.message import Content, Said, content_of
-from holdfast.core.record import DeliveryQueued, Failure
+from holdfast.core.record import Failure
 from holdfast.core.result import NewChild, Waits
 from holdfast.errors import SubagentFailed, ToolError
+
+_contents: msgspec.msgpack.Decoder[Content] = msgspec.msgpack.Decoder(Content)
 
 
 class Subagent:
@@ -58,6 +60,4 @@ class Subagent:
 
 def checked(message: Said) -> Content:
     """Return a message that a child can be started with, before anything waits for it."""
-    content = content_of(message)
-    codec.encode((DeliveryQueued(delivery_id="", content=content),))
-    return content
+    return codec.proven(content_of(message), _contents)

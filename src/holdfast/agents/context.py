@@ -21,10 +21,12 @@ from holdfast.agents.surrounding import ALONE, Surroundings
 from holdfast.agents.value import from_json, slice_name, to_json
 from holdfast.agents.wait import Waiting
 from holdfast.core.lane import Call, Lane
-from holdfast.core.name import check_id, effect_key, round_token
+from holdfast.core.message import check_text
+from holdfast.core.name import check_id, check_token, effect_key, round_token
 from holdfast.core.policy import OnExpiry
 from holdfast.core.record import Option, SessionRekeyed, StateChanged, ToolEmitted
 from holdfast.core.result import Question, Update, Waits
+from holdfast.core.setting import one_of
 from holdfast.core.slices import Slices, change
 from holdfast.engine.performer import Desk
 from holdfast.errors import (
@@ -118,11 +120,14 @@ class SessionContext:
         """Give the session another address; the old ones forward to it unless revoked."""
         if self._desk is None:
             raise InvalidInput("a continuation token can be set by tools only")
-        check_id("continuation_token", token)
+        token = check_token(token)
+        if isinstance(revoke, str):
+            raise InvalidInput("revoke names tokens: give a list of them")
+        revoked = tuple(check_id("continuation_token", each) for each in revoke)
         owner = await self._desk.find_token(token)
         if owner not in (None, self.id):
             raise TokenTaken("another session has this continuation token: choose another")
-        self.changes.append(SessionRekeyed(token=token, revoked=tuple(revoke)))
+        self.changes.append(SessionRekeyed(token=token, revoked=revoked))
 
 
 class Context(Generic[Deps]):
@@ -173,7 +178,9 @@ class Context(Generic[Deps]):
 
     def emit(self, name: str, data: Any = None) -> None:
         """Add an event of your own to the session's stream, with the call's outcome."""
-        event = ToolEmitted(call_id=self.call_id, name=name, data=to_json(data))
+        event = ToolEmitted(
+            call_id=self.call_id, name=check_id("name of an event", name), data=to_json(data)
+        )
         self.emitted.append(event)
 
     async def heartbeat(self, progress: Any = None) -> None:
@@ -218,11 +225,17 @@ class Context(Generic[Deps]):
             return msgspec.convert(answer, Answer)
         if not self._desk.lane.can_ask:
             raise ToolError("nobody can be asked in this session")
-        choices = tuple(o if isinstance(o, Option) else Option(o, o) for o in options)
+        choices = choices_of(options)
         if not choices and not allow_freeform:
             raise InvalidInput("a question needs options, or allow_freeform=True")
         expires_at = self._desk.now() + milliseconds(within) if within else 0
-        question = Question(prompt, choices, allow_freeform, expires_at, on_expiry)
+        question = Question(
+            check_text("a prompt", prompt),
+            choices,
+            bool(allow_freeform),
+            expires_at,
+            one_of(OnExpiry, "on_expiry", on_expiry),
+        )
         raise self.waiting.park(Waits(self.call_id, name, question=question))
 
     async def sleep(self, duration: timedelta) -> None:
@@ -236,7 +249,7 @@ class Context(Generic[Deps]):
     async def wait_until(self, at: datetime) -> None:
         """Wait for an instant, holding nothing. One that has passed is not waited for."""
         self._not_in_transaction("wait_until")
-        if at.tzinfo is None:
+        if getattr(at, "tzinfo", None) is None:
             raise InvalidInput("an instant needs a time zone: datetime(…, tzinfo=UTC)")
         name, known = self.waiting.next("wait_until")
         due_at = int(at.timestamp() * 1000)
@@ -333,5 +346,19 @@ class Context(Generic[Deps]):
             raise NotInTransaction(f"ctx.{what} cannot be used in a transactional tool")
 
 
+def choices_of(options: Sequence[str | Option]) -> tuple[Option, ...]:
+    """Return the answers that a question offers, if each can be chosen and shown."""
+    if isinstance(options, str):
+        raise InvalidInput("options are several answers: give a list of them")
+    return tuple(
+        Option(check_text("an option", each.id), check_text("an option's label", each.label))
+        if isinstance(each, Option)
+        else Option(*2 * (check_text("an option", each),))
+        for each in options
+    )
+
+
 def milliseconds(duration: timedelta) -> int:
+    if not isinstance(duration, timedelta):
+        raise InvalidInput(f"a duration is a timedelta, not {type(duration).__name__}")
     return int(duration.total_seconds() * 1000)

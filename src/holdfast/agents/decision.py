@@ -9,16 +9,21 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.agents.value import to_json
+from holdfast.core.message import check_text
 from holdfast.core.result import Wanted
+from holdfast.core.setting import one_of
+from holdfast.errors import InvalidInput
 from holdfast.ids import get_logger
 
 log = get_logger("holdfast.hook")
+
+How = Literal["allow", "deny", "change", "ask"]
 
 LONGEST_DECISION = 30.0
 """Seconds that a hook has to decide."""
@@ -40,9 +45,15 @@ class Proposed(Struct, frozen=True, kw_only=True):
 class Decision(Struct, frozen=True):
     """What a hook says to a call; made by the functions of the same names."""
 
-    how: str
+    how: How
     reason: str = ""
     args: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        one_of(How, "a decision", self.how)
+        check_text("the reason of a decision", self.reason)
+        if self.args is not None and not isinstance(self.args, Mapping):
+            raise InvalidInput("the arguments of a decision are a mapping by name")
 
     @staticmethod
     def allow() -> Decision:

@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from holdfast.agents.agent import Agent
@@ -37,6 +38,7 @@ from holdfast.agents.transaction import LazyTransaction
 from holdfast.agents.value import from_json, to_json
 from holdfast.agents.wait import Parked
 from holdfast.clock import Clock
+from holdfast.core import codec
 from holdfast.core.action import CallModel, Start
 from holdfast.core.lane import Call, Lane, Reply
 from holdfast.core.limit import Bound
@@ -65,6 +67,8 @@ from holdfast.ids import get_logger
 log = get_logger("holdfast.agents")
 
 Delta = MessageDelta | ReasoningDelta
+
+_answers = msgspec.msgpack.Decoder(Finished)
 
 A_MINUTE = Patience(60.0)
 LONGEST_FAILURE = 10_000
@@ -195,9 +199,9 @@ class AgentPerformer:
             parts.append(part)
         if self._agent.output and not wanted:
             self.parse_output(text_of(tuple(parts)))
-        return Answered(
-            tuple(parts), finished.usage, tuple(wanted), finished.model, finished.finish
-        )
+        # Clients are others' code, too: an answer that cannot be read again is none.
+        whole = codec.proven(replace(finished, parts=tuple(parts)), _answers)
+        return Answered(whole.parts, whole.usage, tuple(wanted), whole.model, whole.finish)
 
     def parse_output(self, text: str) -> Any:
         """Return a typed answer from its JSON text; a text that is none is cut off."""
@@ -426,12 +430,14 @@ def delta(said: Said, request: ModelRequest) -> Delta:
     match said:
         case SaidText():
             text = storable(said.text)
-            return MessageDelta(call_id=call_id, attempt=attempt, part=said.part, text=text)
+            return MessageDelta(call_id=call_id, attempt=attempt, part=int(said.part), text=text)
         case SaidReasoning():
             text = storable(said.text)
-            return ReasoningDelta(call_id=call_id, attempt=attempt, part=said.part, text=text)
+            return ReasoningDelta(call_id=call_id, attempt=attempt, part=int(said.part), text=text)
         case BeganToolCall():
-            return MessageDelta(call_id=call_id, attempt=attempt, part=said.part, tool=said.tool)
+            return MessageDelta(
+                call_id=call_id, attempt=attempt, part=int(said.part), tool=storable(said.tool)
+            )
     raise TypeError(said)
 
 
@@ -455,9 +461,16 @@ def returned(call_id: str, value: Any, ctx: Context[Any]) -> Returned:
     """Return a tool's result as it is stored, with all that the tool had buffered."""
     message = None
     if isinstance(value, ToolResult):
-        message, value = storable(str(value.message)), value.value
+        message, value = words_of(value.message), value.value
     leftovers = Leftovers(tuple(ctx.emitted), tuple(ctx.session.changes))
     return Returned(call_id, to_json(value), message, leftovers)
+
+
+def words_of(message: Any) -> str | None:
+    """Return what a tool shows the model: what is no text, as its value would be shown."""
+    if isinstance(message, str):
+        return storable(str.__str__(message))
+    return None if message is None else to_json(message)
 
 
 def check_output(args: str, agent: Agent[Any, Any]) -> None:

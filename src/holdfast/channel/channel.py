@@ -7,11 +7,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.admission import OF_CHANNEL
 from holdfast.agents.agent import Agent
 from holdfast.channel.inbound import Immediate, Inbound, InboundRequest
 from holdfast.channel.outgoing import Outgoing
-from holdfast.core.name import check_id
+from holdfast.core.name import OF_CHANNEL, check_id
 from holdfast.errors import InvalidDefinition
 from holdfast.webhook.subscription import check_events
 

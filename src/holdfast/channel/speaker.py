@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.admission import OF_CHANNEL
 from holdfast.channel.channel import Channel
 from holdfast.channel.outgoing import compose
 from holdfast.clock import Clock
 from holdfast.core.event import Event
+from holdfast.core.name import OF_CHANNEL
 from holdfast.core.record import NewOutlet
 from holdfast.reading import read_outcome
 from holdfast.store import SessionInfo, Store

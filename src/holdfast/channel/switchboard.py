@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.admission import OF_CHANNEL
 from holdfast.channel.channel import Channel
 from holdfast.channel.inbound import Inbound, InboundRequest, Received, Reply
-from holdfast.core.name import check_id, storable_key
+from holdfast.core.name import OF_CHANNEL, check_id, storable_key
 from holdfast.errors import (
     SessionOver,
     TokenTaken,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import zstandard
@@ -34,6 +34,7 @@ UNREADABLE = (zstandard.ZstdError, msgspec.MsgspecError, KeyError, TypeError, Un
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[AnyRecord])
 
+T = TypeVar("T")
 LoadBlob = Callable[[str], bytes]
 
 NO_BLOBS: Mapping[str, bytes] = {}
@@ -46,11 +47,23 @@ class Packed(msgspec.Struct, frozen=True):
     blobs: Mapping[str, bytes] = {}
 
 
-def encode(records: Sequence[AnyRecord]) -> bytes:
+def encode(records: Sequence[Any]) -> bytes:
     """Return the records as one msgpack array."""
     try:
         return _encoder.encode(records)
     except (TypeError, ValueError, OverflowError) as error:
+        raise NotEncodable(f"this cannot be stored: {error}") from error
+
+
+def proven(value: T, reader: msgspec.msgpack.Decoder[T]) -> T:
+    """Return what came from outside as it will be read; refuse what could not be.
+
+    Types are looked at when a log is read and not when it is written, and a log that cannot be
+    read is lost.
+    """
+    try:
+        return reader.decode(_encoder.encode(value))
+    except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
         raise NotEncodable(f"this cannot be stored: {error}") from error
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.errors import InvalidMessage, MessageTooLarge
+from holdfast.errors import InvalidInput, InvalidMessage, MessageTooLarge, NotEncodable
 
 MAX_MESSAGE = 32 * 1024 * 1024
 
@@ -142,10 +142,38 @@ def part_of(item: SaidPart) -> Text | Image | File:
     if isinstance(item, str):
         return Text(item)
     if isinstance(item, Text | Image | File):
-        return item
+        return checked_part(item)
     raise InvalidMessage(
         f"a {type(item).__name__} cannot be part of a message: use str, Text, Image or File"
     )
+
+
+def checked_part(part: Text | Image | File) -> Text | Image | File:
+    """Return a part, if its fields are what they should be: making one does not look at them."""
+    for name in part.__struct_fields__:
+        value, kind = getattr(part, name), bytes if name == "data" else str
+        if not isinstance(value, kind):
+            raise InvalidMessage(
+                f"{type(part).__name__}({name}=…) takes {kind.__name__}, not {type(value).__name__}"
+            )
+    return part
+
+
+def check_text(what: str, value: Any) -> str:
+    """Return words that go with something other than a message, if they can be kept."""
+    if not isinstance(value, str):
+        raise InvalidInput(f"{what} is a text, not {type(value).__name__}")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError as error:
+        raise NotEncodable(f"{what} cannot be stored: {error}") from error
+    if size > MAX_MESSAGE:
+        raise MessageTooLarge(
+            f"{what} has {size:,} bytes, and {MAX_MESSAGE:,} is the most",
+            size=size,
+            limit=MAX_MESSAGE,
+        )
+    return str.__str__(value)
 
 
 def size_of(part: Text | Image | File) -> int:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.admission import KEYED
 from holdfast.core import record as r
 from holdfast.core.index import PEOPLE, RELAYED
 from holdfast.core.lane import Lane
+from holdfast.core.name import KEYED
 from holdfast.core.record import Tokens
 from holdfast.explanation import read_state
 from holdfast.reading import entries_before

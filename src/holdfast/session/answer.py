@@ -8,6 +8,7 @@ from typing import Any
 from holdfast.agents.tool import Tool
 from holdfast.agents.value import to_json
 from holdfast.core import record as r
+from holdfast.core.message import check_text
 from holdfast.errors import InvalidAnswer, NotAnApprover, Retry
 
 
@@ -19,6 +20,8 @@ def check_answer(
 ) -> None:
     """Say what is wrong with an answer, by the question alone."""
     known = [o.id for o in asked.options]
+    if text is not None:
+        check_text("the text of an answer", text)
     if option is None and text is None:
         raise InvalidAnswer("an answer needs an option or a text", request=asked.request_id)
     if option is not None and option not in known:
@@ -32,6 +35,10 @@ def check_answer(
         )
     if asked.kind == "interrupted" and option is None:
         raise InvalidAnswer(f"say which: {', '.join(known)}", request=asked.request_id)
+    if args is not None and not isinstance(args, Mapping):
+        raise InvalidAnswer(
+            f"arguments are a mapping by name, not {type(args).__name__}", request=asked.request_id
+        )
     if args is not None and (asked.kind != "approval" or option != "approve"):
         raise InvalidAnswer(
             "arguments can be changed when approving a call only", request=asked.request_id
@@ -58,7 +65,7 @@ def checked_args(tool: Tool | None, asked: r.InputRequested, args: Mapping[str, 
     """Return the arguments that a call was approved with, if its tool takes them."""
     if args is None:
         return ""
-    text = to_json(args)
+    text = check_text("what the arguments come to", to_json(args))
     if tool:
         try:
             tool.arguments.parse(text)

@@ -19,8 +19,8 @@ from holdfast.clock import Clock
 from holdfast.core import record as r
 from holdfast.core.event import Event
 from holdfast.core.index import PEOPLE, RELAYED
-from holdfast.core.message import Message, Said, content_of
-from holdfast.core.name import MAIN, check_id
+from holdfast.core.message import Message, Said, check_text, content_of
+from holdfast.core.name import MAIN, check_dispatch, check_id, check_who
 from holdfast.core.slices import EMPTY, Slices, change_all
 from holdfast.core.view import View
 from holdfast.errors import (
@@ -32,7 +32,7 @@ from holdfast.errors import (
 )
 from holdfast.explanation import Explanation, explain, gather
 from holdfast.interleaving import Here, Interleaving
-from holdfast.reading import EventReader, Outcome, Wakeups, read_outcome
+from holdfast.reading import EventReader, Outcome, Wakeups, check_cursor, read_outcome
 from holdfast.session.answer import check_answer, check_approver, checked_args
 from holdfast.session.request import Request, request_of
 from holdfast.session.rest import is_at_rest
@@ -42,6 +42,8 @@ from holdfast.store import SessionInfo, Store
 
 Out = TypeVar("Out")
 T = TypeVar("T")
+
+BY = "name of who acts"
 
 
 class Receipt(Generic[Out]):
@@ -118,7 +120,7 @@ class Session(Generic[Out]):
         queued = r.DeliveryQueued(
             delivery_id="",
             content=content_of(message),
-            by=by,
+            by=check_who(BY, by),
             deadline_at=instant_of(deadline, self._clock.now()),
         )
         scope = scope or f"session:{self.id}"
@@ -135,6 +137,7 @@ class Session(Generic[Out]):
         by: str = "",
     ) -> Receipt[Out]:
         """Answer an open request: with one of its options, a text, or both."""
+        by = check_who(BY, by)
         request = await self._store.request(request_id)
         if (
             request is None
@@ -164,12 +167,22 @@ class Session(Generic[Out]):
 
     async def cancel(self, reason: str = "", *, turn: str | None = None, by: str = "") -> None:
         """Stop the open turn. The session and what is queued in it stay."""
-        cancel = r.CancelRequested(delivery_id="", reason=reason, turn=turn or "", by=by)
+        cancel = r.CancelRequested(
+            delivery_id="",
+            reason=check_text("a reason", reason),
+            turn=check_who("turn", turn or ""),
+            by=check_who(BY, by),
+        )
         await self._add(await self.info(), cancel, MAIN, f"session:{self.id}", None)
 
     async def end(self, reason: str = "", *, by: str = "") -> None:
         """End the session for good."""
-        cancel = r.CancelRequested(delivery_id="", reason=reason, ends=True, by=by)
+        cancel = r.CancelRequested(
+            delivery_id="",
+            reason=check_text("a reason", reason),
+            ends=True,
+            by=check_who(BY, by),
+        )
         await self._add(await self.info(), cancel, MAIN, f"session:{self.id}", None)
 
     async def retry(self, *, lane: str = MAIN, by: str = "") -> Receipt[Out]:
@@ -178,7 +191,7 @@ class Session(Generic[Out]):
         last = await read_outcome(self._store, self.id, info.end + 1, lambda _: True)
         if last is None or last.how != "failed":
             raise NothingToRetry("the last turn did not fail", session=self.id)
-        retry = r.DeliveryQueued(delivery_id="", kind="retry", by=by)
+        retry = r.DeliveryQueued(delivery_id="", kind="retry", by=check_who(BY, by))
         return await self._add(info, retry, lane, f"session:{self.id}", None)
 
     async def _add(
@@ -190,15 +203,13 @@ class Session(Generic[Out]):
         dispatch_id: str | None,
         mark: str = "",
     ) -> Receipt[Out]:
-        if dispatch_id is not None:
-            check_id("dispatch_id", dispatch_id)
         receipt = await self._inbox.add(
             self.id,
             info.tenant,
             check_id("lane", lane),
             record,
             scope=scope,
-            dispatch_id=dispatch_id,
+            dispatch_id=check_dispatch(dispatch_id),
             mark=mark,
         )
         return Receipt(self, receipt)
@@ -220,6 +231,7 @@ class Session(Generic[Out]):
         between its own, those of remote agents too; `session_id` says whose they are. A remote
         server that is away is tried again for as long as the events here go on.
         """
+        check_cursor(after)
         if children:
             events_of = partial(self._events_of, follow, internals)
             here = Here(self._store, self._agents, events_of, follow=follow)
