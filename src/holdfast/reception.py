@@ -17,13 +17,16 @@ from holdfast.agents.directory import Agents, name_of
 from holdfast.clock import Clock
 from holdfast.core.message import Content, Said, content_of
 from holdfast.core.name import MAIN, check_dispatch, check_id, check_token, check_who
-from holdfast.core.record import SessionStarted
-from holdfast.errors import InvalidInput, NoActiveSession, TokenTaken
+from holdfast.core.record import DeliveryQueued, SessionStarted
+from holdfast.errors import InvalidInput, NoActiveSession, TokenTaken, UnknownSession
 from holdfast.session import Receipt, Session
 from holdfast.store import Receipt as StoreReceipt
 from holdfast.store import Store
 from holdfast.webhook.book import AddressBook
 from holdfast.webhook.signature import secrets_of
+
+NOWHERE = ""
+"""The id of no session: only what was sent before can be sent there again."""
 
 
 class Terms(Struct, frozen=True, kw_only=True):
@@ -143,7 +146,7 @@ class Reception:
         found = await self._store.find_token(message.tenant, message.token, living=living)
         if found is None:
             if agent is None:
-                raise NoActiveSession("no living session has this continuation token")
+                return await self._repeat(message)
             try:
                 return await self._start_at(message, agent)
             except TokenTaken:  # somebody was quicker
@@ -157,6 +160,23 @@ class Reception:
             scope="tenant",
             mark=message.mark,
         )
+
+    async def _repeat(self, message: Addressed) -> Receipt[Any]:
+        """Return the receipt that a message had before its token came to lead nowhere."""
+        queued = DeliveryQueued(delivery_id="", content=message.content, by=message.principal)
+        try:
+            receipt = await self._inbox.add(
+                NOWHERE,
+                message.tenant,
+                MAIN,
+                queued,
+                scope="tenant",
+                dispatch_id=message.dispatch_id,
+                mark=message.mark,
+            )
+        except UnknownSession:
+            raise NoActiveSession("no living session has this continuation token") from None
+        return Receipt(self.handle(receipt.session_id), receipt)
 
     async def _start_at(self, message: Addressed, agent: Agent[Any, Any] | str) -> Receipt[Any]:
         """Start a session that a message's token leads to from now on."""

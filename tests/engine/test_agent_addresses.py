@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 from scene import agent, results_of, running, the
 
@@ -118,6 +120,49 @@ async def test_a_tool_cannot_take_another_sessions_token() -> None:
         [told] = await results_of(session)
         assert told.startswith("TOKEN_TAKEN")
         assert await delivered_to(app, "theirs") == other.id
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, path: Path) -> str:
+    """The URL of a store, of each kind."""
+    if request.param == "postgres":
+        return str(request.getfixturevalue("postgres_url"))
+    return "memory://" if request.param == "memory" else f"sqlite:///{path}"
+
+
+async def test_a_delivery_keeps_its_receipt_when_its_token_leads_nowhere_any_more(
+    place: str,
+) -> None:
+    async with running(agent([say("one"), say("two")]), store=place) as app:
+        session = await app.start("a", "hi", continuation_token="here")
+        first = await app.deliver("here", "hello?", dispatch_id="d-1")
+        await first.result()
+        await session.end()
+        await session.wait()
+
+        again = await app.deliver("here", "hello?", dispatch_id="d-1")
+        assert (again.delivery_id, again.duplicate) == (first.delivery_id, True)
+        assert (await again.result()).output == "two"
+        for message, dispatch_id, code in (
+            ("hello?", "d-2", "NO_ACTIVE_SESSION"),
+            ("hello?", None, "NO_ACTIVE_SESSION"),
+            ("other", "d-1", "DISPATCH_CONFLICT"),
+        ):
+            with pytest.raises(HoldfastError) as refused:
+                await app.deliver("here", message, dispatch_id=dispatch_id)
+            assert refused.value.code == code
+
+
+async def test_a_delivery_keeps_its_receipt_when_its_token_leads_elsewhere(place: str) -> None:
+    async with running(agent([say("one"), say("two")]), store=place) as app:
+        first = await app.deliver("here", "hello?", agent="a", dispatch_id="d-1")
+        await first.session.end()
+        await first.session.wait()
+        other = await app.deliver("here", "hi", agent="a")
+
+        again = await app.deliver("here", "hello?", agent="a", dispatch_id="d-1")
+        assert again.session_id == again.session.id == first.session_id != other.session_id
+        assert (await again.result()).status == (await first.result()).status
 
 
 async def test_the_same_start_with_the_same_dispatch_id_is_the_same_session() -> None:

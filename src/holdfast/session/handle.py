@@ -212,7 +212,11 @@ class Session(Generic[Out]):
             dispatch_id=check_dispatch(dispatch_id),
             mark=mark,
         )
-        return Receipt(self, receipt)
+        return Receipt(self._handle(receipt.session_id), receipt)
+
+    def _handle(self, session_id: str) -> Session[Any]:
+        """Return a handle on a session like this one: what is sent again may have gone there."""
+        return Session(session_id, self._store, self._clock, self._agents, self._inbox)
 
     # Out
 
@@ -257,10 +261,7 @@ class Session(Generic[Out]):
     def _events_of(
         self, follow: bool, internals: bool, session_id: str, after: int
     ) -> AsyncIterator[Event]:
-        other: Session[Any] = Session(
-            session_id, self._store, self._clock, self._agents, self._inbox
-        )
-        return other.events(after, follow=follow, internals=internals)
+        return self._handle(session_id).events(after, follow=follow, internals=internals)
 
     async def wait(self) -> Result[Out]:
         """Wait until nothing is queued, ready or running, and say what the last turn came to."""
