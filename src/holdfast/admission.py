@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from base64 import b64encode
 from datetime import datetime, timedelta
+from functools import cache
 from hashlib import sha256
 from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import fields, replace
 
 from holdfast.clock import Clock
 from holdfast.core import codec
@@ -73,8 +74,32 @@ def checked_url(url: str) -> str:
 
 
 def fingerprint(*parts: object) -> str:
-    """Return what tells one admission from another with the same dispatch id."""
-    return sha256(repr(parts).encode(errors="surrogatepass")).hexdigest()[:32]
+    """Return what tells one admission from another with the same dispatch id.
+
+    It is the same in every version of the code that says the same: a field that is new by then
+    counts only where it is not as ever.
+    """
+    return sha256(codec.encode([said(part) for part in parts])).hexdigest()[:32]
+
+
+def said(part: Any) -> Any:
+    """Return a value without what goes without saying: fields that are as they are by default."""
+    if isinstance(part, tuple):
+        return [said(item) for item in part]
+    if not isinstance(part, Struct):
+        return part
+    defaults = defaults_of(type(part))
+    told = [
+        (name, said(value))
+        for name, default in defaults.items()
+        if (value := getattr(part, name)) != default
+    ]
+    return [part.__struct_config__.tag, told]
+
+
+@cache
+def defaults_of(kind: type[Struct]) -> dict[str, Any]:
+    return {each.name: each.default for each in sorted(fields(kind), key=lambda each: each.name)}
 
 
 def without_deadline(

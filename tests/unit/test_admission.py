@@ -1,0 +1,62 @@
+"""What makes the same thing that is sent again the same."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import Struct
+
+from holdfast.admission import fingerprint
+from holdfast.core.message import Image, Text
+from holdfast.core.record import SessionStarted
+from holdfast.errors import NotEncodable
+
+
+class Before(Struct, frozen=True, tag="fact"):
+    """A record as it was."""
+
+    agent: str
+    tenant: str = "default"
+
+
+class After(Struct, frozen=True, tag="fact"):
+    """The same record when it has more to say."""
+
+    agent: str
+    priority: int = 0
+    tenant: str = "default"
+    labels: tuple[str, ...] = ()
+
+
+def test_the_same_said_by_newer_code_is_the_same() -> None:
+    assert fingerprint(Before("a")) == fingerprint(After("a"))
+    assert fingerprint(Before("a", tenant="t")) == fingerprint(After("a", tenant="t"))
+    assert fingerprint((Before("a"),), "main") == fingerprint((After("a"),), "main")
+
+
+def test_what_is_new_counts_where_it_is_said() -> None:
+    assert fingerprint(After("a")) != fingerprint(After("a", priority=1))
+    assert fingerprint(After("a")) != fingerprint(After("a", labels=("x",)))
+
+
+def test_a_default_that_somebody_spelled_out_is_the_same() -> None:
+    spelled = "".join(["def", "ault"])
+    assert fingerprint(SessionStarted(agent="a")) == fingerprint(
+        SessionStarted(agent="a", tenant=spelled)
+    )
+
+
+def test_other_content_is_other() -> None:
+    said = [
+        (Text("hi"),),
+        (Text("hi"), Text("hi")),
+        (Text("hihi"),),
+        (Image(b"hi"),),
+        (Image(url="hi"),),
+        ("hi",),
+    ]
+    assert len({fingerprint(content) for content in said}) == len(said)
+
+
+def test_what_cannot_be_stored_has_none() -> None:
+    with pytest.raises(NotEncodable):
+        fingerprint((Text("\ud800"),))
