@@ -1,4 +1,5 @@
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -15,10 +16,13 @@ from holdfast.agents.model import (
 )
 from holdfast.clock import Clock
 from holdfast.core.message import Answer, Text, ToolCall, UserMessage, text_of
-from holdfast.core.record import Failure
+from holdfast.core.record import Failure, MessageDelta
 from holdfast.core.result import Usage
 from holdfast.core.view import GO_ON
+from holdfast.store import Commit, Committed, Refused
+from holdfast.stores.memory import MemoryStore
 from holdfast.testing.scripted import Reply, ScriptedError, ScriptedModel, call, say
+from holdfast.testing.wrapped import WrappedStore
 
 
 class Hasty(Clock):
@@ -118,6 +122,53 @@ async def test_time_parked_for_the_provider_is_no_active_time() -> None:
         clock.advance(hour)
 
         assert (await session.wait()).output == "there"
+
+
+class SlowForPieces(WrappedStore):
+    """A store that takes longer to write a piece of an answer than the model may take."""
+
+    async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
+        if any(isinstance(r, MessageDelta) for each in commits for r in each.records):
+            await asyncio.sleep(0.4)
+        return await super().commit(commits)
+
+
+async def test_a_whole_answer_is_kept_however_long_it_takes_to_write_its_pieces() -> None:
+    answering = agent([Reply(text="all is well", chunks=3, pace=0.01)], model_timeout=0.2)
+    async with running(answering, store=SlowForPieces(MemoryStore())) as app:
+        session = await app.start("a", "hi")
+
+        assert (await session.wait()).output == "all is well"
+        assert len(await the(session, "message.completed")) == 1
+        assert await the(session, "model.retrying") == []
+
+
+class Stubborn(ScriptedModel):
+    """A model whose client does not heed its cancellation, the first time."""
+
+    may_end: asyncio.Event
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Said]:
+        while request.attempt == 1 and not self.may_end.is_set():
+            try:
+                await self.may_end.wait()
+            except asyncio.CancelledError:
+                yield SaidText(0, "I will not stop")
+        async for said in super().stream(request):
+            yield said
+
+
+async def test_a_model_that_cannot_be_stopped_is_left_behind() -> None:
+    model = Stubborn([say("there")])
+    model.may_end = asyncio.Event()
+    async with running(Agent("a", model, model_timeout=0.05), clock=Hasty()) as app:
+        session = await app.start("a", "hi")
+        assert (await session.wait()).output == "there"
+
+        [retrying] = await the(session, "model.retrying")
+        assert retrying.data["error"]["code"] == "MODEL_TIMEOUT"
+        model.may_end.set()
+        assert await the(session, "message.delta") == []
 
 
 # Failures that nobody in the conversation can mend

@@ -271,6 +271,34 @@ async def test_a_timeout_is_an_interruption_and_not_a_failure() -> None:
         assert "outcome of this call is unknown" in told
 
 
+async def test_a_timeout_binds_a_tool_that_ignores_its_cancellation() -> None:
+    may_end, ended = asyncio.Event(), asyncio.Event()
+
+    @tool(timeout=0.01)
+    async def stubborn(ctx: Context) -> str:
+        while not may_end.is_set():
+            try:
+                await may_end.wait()
+            except asyncio.CancelledError:
+                continue
+        ended.set()
+        return await ctx.step("late", lambda: "too late")
+
+    script = [call("stubborn"), say("hm"), say("later")]
+    async with running(agent(script, tools=[stubborn])) as app:
+        session = await app.start("a", "go")
+        assert (await session.wait()).output == "hm"
+        [told] = await results_of(session)
+        assert "outcome of this call is unknown" in told
+
+        may_end.set()
+        await ended.wait()
+        await (await session.send("and now?")).result()
+        kinds = await types_of(session)
+        assert kinds.count("tool.interrupted") == 1
+        assert not {"tool.completed", "tool.step_recorded"} & set(kinds)
+
+
 async def test_a_timeout_error_of_the_tools_own_is_a_failure() -> None:
     @tool
     async def fetch() -> None:

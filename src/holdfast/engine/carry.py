@@ -61,6 +61,7 @@ from holdfast.store import Effect, Store
 
 Do = Callable[[], Awaitable[Result | None]]
 
+NEVER = float("inf")
 STALE_PAUSE = 0.05
 HELD_POLL = 500
 """How long to wait, in milliseconds, before looking again at a key that another call holds, while
@@ -85,7 +86,6 @@ class Carrier:
         until_confirmed: Callable[[], Awaitable[None]],
     ) -> None:
         self.lane = lane
-        self.cancelled = False
         self._performer = performer
         self._policy = performer.policy
         self._store = store
@@ -256,11 +256,15 @@ class Carrier:
         await self.lane.stirred.wait()
         self.lane.stirred.clear()
 
-    def _set_alarm(self, until: int) -> None:
+    def _set_alarm(self, until: int | None = None) -> None:
         """Have the lane stir in time. An alarm that rings too early is set again."""
         now = self._clock.monotonic()
         dues = [work.due_at for work in self._work.values()]
-        at = min([now + (until - self.lane.now()) / 1000, *dues])
+        if until is not None:
+            dues.append(now + (until - self.lane.now()) / 1000)
+        at = min(dues, default=NEVER)
+        if at == NEVER:
+            return
         if self._alarm is not None:
             if self._alarm[0] <= at:
                 return
@@ -271,10 +275,23 @@ class Carrier:
     def _ring(self) -> None:
         self._alarm = None
         now = self._clock.monotonic()
-        for work in self._work.values():
-            if work.due_at <= now:
-                work.give_up()
+        for work in [work for work in self._work.values() if work.due_at <= now]:
+            if work.is_overdue:
+                self._leave_behind(work)
+            else:
+                work.give_up(self._settings.stop_grace)
+        self._set_alarm()  # the lane may be held up, by the very call that is to be stopped
         self.lane.stirred.set()
+
+    def _leave_behind(self, work: Work) -> None:
+        """Wait no longer for a call that does not even stop."""
+        self._dismiss(work)
+        lane = self.lane.state
+        assert lane.turn is not None
+        if work.call_id in lane.turn.calls:
+            self._results.append(Interrupted(work.call_id, "timeout"))
+        else:
+            self._results.append(self._performer.too_late(lane))
 
     # The work
 
@@ -294,47 +311,51 @@ class Carrier:
     async def _see_through(self, work: Work, do: Do) -> None:
         try:
             result = await do()
-            if result is not None and self._awaits(work):
+            if result is not None and work.is_awaited:
                 self._results.append(result)
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001 - raised again by the lane's own loop
-            if self._awaits(work):
+            if work.is_awaited:
                 self._broken = error
         finally:
-            if self._awaits(work):
+            if work.is_awaited:
                 del self._work[work.call_id]
                 self.lane.stirred.set()
 
-    def _awaits(self, work: Work) -> bool:
-        """Say whether anybody still waits for this: work may outlive its turn's patience."""
-        return self._work.get(work.call_id) is work
+    def _dismiss(self, work: Work) -> None:
+        """Have nothing to do any more with a call that may still be running."""
+        del self._work[work.call_id]
+        work.is_awaited = False
 
     async def _ask_model(self, work: Work, action: CallModel) -> Answered | ModelFailed:
         stream: DeltaStream | None = None
 
         def hear(delta: MessageDelta | ReasoningDelta | None) -> None:
             nonlocal stream
+            if work.is_overdue or not work.is_awaited:
+                return
             work.show_life()
             if delta is not None:
                 stream = stream or DeltaStream(self.lane, self._settings.flush)
                 stream.add(delta)
 
-        view = await self.lane.view()
-        lane, slices = self.lane.state, self.lane.slices
         try:
+            view = await self.lane.view()
+            lane, slices = self.lane.state, self.lane.slices
             result = await self._performer.call_model(lane, slices, view, action, hear)
         except asyncio.CancelledError:
             if not work.is_overdue:
                 raise
-            result = self._performer.too_late(lane)
+            result = self._performer.too_late(self.lane.state)
         finally:
+            work.end()
             if stream:
                 await stream.end()
         return stream.complete(result) if stream else result
 
     async def _run_tool(self, work: Work, call: Call, start: Start) -> ToolEnd | None:
-        desk = CallDesk(self.lane, self, self._policy, self._store, self._clock)
+        desk = CallDesk(self.lane, work, self._policy, self._store, self._clock)
         try:
             end = await self._performer.run_tool(call, start, desk)
         except asyncio.CancelledError:
@@ -445,12 +466,15 @@ class Carrier:
 
     async def _stop_work(self) -> Stopped:
         """Signal all that runs, give it a little time, and return what ended by itself."""
-        self.cancelled = True
         for work in self._work.values():
-            work.task.cancel()
+            work.cancel()
         await self._wait_for_work(self._settings.stop_grace)
-        self._work.clear()
-        self.cancelled = False
+        # What is being recorded already is out of our hands.
+        if ending := [work.task for work in self._work.values() if work.is_ending]:
+            await asyncio.wait(ending)
+        if self._broken:
+            raise self._broken
+        self._dismiss_all()
         ends, self._results = self._results, []
         return Stopped(tuple(end for end in ends if not isinstance(end, Answered | ModelFailed)))  # type: ignore[misc]
 
@@ -470,9 +494,13 @@ class Carrier:
         for work in self._work.values():
             work.task.cancel()
         await self._wait_for_work(self._settings.stop_grace)
-        self._work.clear()
+        self._dismiss_all()
         self._results.clear()
         self._broken = None
+
+    def _dismiss_all(self) -> None:
+        for work in [*self._work.values()]:
+            self._dismiss(work)
 
     async def _wait_for_work(self, seconds: float) -> None:
         if tasks := [work.task for work in self._work.values()]:

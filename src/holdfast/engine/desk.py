@@ -5,38 +5,37 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any, Protocol
+from typing import Any
 
 from holdfast.clock import Clock
 from holdfast.core.lane import Lane
 from holdfast.core.name import webhook_name
 from holdfast.core.outcome import tool_ended
 from holdfast.core.policy import Policy
-from holdfast.core.record import ToolProgress, ToolStepRecorded, WebhookOpened
+from holdfast.core.record import AnyRecord, ToolProgress, ToolStepRecorded, WebhookOpened
 from holdfast.core.request import Shown
 from holdfast.core.result import Returned, is_contended, with_updates
 from holdfast.core.slices import Slices
 from holdfast.engine.owned import OwnedLane
+from holdfast.engine.work import Work
+from holdfast.errors import NotInTransaction
 from holdfast.store import Store, Transaction
 
+LONGEST = 5.0
+"""How long a tool's transaction may be open, in seconds."""
 PROGRESS_EVERY = 0.1
 
 
-class Signal(Protocol):
-    """Tells whether the call's turn is being cancelled."""
-
-    @property
-    def cancelled(self) -> bool: ...
-
-
 class CallDesk:
-    """One call's desk."""
+    """One call's desk. A call that nobody waits for any more can write nothing."""
+
+    _hold: Hold
 
     def __init__(
-        self, lane: OwnedLane, signal: Signal, policy: Policy, store: Store, clock: Clock
+        self, lane: OwnedLane, work: Work, policy: Policy, store: Store, clock: Clock
     ) -> None:
         self._owned = lane
-        self._signal = signal
+        self._work = work
         self._policy = policy
         self._store = store
         self._clock = clock
@@ -52,7 +51,7 @@ class CallDesk:
 
     @property
     def is_cancelled(self) -> bool:
-        return self._signal.cancelled
+        return self._work.is_cancelled
 
     def now(self) -> int:
         return self._owned.now()
@@ -61,12 +60,12 @@ class CallDesk:
         return self._clock.new_id(prefix)
 
     async def record_step(self, call_id: str, name: str, value: str) -> None:
-        self._owned.write([ToolStepRecorded(call_id=call_id, name=name, value=value)])
-        await self._flush()
+        await self._write(ToolStepRecorded(call_id=call_id, name=name, value=value))
 
     async def open_webhook(
         self, call_id: str, name: str, within: int, *, token: str = "", signer: str = ""
     ) -> str:
+        self._check_awaited()
         token = token or self._clock.token()
         turn = self._owned.state.turn
         assert turn is not None
@@ -82,34 +81,43 @@ class CallDesk:
             expires_at=first.expires_at if first else self.now() + max(1, within),
             signer=signer,
         )
-        self._owned.write([opened])
-        await self._flush()
+        await self._write(opened)
         return token
 
     async def relay(self, record: Shown) -> None:
-        self._owned.write([record])
-        await self._flush()
+        await self._write(record)
 
     async def progress(self, call_id: str, progress: str) -> None:
+        self._check_awaited()
         if self._clock.monotonic() - self._last_progress < PROGRESS_EVERY:
             return
         self._last_progress = self._clock.monotonic()
         assert self._owned.state.turn is not None
         attempt = self._owned.state.turn.calls[call_id].attempt
-        self._owned.write([ToolProgress(call_id=call_id, attempt=attempt, progress=progress)])
-        await self._flush()
+        await self._write(ToolProgress(call_id=call_id, attempt=attempt, progress=progress))
 
-    async def _flush(self) -> None:
+    async def _write(self, record: AnyRecord) -> None:
+        self._check_awaited()
+        self._owned.write([record])
         await to_its_end(self._owned.flush())
+
+    def _check_awaited(self) -> None:
+        if not self._work.is_awaited:
+            raise asyncio.CancelledError  # once more, for a tool that did not heed the first
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
         # The lane's lock comes first: a sibling's flush would wait for the database's only
         # writer while holding it, and this transaction could never be concluded.
-        async with self._owned.lock, self._store.transaction() as transaction:
+        async with Hold(self._owned.lock) as hold, self._store.transaction(LONGEST) as transaction:
+            self._hold = hold
+            hold.limit(LONGEST)
             yield transaction
 
     async def conclude(self, transaction: Transaction, end: Returned) -> None:
+        self._check_awaited()
+        self._hold.keep()
+        self._work.end()
         assert self._owned.state.turn is not None
         call = self._owned.state.turn.calls[end.call_id]
         whole = with_updates(end, self.slices)
@@ -122,18 +130,56 @@ class CallDesk:
         return await self._store.find_token(self.lane.tenant, token)
 
 
+class Hold:
+    """A hold on a lane's lock, let go when the transaction that it is for must have been undone.
+
+    A tool that hangs in a transaction would otherwise keep its lane from hearing anything.
+    """
+
+    def __init__(self, lock: asyncio.Lock) -> None:
+        self._lock = lock
+        self._is_held = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def __aenter__(self) -> Hold:
+        await self._lock.acquire()
+        self._is_held = True
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._timer:
+            self._timer.cancel()
+        self._let_go()
+
+    def limit(self, seconds: float) -> None:
+        """Let go after some seconds."""
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._let_go)
+
+    def keep(self) -> None:
+        """Let go at the end only. Raises NotInTransaction if that is too late."""
+        if not self._is_held:
+            raise NotInTransaction(
+                f"this transaction was open for more than {LONGEST:g} s and was undone;"
+                " do less in it, and wait for nothing"
+            )
+        if self._timer:
+            self._timer.cancel()
+
+    def _let_go(self) -> None:
+        if self._is_held:
+            self._is_held = False
+            self._lock.release()
+
+
 async def to_its_end(commit: Coroutine[Any, Any, Any]) -> None:
     """Stay until it is known what became of a commit, even if the call is stopped meanwhile."""
     committing = asyncio.ensure_future(commit)
-    committing.add_done_callback(look_at)
-    try:
-        await asyncio.shield(committing)
-    except asyncio.CancelledError:
-        await asyncio.wait([committing])
-        raise
-
-
-def look_at(commit: asyncio.Future[Any]) -> None:
-    """See how one ended that nobody may wait for: a lost lane is told its owner as well."""
-    if not commit.cancelled():
-        commit.exception()
+    stopped: asyncio.CancelledError | None = None
+    while not committing.done():
+        try:
+            await asyncio.wait([committing])
+        except asyncio.CancelledError as error:
+            stopped = error
+    committing.result()
+    if stopped:
+        raise stopped

@@ -11,9 +11,9 @@ from holdfast.core.setting import count_of, names_of, seconds_of
 class WorkerSettings(Struct, frozen=True, kw_only=True):
     """`concurrency` lanes at once; a lease of `lease` seconds, renewed three times as often.
 
-    `grace` is how long a graceful stop waits for calls under way, `stop_grace` how long a
-    cancelled turn's calls have to end, `flush` the shortest time between two commits of a
-    streamed answer, `hot` how many lanes are kept in memory after they were given back, and
+    `grace` is how long a graceful stop waits for calls under way, `stop_grace` how long calls
+    have to end that are cancelled or took too long, `flush` the shortest time between two commits
+    of a streamed answer, `hot` how many lanes are kept in memory after they were given back, and
     `rest` the pause before a lane that could not go on for a reason unforeseen is tried again.
     Only sessions of `agents` are worked on, where some are named, and only lanes whose name fits
     one of the patterns in `lanes` (`main`, `bulk-*`), where there are some.

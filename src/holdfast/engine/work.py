@@ -20,13 +20,19 @@ class Patience(Struct, frozen=True, gc=False):
 
 
 class Work:
-    """One call. `due_at` is when patience with it ends, in seconds of the monotonic clock."""
+    """One call. `due_at` is when patience with it ends, in seconds of the monotonic clock.
+
+    `is_awaited` unless nobody has the patience any more to see it end.
+    """
 
     task: asyncio.Task[None]
 
     def __init__(self, call_id: str, patience: Patience, clock: Clock) -> None:
         self.call_id = call_id
+        self.is_awaited = True
+        self.is_cancelled = False
         self.is_overdue = False
+        self.is_ending = False
         self._clock = clock
         self._silence = patience.silence
         self._end_at = clock.monotonic() + patience.whole
@@ -36,8 +42,19 @@ class Work:
         """Begin to count the silence anew."""
         self.due_at = min(self._end_at, self._clock.monotonic() + self._silence)
 
-    def give_up(self) -> None:
-        """Stop it for having taken too long."""
+    def give_up(self, grace: float) -> None:
+        """Stop it for having taken too long. It has a little time to end by itself."""
         self.is_overdue = True
+        self.due_at = self._clock.monotonic() + grace
+        self.task.cancel()
+
+    def cancel(self) -> None:
+        """Stop it because its turn is being stopped, once: the turn's patience counts now."""
+        self.is_cancelled = True
         self.due_at = float("inf")
         self.task.cancel()
+
+    def end(self) -> None:
+        """Have patience from now on: what it came to is known, and only has to be recorded."""
+        self.is_ending = True
+        self.due_at = float("inf")
