@@ -214,6 +214,26 @@ def test_a_failed_turn_is_tried_again_without_saying_it_anew(fresh: Place) -> No
     assert "code: NOTHING_TO_RETRY" in refused.stderr
 
 
+def test_a_lane_is_named_to_cancel_its_turn_or_try_it_again(fresh: Place) -> None:
+    session = fresh.chat("hello")
+    fresh.run("send", session, "refund it", "--lane", "side")
+    fresh.work(session)
+
+    fresh.run("cancel", session, "--lane", "side")
+    fresh.work(session)
+    fresh.run("send", session, "fail please", "--lane", "side")
+    fresh.work(session)
+    (fresh.path / "mended").touch()
+    fresh.run("retry", session, "--lane", "side")
+    fresh.work(session)
+
+    log = fresh.run("logs", session).stdout.splitlines()
+    [cancelled] = [line for line in log if "turn.cancelled" in line]
+    *_, completed = [line for line in log if "turn.completed" in line]
+    assert "side/t1" in cancelled
+    assert "side/t3" in completed
+
+
 # Verifying
 
 

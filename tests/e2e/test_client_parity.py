@@ -79,6 +79,12 @@ async def talk(place: Place, seen: list[Any]) -> None:
             await session.cancel("enough", turn=event.turn)
     seen += [queued.position, await hanging.result(), await queued.result()]
 
+    aside = await session.send("hang", lane="aside")
+    async for event in session.events(after=aside.offset):
+        if event.type == "tool.started":
+            await session.cancel("enough", lane="aside")
+    seen.append(await aside.result())
+
     seen.append(await (await session.send("fail")).result())
     seen.append(await (await session.retry()).result())
     seen += await session.history()

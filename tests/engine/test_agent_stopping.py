@@ -7,7 +7,7 @@ from scene import Watched, agent, results_of, running, the, types_of, until
 
 from holdfast import Agent, Context, HoldfastError, ToolError, tool
 from holdfast.reading import Wakeups
-from holdfast.testing.scripted import Reply, ScriptedError, call, calls, say
+from holdfast.testing.scripted import Reply, ScriptedError, ScriptedModel, call, calls, say
 from holdfast.verify import verify
 
 
@@ -254,6 +254,19 @@ async def test_the_late_result_of_a_tool_that_ignores_its_cancellation_is_droppe
         assert len(await the(session, "tool.started")) == 2
 
 
+@pytest.mark.parametrize("which", [{"lane": "notes"}, {"turn": "notes/t1"}])
+async def test_a_cancel_reaches_the_lane_that_it_names_and_no_other(which: dict[str, str]) -> None:
+    async with running(agent([call("pay")], tools=[pay])) as app:
+        session = await app.start("a", "go")
+        side = await session.send("go", lane="notes")
+        await session.wait()
+        await session.cancel(**which)
+
+        assert (await side.result()).status == "cancelled"
+        assert [e.turn for e in await the(session, "turn.cancelled")] == ["notes/t1"]
+        assert len(await session.requests()) == 1
+
+
 async def test_a_cancel_names_a_turn_and_leaves_others_alone() -> None:
     async with running(agent([say("one"), call("pay"), say("two")], tools=[pay])) as app:
         session = await app.start("a", "1")
@@ -398,6 +411,46 @@ async def test_a_failed_turn_can_be_tried_again_without_saying_anything_anew() -
         *_, started = await the(session, "turn.started")
         assert started.data["retries"] == "t1"
         assert len(await session.history()) == 2
+
+
+async def test_a_failed_turn_of_a_lane_can_be_tried_again_whatever_the_others_did_since() -> None:
+    broken = Reply(fails=(ScriptedError("recoverable", "filtered"),) * 9)
+    replies = iter([broken, say("fine"), say("well")])
+    async with running(agent(lambda _: next(replies))) as app:
+        session = await app.start("a", "hi", lane="notes")
+        assert (await session.wait()).status == "failed"
+        assert (await (await session.send("hi")).result()).output == "fine"
+
+        with pytest.raises(HoldfastError) as refused:
+            await session.retry()
+        assert refused.value.code == "NOTHING_TO_RETRY"
+        assert (await (await session.retry(lane="notes")).result()).output == "well"
+
+
+async def test_a_second_retry_does_not_stop_the_first_even_where_messages_would() -> None:
+    broken = Reply(fails=(ScriptedError("recoverable", "filtered"),) * 9)
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    class Slow(ScriptedModel):
+        async def stream(self, request: Any) -> Any:
+            if request.call_id == "t2.s1":
+                asked.set()
+                await go_on.wait()
+            async for piece in super().stream(request):
+                yield piece
+
+    replies = iter([broken, say("well")])
+    slow = Agent("a", Slow(lambda _: next(replies)), on_busy="interrupt")
+    async with running(slow) as app:
+        session = await app.start("a", "hi")
+        await session.wait()
+        first = await session.retry()
+        await asked.wait()
+        second = await session.retry()
+        go_on.set()
+
+        assert (await first.result()).output == "well"
+        assert (await second.result()).status == "ignored"
 
 
 async def test_a_turn_that_did_not_fail_cannot_be_tried_again() -> None:

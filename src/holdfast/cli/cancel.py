@@ -22,6 +22,7 @@ from holdfast.cli.run import command
 async def cancel(
     session: SessionId,
     reason: Annotated[str, typer.Option(help="Why; it is kept in the log.")] = "",
+    lane: Annotated[str, typer.Option(help="The lane of the session whose turn it is.")] = "main",
     store: StoreUrl = DEFAULT_STORE,
     as_json: AsJson = False,
 ) -> None:
@@ -31,7 +32,7 @@ async def cancel(
     """
     async with open_place(store) as app:
         handle = await app.session(session)
-        await handle.cancel(reason)
+        await handle.cancel(reason, lane=lane)
         await note_idleness(app.store, as_json=as_json)
     if as_json:
         json_out({"session_id": session, "requested": "cancel"})

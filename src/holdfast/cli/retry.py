@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from holdfast.cli.place import (
     DEFAULT_STORE,
     AsJson,
@@ -17,6 +21,7 @@ from holdfast.cli.send import show_receipt
 @command
 async def retry(
     session: SessionId,
+    lane: Annotated[str, typer.Option(help="The lane of the session whose turn it is.")] = "main",
     store: StoreUrl = DEFAULT_STORE,
     as_json: AsJson = False,
 ) -> None:
@@ -27,6 +32,6 @@ async def retry(
     Example: holdfast retry ses_01J9ZK
     """
     async with open_place(store) as app:
-        receipt = await (await app.session(session)).retry()
+        receipt = await (await app.session(session)).retry(lane=lane)
         await note_idleness(app.store, as_json=as_json)
         show_receipt(receipt, as_json=as_json)

@@ -133,13 +133,13 @@ class RemoteSession(Generic[Out]):
         raw = await self._connection.call("POST", f"{self._path}/deliveries", body=body)
         return RemoteReceipt(self, decode(raw, ReceiptIn), is_ours=is_ours)
 
-    async def cancel(self, reason: str = "", *, turn: str | None = None) -> None:
-        """Stop the open turn. The session and what is queued in it stay.
+    async def cancel(self, reason: str = "", *, turn: str | None = None, lane: str = MAIN) -> None:
+        """Stop the open turn of a lane. The session and what is queued in it stay.
 
-        Without a `turn` this is not repeated if the first try may have done it: the next turn
-        could have begun since.
+        A `turn` that is named is stopped in its own lane. Without one this is not repeated if the
+        first try may have done it: the next turn could have begun since.
         """
-        body = some(reason=reason, turn=turn)
+        body = some(reason=reason, turn=turn, lane=check_id("lane", lane))
         await self._connection.call(
             "POST", f"{self._path}/cancel", body=body, is_safe=turn is not None
         )
@@ -151,7 +151,7 @@ class RemoteSession(Generic[Out]):
         )
 
     async def retry(self, *, lane: str = MAIN) -> RemoteReceipt[Out]:
-        """Try the failed turn again from where it failed, without saying anything anew."""
+        """Try a lane's failed turn again from where it failed, without saying anything anew."""
         raw = await self._connection.call(
             "POST", f"{self._path}/retry", body={"lane": check_id("lane", lane)}, is_safe=False
         )

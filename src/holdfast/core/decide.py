@@ -136,7 +136,7 @@ def within_turn(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
         return Settle(expired=expired.request_id)
     if is_late(lane, now):
         return FailTurn(turn=turn.id, error=DEADLINE_EXCEEDED)
-    if lane.queue and policy.on_busy == "interrupt":
+    if policy.on_busy == "interrupt" and any(not queued.retry for queued in lane.queue):
         return CancelTurn(turn=turn.id, reason="a newer message came", superseded=True)
     # A parked turn spends no active time, so it cannot run out of it.
     if not lane.waiting and deadline(turn, policy) <= now:

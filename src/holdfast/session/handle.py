@@ -20,7 +20,7 @@ from holdfast.core import record as r
 from holdfast.core.event import Event
 from holdfast.core.index import PEOPLE, RELAYED
 from holdfast.core.message import Message, Said, check_text, content_of
-from holdfast.core.name import MAIN, check_dispatch, check_id, check_who
+from holdfast.core.name import MAIN, check_dispatch, check_id, check_who, lane_of
 from holdfast.core.slices import EMPTY, Slices, change_all
 from holdfast.core.view import View
 from holdfast.errors import (
@@ -165,18 +165,24 @@ class Session(Generic[Out]):
         agent = self._agents.get(asked.agent or info.agent)
         return agent.tools.get(asked.tool) if agent and asked.kind != "question" else None
 
-    async def cancel(self, reason: str = "", *, turn: str | None = None, by: str = "") -> None:
-        """Stop the open turn. The session and what is queued in it stay."""
+    async def cancel(
+        self, reason: str = "", *, turn: str | None = None, lane: str = MAIN, by: str = ""
+    ) -> None:
+        """Stop the open turn of a lane. The session and what is queued in it stay.
+
+        A `turn` that is named is stopped in its own lane, and no other is.
+        """
         cancel = r.CancelRequested(
             delivery_id="",
             reason=check_text("a reason", reason),
             turn=check_who("turn", turn or ""),
             by=check_who(BY, by),
         )
-        await self._add(await self.info(), cancel, MAIN, f"session:{self.id}", None)
+        lane = lane_of(turn) if turn else lane
+        await self._add(await self.info(), cancel, lane, f"session:{self.id}", None)
 
     async def end(self, reason: str = "", *, by: str = "") -> None:
-        """End the session for good."""
+        """End the session for good, whatever its lanes are doing."""
         cancel = r.CancelRequested(
             delivery_id="",
             reason=check_text("a reason", reason),
@@ -186,11 +192,11 @@ class Session(Generic[Out]):
         await self._add(await self.info(), cancel, MAIN, f"session:{self.id}", None)
 
     async def retry(self, *, lane: str = MAIN, by: str = "") -> Receipt[Out]:
-        """Try the failed turn again from where it failed, without saying anything anew."""
+        """Try a lane's failed turn again from where it failed, without saying anything anew."""
         info = await self.info()
-        last = await read_outcome(self._store, self.id, info.end + 1, lambda _: True)
+        last = await read_outcome(self._store, self.id, info.end + 1, lambda t: lane_of(t) == lane)
         if last is None or last.how != "failed":
-            raise NothingToRetry("the last turn did not fail", session=self.id)
+            raise NothingToRetry(f"the last turn of {lane} did not fail", session=self.id)
         retry = r.DeliveryQueued(delivery_id="", kind="retry", by=check_who(BY, by))
         return await self._add(info, retry, lane, f"session:{self.id}", None)
 

@@ -19,7 +19,7 @@ DispatchId = Annotated[
         examples=["req-1"],
     ),
 ]
-Lane = Annotated[Id, Field(description="The lane to send it to.", examples=["main"])]
+Lane = Annotated[Id, Field(description="The lane that it is for.", examples=["main"])]
 Reason = Annotated[str, Field(max_length=1000, examples=["no longer needed"])]
 
 
@@ -108,12 +108,15 @@ class DeliveryIn(In):
 
 
 class CancelIn(In):
-    """Stop the open turn; the session and its queue stay."""
+    """Stop the open turn of a lane; the session and its queue stay."""
 
     model_config = example({"reason": "no longer needed"})
 
     reason: Reason = ""
-    turn: Id | None = Field(default=None, description="Only if it is this one.", examples=["t1"])
+    turn: Id | None = Field(
+        default=None, description="Only if it is this one, in its own lane.", examples=["t1"]
+    )
+    lane: Lane = MAIN
 
 
 class EndIn(In):

@@ -27,10 +27,10 @@ async def cancel_turn(
     gate: Served,
     body: Annotated[CancelIn | None, Body()] = None,
 ) -> Accepted:
-    """Stop the open turn. The session and what is queued in it stay."""
+    """Stop the open turn of a lane. The session and what is queued in it stay."""
     body = body or CancelIn()
     session, _ = await gate.handle(caller, session_id)
-    await session.cancel(body.reason, turn=body.turn, by=caller.name)
+    await session.cancel(body.reason, turn=body.turn, lane=body.lane, by=caller.name)
     return Accepted()
 
 
