@@ -133,6 +133,25 @@ async def test_a_child_has_the_owner_and_capabilities_of_its_parent() -> None:
         assert "tool.denied" in await types_of(child)
 
 
+async def test_a_tool_can_see_which_session_its_own_works_for() -> None:
+    seen = {}
+
+    @tool
+    async def whose(ctx: Context) -> str:
+        seen[ctx.session.id] = ctx.session.parent
+        return "seen"
+
+    clerk = an_agent("clerk", call("whose"), say("ok"), tools=[whose])
+    both = calls(("whose", {}), ("clerk", {"message": "please"}))
+    boss = an_agent("boss", both, say("done"), tools=[whose], subagents=[clerk])
+    async with running(boss) as app:
+        session = await app.start("boss", "go")
+        assert (await session.wait()).output == "done"
+
+        child = await child_of(app, session)
+        assert seen == {session.id: None, child.id: session.id}
+
+
 class Verdict(BaseModel):
     guilty: bool
 

@@ -146,6 +146,24 @@ def asks_question(request_id: str = "q1", *, expires_at: int = 0) -> list[AnyRec
     ]
 
 
+def signs_in() -> list[AnyRecord]:
+    """The tool waits for somebody to sign in."""
+    here = {"call_id": "t1.s1.c1", "attempt": 1, "name": "authorization:1"}
+    return [
+        r.ToolWaiting(**here),
+        r.AuthorizationRequired(**here, request_id="a1", connection="hub", url="", expires_at=0),
+    ]
+
+
+def calls_child() -> list[AnyRecord]:
+    """The tool waits for a child that it has started."""
+    here = {"call_id": "t1.s1.c1", "attempt": 1, "name": "agent:1"}
+    return [
+        r.ToolWaiting(**here),
+        r.SubagentCalled(**here, request_id="q1", child="ses_2", agent="writer"),
+    ]
+
+
 def sleeps(until: int) -> list[AnyRecord]:
     return [
         r.ToolWaiting(call_id="t1.s1.c1", attempt=1, name="sleep:1"),

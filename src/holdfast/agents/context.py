@@ -74,6 +74,7 @@ class SessionContext:
         self.agent = lane.agent
         self.tenant = lane.tenant
         self.principal = lane.principal
+        self.parent = lane.parent.session_id if lane.parent else None
         self.can_ask = lane.can_ask
         self.deadline = lane.deadline
         self.changes: list[StateChanged | SessionRekeyed | Update] = []
