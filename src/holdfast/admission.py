@@ -24,6 +24,9 @@ from holdfast.store import Admission, Receipt, RequestInfo, Store
 
 _admissions = msgspec.msgpack.Decoder(Admission)
 
+ANYBODY = "tenant"
+"""The scope of dispatch ids that the users of a tenant choose."""
+
 
 def keyed_token(agent: str, key: str) -> str:
     """Return the address of the one session of an agent that has a key."""
@@ -149,6 +152,7 @@ class Inbox:
         *,
         lane: str,
         dispatch_id: str | None,
+        scope: str = ANYBODY,
         mark: str = "",
         by: str = "",
         callback_secret: str = "",
@@ -170,7 +174,7 @@ class Inbox:
                 records=(started, queued),
                 at=self._clock.now(),
                 dispatch_id=dispatch_id or delivery_id,
-                scope="tenant",
+                scope=scope,
                 fingerprint=mark or fingerprint(facts, content, lane),
                 new=True,
                 agent=started.agent,

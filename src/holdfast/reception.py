@@ -10,8 +10,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from holdfast.admission import Inbox, fingerprint, instant_of, keyed_token
+from holdfast.admission import ANYBODY, Inbox, fingerprint, instant_of, keyed_token
 from holdfast.agents.agent import Agent
 from holdfast.agents.directory import Agents, name_of
 from holdfast.clock import Clock
@@ -46,7 +47,10 @@ class Terms(Struct, frozen=True, kw_only=True):
 
 
 class Addressed(Struct, frozen=True):
-    """A message on its way to where a token leads. `mark` tells it from others of its dispatch."""
+    """A message on its way to where a token leads.
+
+    `mark` tells it from others of its dispatch, `scope` is within what dispatches are compared.
+    """
 
     token: str
     content: Content
@@ -54,6 +58,7 @@ class Addressed(Struct, frozen=True):
     dispatch_id: str | None
     tenant: str
     principal: str
+    scope: str = ANYBODY
 
 
 class Reception:
@@ -115,9 +120,11 @@ class Reception:
         dispatch_id: str | None,
         tenant: str,
         principal: str,
+        scope: str = ANYBODY,
     ) -> Receipt[Any]:
         """Send a message to the living session that a token leads to, else to a new one."""
         addressed = addressed_to("deliver", token, message, dispatch_id, tenant, principal)
+        addressed = replace(addressed, scope=scope)
         return await self._bring(addressed, agent, living=True)
 
     async def prompt(
@@ -157,7 +164,7 @@ class Reception:
             message.content,
             dispatch_id=message.dispatch_id,
             by=message.principal,
-            scope="tenant",
+            scope=message.scope,
             mark=message.mark,
         )
 
@@ -170,7 +177,7 @@ class Reception:
                 message.tenant,
                 MAIN,
                 queued,
-                scope="tenant",
+                scope=message.scope,
                 dispatch_id=message.dispatch_id,
                 mark=message.mark,
             )
@@ -193,6 +200,7 @@ class Reception:
             message.content,
             lane=MAIN,
             dispatch_id=message.dispatch_id,
+            scope=message.scope,
             mark=message.mark,
             by=message.principal,
         )

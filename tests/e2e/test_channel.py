@@ -73,6 +73,16 @@ async def test_the_same_thing_twice_is_delivered_once() -> None:
         assert (refused.status_code, refused.json()["error"]["code"]) == (409, "DISPATCH_CONFLICT")
 
 
+async def test_no_dispatch_id_of_a_user_takes_a_messages_place() -> None:
+    async with front_desk() as desk:
+        await desk.app.start("teller", "mine", dispatch_id="channel:desk:msg_a")
+
+        said = await desk.say("room-7", "hello", id="msg_a")
+
+        assert not said["deduplicated"]
+        assert (await desk.told(1))[0]["session_id"] == said["session_id"]
+
+
 @pytest.mark.parametrize("store", ["memory", "sqlite"])
 async def test_two_messages_for_a_new_thread_at_once_go_to_one_session(
     store: str, tmp_path: Path

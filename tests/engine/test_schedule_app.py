@@ -167,6 +167,27 @@ async def test_a_schedule_is_triggered_besides_its_instants() -> None:
             await app.start("a", "other", dispatch_id="d")
 
 
+async def test_a_trigger_is_safe_to_repeat_where_its_message_says_the_time() -> None:
+    schedule = hourly(name="digest", message=lambda at: f"It is {at:%H:%M:%S}.")
+    async with at_half_past_eight(schedule) as (app, clock):
+        session = await app.trigger("digest", dispatch_id="d")
+        clock.set(clock.now() + 1000)
+
+        assert (await app.trigger("digest", dispatch_id="d")).id == session.id
+        assert await messages(app.store) == ["It is 08:30:00."]
+
+
+async def test_no_dispatch_id_of_a_user_takes_an_instants_place() -> None:
+    async with at_half_past_eight(hourly(name="digest", message="Go.")) as (app, clock):
+        await armed(app)
+        for guess in (f"schedule:digest:{at(9)}", f"instant:{at(9)}"):
+            await app.start("a", "mine", dispatch_id=guess)
+        clock.set(at(9))
+        await heard(app, 3)
+
+        assert sorted(await messages(app.store)) == ["Go.", "mine", "mine"]
+
+
 async def test_names_that_nobody_knows_are_refused() -> None:
     async with at_half_past_eight(hourly(name="digest")) as (app, _):
         with pytest.raises(UnknownSchedule, match="it has: digest"):

@@ -54,6 +54,7 @@ class Switchboard:
                     found.message,
                     agent=channel.agent,
                     dispatch_id=dispatch_of(channel, found),
+                    scope=f"{OF_CHANNEL}{channel.name}",
                     tenant=tenant_of(channel, found),
                     principal=found.principal,
                 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.admission import Inbox, fingerprint
+from holdfast.admission import ANYBODY, Inbox, fingerprint
 from holdfast.clock import Clock
 from holdfast.core.name import MAIN
 from holdfast.core.record import CancelRequested, NewOutlet, SessionStarted
@@ -28,15 +28,14 @@ class Starter:
 
         Whatever an older or newer version of the code would have said, it is the same start.
         """
-        name = f"schedule:{schedule.name}:{at}"
-        return await self._start(schedule, at, name, mark=fingerprint(name))
+        return await self._start(schedule, at, f"instant:{at}", scope=scope_of(schedule))
 
     async def trigger(self, schedule: Schedule, dispatch_id: str | None) -> Receipt:
-        """Start a session now, besides those of the instants."""
-        return await self._start(schedule, self._clock.now(), dispatch_id)
+        """Start a session now, besides those of the instants; with the same id, once."""
+        return await self._start(schedule, self._clock.now(), dispatch_id, scope=ANYBODY)
 
     async def _start(
-        self, schedule: Schedule, at: int, dispatch_id: str | None, mark: str = ""
+        self, schedule: Schedule, at: int, dispatch_id: str | None, *, scope: str
     ) -> Receipt:
         started = SessionStarted(
             agent=schedule.agent,
@@ -52,24 +51,28 @@ class Starter:
             schedule.message_at(at),
             lane=MAIN,
             dispatch_id=dispatch_id,
-            mark=mark,
-            by=f"schedule:{schedule.name}",
+            scope=scope,
+            mark=fingerprint(scope_of(schedule), dispatch_id),  # what it says may change with time
+            by=scope_of(schedule),
         )
 
     async def end(self, schedule: Schedule, session_id: str) -> None:
         """End a session of the schedule, unless it is over."""
         reason = "the next session of its schedule takes its place"
-        cancel = CancelRequested(
-            delivery_id="", reason=reason, ends=True, by=f"schedule:{schedule.name}"
-        )
+        cancel = CancelRequested(delivery_id="", reason=reason, ends=True, by=scope_of(schedule))
         try:
             await self._inbox.add(
                 session_id,
                 schedule.tenant,
                 MAIN,
                 cancel,
-                scope=f"session:{session_id}",
-                dispatch_id=f"schedule:{schedule.name}",
+                scope=scope_of(schedule),
+                dispatch_id=f"end:{session_id}",
             )
         except (SessionOver, UnknownSession):
             return
+
+
+def scope_of(schedule: Schedule) -> str:
+    """Return within what a schedule's dispatches are its own: nobody else can use them up."""
+    return f"schedule:{schedule.name}"

@@ -13,7 +13,7 @@ import asyncio
 from msgspec.structs import replace
 
 from holdfast.clock import Clock
-from holdfast.errors import DispatchConflict, HoldfastError, SessionErased, StoreError
+from holdfast.errors import HoldfastError, SessionErased, StoreError
 from holdfast.ids import get_logger
 from holdfast.schedule.charge import Charge, session_before
 from holdfast.schedule.mark import furthest
@@ -144,7 +144,7 @@ class Timekeeper:
         facts = {"schedule": schedule.name, "instant": at}
         try:
             receipt = await self._roster.starter.fire(schedule, at)
-        except (DispatchConflict, SessionErased):
+        except SessionErased:
             return ""
         except StoreError:
             raise
