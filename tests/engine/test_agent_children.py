@@ -538,3 +538,21 @@ async def test_a_child_whose_output_the_code_of_today_cannot_read_has_failed() -
         assert (await session.wait()).output == "too bad"
         [told] = await results_of(session)
         assert told == "SUBAGENT_FAILED: writer failed: STORE_CORRUPT: this is no Verdict"
+
+
+async def test_a_child_that_was_erased_stops_nobody_who_reads_the_others() -> None:
+    gone, kept = an_agent("gone", say("a poem")), an_agent("kept", say("a song"))
+    script = (calls(("gone", {"message": "go"}), ("kept", {"message": "go"})), say("done"))
+    boss = an_agent("boss", *script, subagents=[gone, kept])
+    async with running(boss) as app:
+        session = await app.start("boss", "go")
+        await session.wait()
+        called = {
+            event.data["agent"]: event.data["child"]
+            for event in await the(session, "subagent.called")
+        }
+        await app.erase(called["gone"])
+
+        for follow in (True, False):
+            read = {e.session_id async for e in session.events(children=True, follow=follow)}
+            assert read == {session.id, called["kept"]}

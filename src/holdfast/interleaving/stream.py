@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from msgspec.structs import replace
 
 from holdfast.core.event import Event
-from holdfast.errors import HoldfastError, ServerUnavailable
+from holdfast.errors import HoldfastError, ServerUnavailable, UnknownSession
 from holdfast.ids import get_logger
 from holdfast.interleaving.place import Called, Place
 
@@ -101,14 +101,18 @@ class Interleaving:
     async def _read_on(self, reader: Reader) -> bool:
         """Give what there is up to where a session rests; say whether its server is away.
 
-        What is wrong elsewhere stops nobody who reads what is here.
+        What is wrong elsewhere stops nobody who reads what is here, nor does a child that was
+        erased.
         """
         try:
             async for event in reader.place.events(reader.path[-1], reader.cursor):
                 await self._give(reader, event)
         except HoldfastError as error:
             if not reader.place.is_far:
-                raise
+                if reader.caller is None or not isinstance(error, UnknownSession):
+                    raise
+                reader.is_over = True
+                return False
             extra = {"remote": reader.path[-1], "code": error.code, "cursor": reader.cursor}
             log.warning("a remote session cannot be read", extra=extra)
             reader.is_over = not isinstance(error, ServerUnavailable)
