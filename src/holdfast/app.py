@@ -210,13 +210,15 @@ class Holdfast:
         callback_url: str | None = None,
         callback_events: Sequence[str] | None = None,
         callback_secret: str = "",
+        depth: int = 0,
     ) -> Session[Out]:
         """Start a session with a message; it is accepted for good when this returns.
 
         The same `dispatch_id` again returns the first session. `capabilities` may say
         `{"request_input": False}` where no human can be asked. At its `deadline` the session ends,
         and a turn that is open then fails. Events of the types in `callback_events` are posted
-        to `callback_url`, signed with the `callback_secret`, or else with the app's own.
+        to `callback_url`, signed with the `callback_secret`, or else with the app's own. `depth`
+        counts the sessions of other apps that this one is started for: its `max_depth` counts them.
         """
         terms = Terms(
             mode=mode,
@@ -230,6 +232,7 @@ class Holdfast:
             callback_url=callback_url,
             callback_events=callback_events,
             callback_secret=callback_secret,
+            depth=depth,
         )
         return await self._reception.start(agent, message, terms)
 

@@ -89,8 +89,9 @@ class Recall:
         if agent is None:
             return []
         reading = Reading(agent.elsewhere, records)
+        may_ask = reading.depth < agent.max_depth
         for call_id, trail in reading.trails.items():
-            if trail.may_have_left_something:
+            if trail.may_have_left_something and (may_ask or trail.steps):
                 await self._end(agent.elsewhere[trail.tool], session_id, call_id, trail, reading)
         return reading.children
 
@@ -116,7 +117,7 @@ class Recall:
         self, remote: Elsewhere, session_id: str, call_id: str, trail: Trail, reading: Reading
     ) -> None:
         key, args = effect_key(session_id, call_id), msgspec.json.decode(trail.args)
-        call = Recalled(key, args, trail.steps, reading.can_ask, self._address())
+        call = Recalled(key, args, trail.steps, reading.can_ask, reading.depth + 1, self._address())
         try:
             await remote.recall(call)
         except ServerUnavailable as error:
@@ -133,6 +134,7 @@ class Reading:
         self.trails: dict[str, Trail] = {}
         self.children: list[str] = []
         self.can_ask = True
+        self.depth = 0
         self._elsewhere = elsewhere
         self._args: dict[str, str] = {}
         for record in records:
@@ -142,6 +144,7 @@ class Reading:
         match e:
             case r.SessionStarted():
                 self.can_ask = e.can_ask
+                self.depth = e.parent.depth if e.parent else e.depth
             case r.MessageCompleted():
                 self._args = requested_args(e)
             case r.ToolRequested() if e.tool in self._elsewhere:

@@ -28,6 +28,7 @@ from holdfast.webhook.signature import secrets_of
 
 NOWHERE = ""
 """The id of no session: only what was sent before can be sent there again."""
+MOST_ABOVE = 1000
 
 
 class Terms(Struct, frozen=True, kw_only=True):
@@ -44,6 +45,7 @@ class Terms(Struct, frozen=True, kw_only=True):
     callback_url: str | None
     callback_events: Sequence[str] | None
     callback_secret: str
+    depth: int
 
 
 class Addressed(Struct, frozen=True):
@@ -109,6 +111,7 @@ class Reception:
                 terms.callback_events,
                 secret=terms.callback_secret,
             ),
+            depth=terms.depth,
         )
 
     async def deliver(
@@ -229,6 +232,8 @@ def check_terms(terms: Terms) -> None:
     check_dispatch(terms.dispatch_id)
     if terms.token is not None:
         check_token(terms.token)
+    if type(terms.depth) is not int or not 0 <= terms.depth <= MOST_ABOVE:
+        raise InvalidInput(f"depth is a number of sessions above, 0 to {MOST_ABOVE}")
     if terms.callback_secret and terms.callback_url is None:
         raise InvalidInput("a callback_secret needs a callback_url whose events it signs")
 

@@ -7,14 +7,17 @@ from typing import Any
 import pytest
 from client_scene import Plan
 from http_scene import FAST, on_a_socket, teller
-from remote_scene import boss, far_side, output_of, the, told, two_apps, until
+from remote_scene import boss, far_side, free_port, output_of, the, told, two_apps, until
 
 from holdfast import Agent, Holdfast, Session
+from holdfast.agents.model import ModelRequest
+from holdfast.agents.subagent import MAX_DEPTH
 from holdfast.errors import HoldfastError
 from holdfast.remote import RemoteAgent
+from holdfast.server import ServerSettings
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import crash_everywhere
-from holdfast.testing.scripted import Reply, ScriptedModel
+from holdfast.testing.scripted import Reply, ScriptedModel, call, say
 from holdfast.verify import verify
 
 
@@ -40,6 +43,27 @@ async def test_the_callback_wakes_the_caller_and_no_poll_is_needed() -> None:
         called, _ = await the(session, "webhook.closed")
         assert called.data.get("how", "answered") == "answered"
         assert await pair.far.store.dead_letters() == []
+
+
+async def test_agents_that_ask_each_other_over_the_wire_come_to_an_end() -> None:
+    port = free_port()
+    itself = RemoteAgent("echo", f"http://127.0.0.1:{port}", poll=0.05)
+
+    def again(request: ModelRequest) -> Reply:
+        return say("done") if len(request.view.messages) > 1 else call("echo", message="again")
+
+    echo = Agent("echo", ScriptedModel(again), subagents=[itself])
+    async with (
+        Holdfast([echo], store="memory://", worker=FAST) as app,
+        on_a_socket(app, ServerSettings(port=port)),
+    ):
+        session = await app.start("echo", "go")
+        await until(app, session, "turn.completed")
+
+        assert len(await app.sessions()) == 1 + MAX_DEPTH
+        deepest = await app.session((await app.sessions())[0].session_id)
+        [told_there] = await told(deepest)
+        assert "5 sessions below the first" in told_there
 
 
 async def test_without_an_address_of_its_own_the_caller_polls() -> None:

@@ -40,12 +40,7 @@ class Subagent:
             return self._come_to(known)
         if waiting.has_begun(name):  # asked together with another one that has ended by now
             raise await waiting.stop_at(name)
-        parent = waiting.lane.parent
-        if parent and parent.depth >= self._max_depth:
-            raise ToolError(
-                f"{self._kin.name} was not asked: it would be {parent.depth + 1} sessions below the"
-                f" first, and {self._max_depth} is the most"
-            )
+        check_depth(self._kin.name, waiting.lane.depth, self._max_depth)
         child_id = waiting.desk.new_id("ses")
         child = NewChild(name, child_id, self._kin.name, content, self._kin.outlets)
         raise waiting.park(Waits(waiting.call_id, name, children=(child,)))
@@ -56,6 +51,16 @@ class Subagent:
             failure = msgspec.convert(error, Failure)
             raise SubagentFailed(f"{self._kin.name} failed: {failure.code}: {failure.message}")
         return self._kin.parse(came["value"])
+
+
+def check_depth(name: str, depth: int, most: int) -> int:
+    """Return how deep an agent is asked by a session, unless that stands too deep already."""
+    if depth >= most:
+        raise ToolError(
+            f"{name} was not asked: it would be {depth + 1} sessions below the first,"
+            f" and {most} is the most"
+        )
+    return depth + 1
 
 
 def checked(message: Said) -> Content:

@@ -157,7 +157,7 @@ class Context(Generic[Deps]):
         self._call = call
         self._desk = desk
         self._around = around
-        self._max_depth = max_depth
+        self.max_depth = max_depth
         self._transaction: Transaction | None = None
 
     @property
@@ -340,7 +340,7 @@ class Context(Generic[Deps]):
         if kin is None:
             known = ", ".join(sorted(self._around.kin)) or "none"
             raise UnknownAgent(f"this app has no agent {name!r}; it has: {known}", agent=name)
-        return Subagent(self.waiting, kin, self._max_depth)
+        return Subagent(self.waiting, kin, self.max_depth)
 
     def _not_in_transaction(self, what: str) -> None:
         if self._transaction is not None:

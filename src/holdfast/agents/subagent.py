@@ -27,14 +27,15 @@ FOR_EVER = 10 * 365 * 86_400.0
 class Recalled(Struct, frozen=True):
     """A call of an agent elsewhere that nobody waits for any more.
 
-    `key` is its idempotency key, `steps` are what it had recorded, `url` is where its app is
-    reached from outside.
+    `key` is its idempotency key, `steps` are what it had recorded, `depth` is how deep it was
+    asked, `url` is where its app is reached from outside.
     """
 
     key: str
     args: Mapping[str, Any]
     steps: Mapping[str, Any]
     can_ask: bool
+    depth: int = 0
     url: str = ""
 
 

@@ -106,6 +106,7 @@ class Client:
         callback_url: str | None = None,
         callback_events: Sequence[str] | None = None,
         callback_secret: str | None = None,
+        depth: int = 0,
         output_type: type[Out] | None = None,
     ) -> RemoteSession[Out]:
         """Start a session with a message; it is accepted for good when this returns.
@@ -125,6 +126,7 @@ class Client:
             callback_url=callback_url,
             callback_events=callback_events,
             callback_secret=callback_secret,
+            depth=depth or None,
         )
         raw = await self._connection.call("POST", "/sessions", body=body)
         receipt = self._receipt(raw, type_of(agent, output_type), is_ours=dispatch_id is None)

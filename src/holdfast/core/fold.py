@@ -64,6 +64,7 @@ def session_started(lane: Lane, e: r.SessionStarted, _: int) -> Lane:
         tenant=e.tenant,
         principal=e.principal,
         parent=e.parent,
+        above=e.depth,
         deadline=e.deadline_at,
         tells=told_at(e.outlets),
     )

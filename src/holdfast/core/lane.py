@@ -188,8 +188,8 @@ class Ended(Struct, frozen=True, gc=False, omit_defaults=True):
 class Lane(Struct, frozen=True, gc=False, omit_defaults=True):
     """All that the next decision depends on.
 
-    `tells` are the types of events that somebody outside wants to be told of, and `usage` is
-    what all turns have cost.
+    `above` counts the sessions elsewhere that this one was started for, `tells` are the types of
+    events that somebody outside wants to be told of, and `usage` is what all turns have cost.
     """
 
     session: str
@@ -200,6 +200,7 @@ class Lane(Struct, frozen=True, gc=False, omit_defaults=True):
     tenant: str = "default"
     principal: str = ""
     parent: Parent | None = None
+    above: int = 0
     deadline: int = 0
     tells: frozenset[str] = frozenset()
     over: str = ""
@@ -215,6 +216,11 @@ class Lane(Struct, frozen=True, gc=False, omit_defaults=True):
     grants: frozenset[str] = frozenset()
     unknown: Mapping[str, str] = {}
     usage: Tokens = Tokens()
+
+    @property
+    def depth(self) -> int:
+        """How many sessions stand above this one, here and elsewhere."""
+        return self.parent.depth if self.parent else self.above
 
     def with_turn(self, **changes: object) -> Lane:
         """Return the lane with its open turn changed."""

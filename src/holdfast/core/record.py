@@ -73,6 +73,8 @@ class Record(Struct, frozen=True, gc=False, kw_only=True, tag_field="type", omit
 
 
 class SessionStarted(Record, frozen=True, kw_only=True, tag="session.started"):
+    """Where it was not a `parent` here that started it, `depth` counts those above elsewhere."""
+
     agent: str
     mode: str = "conversation"
     can_ask: bool = True
@@ -82,6 +84,7 @@ class SessionStarted(Record, frozen=True, kw_only=True, tag="session.started"):
     deadline_at: int = 0
     outlets: tuple[NewOutlet, ...] = ()
     parent: Parent | None = None
+    depth: int = 0
 
 
 class SessionWaiting(Record, frozen=True, kw_only=True, tag="session.waiting"):

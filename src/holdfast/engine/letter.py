@@ -64,7 +64,6 @@ class Letters:
 
     def start(self, lane: Lane, child: NewChild, request_id: str) -> Admission:
         """Start a child: a task of the same owner, with what is left of the time."""
-        depth = (lane.parent.depth if lane.parent else 0) + 1
         started = r.SessionStarted(
             agent=child.agent,
             mode="task",
@@ -74,7 +73,7 @@ class Letters:
             token=self._clock.token(),
             deadline_at=lane.deadline,
             outlets=child.outlets,
-            parent=Parent(lane.session, lane.name, request_id, depth, requesters(lane)),
+            parent=Parent(lane.session, lane.name, request_id, lane.depth + 1, requesters(lane)),
         )
         delivery_id = self._clock.new_id("dlv")
         queued = r.DeliveryQueued(delivery_id=delivery_id, content=child.content)

@@ -75,7 +75,8 @@ class RemoteAgent:
         if known is None:
             # It may have been started all the same. Who starts it again finds it, or takes its
             # place, so that what is still on its way starts nothing.
-            commission = self.commission(call.key, call.args["message"], call.can_ask)
+            message = call.args["message"]
+            commission = self.commission(call.key, message, call.can_ask, depth=call.depth)
             started = await self.far.start(commission, self.callback_url(call.key, call.url))
         else:
             started = msgspec.convert(known, Started)
@@ -89,11 +90,13 @@ class RemoteAgent:
 
     # What only both sides can know
 
-    def commission(self, key: str, message: str, can_ask: bool, deadline: int = 0) -> Commission:
+    def commission(
+        self, key: str, message: str, can_ask: bool, deadline: int = 0, depth: int = 0
+    ) -> Commission:
         """Return what a call wants done there."""
         token = self.callback_token(key)
         secret = self._callback_secret(token) if token else ""
-        return Commission(key, message, can_ask, deadline, secret)
+        return Commission(key, message, can_ask, deadline, secret, depth)
 
     def callback_token(self, key: str) -> str:
         """Return the secret part of the address at which a call is told, the same every time.

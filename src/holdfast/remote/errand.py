@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.agents.child import check_depth
 from holdfast.agents.context import Context
 from holdfast.agents.outside import Webhook
 from holdfast.agents.wait import Parked
@@ -64,7 +65,10 @@ class Errand:
 
     async def _start(self) -> Started:
         session, key = self._ctx.session, self._ctx.idempotency_key
-        commission = self._remote.commission(key, self._message, session.can_ask, session.deadline)
+        depth = check_depth(self._remote.name, self._waiting.lane.depth, self._ctx.max_depth)
+        commission = self._remote.commission(
+            key, self._message, session.can_ask, session.deadline, depth
+        )
         url = self._hook.url if self._hook else ""
         known = await self._ctx.step("start", self._far.start, commission, url)
         started = msgspec.convert(known, Started)

@@ -46,6 +46,7 @@ class Commission(Struct, frozen=True):
     can_ask: bool
     deadline: int = 0
     callback_secret: str = ""
+    depth: int = 0
 
 
 class Started(Struct, frozen=True):
@@ -106,6 +107,7 @@ class FarSide:
             "mode": "task",
             "dispatch_id": wanted.key,
             "capabilities": {"request_input": wanted.can_ask},
+            "depth": wanted.depth,
         }
         if wanted.deadline:
             options["deadline"] = datetime.fromtimestamp(wanted.deadline / 1000, UTC)

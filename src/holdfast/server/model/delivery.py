@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from holdfast.core.name import MAIN
+from holdfast.reception import MOST_ABOVE
 from holdfast.server.model.message import Message
 from holdfast.server.model.request import InputResponse
 from holdfast.server.model.shape import DELIVERY, REQUEST, SESSION, TOKEN, Id, In, Out, example
@@ -59,6 +60,9 @@ class StartIn(In):
     )
     callback_secret: str | None = Field(
         None, description="Signs what is posted there; where left out, the app's own secret does."
+    )
+    depth: int = Field(
+        0, ge=0, le=MOST_ABOVE, description="How many sessions elsewhere it is started for."
     )
 
 

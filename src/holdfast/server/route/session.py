@@ -42,6 +42,7 @@ async def start_session(
         callback_url=body.callback_url,
         callback_events=body.callback_events,
         callback_secret=body.callback_secret or "",
+        depth=body.depth,
     )
     assert session.receipt is not None
     response.headers["Location"] = gate.url(request, f"/sessions/{session.id}")
