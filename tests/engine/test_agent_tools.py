@@ -85,7 +85,9 @@ async def test_any_exception_of_a_tool_is_a_definite_failure() -> None:
         assert ran == [1]
 
 
-@pytest.mark.parametrize("error", [SystemExit("bye"), KeyboardInterrupt(), StopIteration()])
+@pytest.mark.parametrize(
+    "error", [SystemExit("bye"), KeyboardInterrupt(), StopIteration(), StopAsyncIteration()]
+)
 async def test_a_sync_tool_that_would_end_its_process_or_its_caller_has_failed(
     error: BaseException,
 ) -> None:
@@ -424,13 +426,25 @@ async def test_a_result_that_cannot_be_stored_is_an_interruption() -> None:
         assert cut.data["reason"] == "unstorable"
 
 
-async def test_a_question_that_cannot_be_stored_interrupts_its_tool_and_no_other() -> None:
-    @tool
-    async def confirm(ctx: Context) -> str:
-        return (await ctx.ask("delete caf\udce9?")).text
+@tool
+async def ask_oddly(ctx: Context) -> None:
+    await ctx.ask("delete caf\udce9?")
 
-    script = [calls(("confirm", {}), ("noop", {})), say("hm")]
-    async with running(agent(script, tools=[confirm, noop])) as app:
+
+@tool
+async def step_oddly(ctx: Context) -> None:
+    await ctx.step("caf\udce9", lambda: 1)
+
+
+@tool
+async def emit_oddly(ctx: Context) -> None:
+    ctx.emit("caf\udce9")
+
+
+@pytest.mark.parametrize("odd", [ask_oddly, step_oddly, emit_oddly])
+async def test_what_cannot_be_stored_interrupts_its_tool_and_no_other(odd: Tool) -> None:
+    script = [calls((odd.name, {}), ("noop", {})), say("hm")]
+    async with running(agent(script, tools=[odd, noop])) as app:
         session = await app.start("a", "go")
         assert (await session.wait()).output == "hm"
 

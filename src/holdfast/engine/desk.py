@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from holdfast.clock import Clock
+from holdfast.core import codec
 from holdfast.core.lane import Lane
 from holdfast.core.name import webhook_name
 from holdfast.core.outcome import tool_ended
@@ -98,6 +99,7 @@ class CallDesk:
 
     async def _write(self, record: AnyRecord) -> None:
         self._check_awaited()
+        codec.encode([record])  # what cannot be stored must not get among what the lane writes
         self._owned.write([record])
         await to_its_end(self._owned.flush())
 
