@@ -794,6 +794,30 @@ async def test_updates_of_tools_that_run_side_by_side_are_all_kept() -> None:
         assert sorted((await session.query(Cart)).latest().items) == ["cup", "tea"]
 
 
+async def test_an_update_that_fails_when_it_is_recorded_interrupts_its_tool_and_no_other() -> None:
+    seen: list[Cart | None] = []
+
+    def fill(cart: Cart | None) -> Cart:
+        seen.append(cart)
+        if len(seen) > 1:
+            raise ValueError("the cart is full")
+        return Cart(items=["tea"])
+
+    @tool
+    async def shop(ctx: Context) -> None:
+        ctx.session.update(Cart, fill)
+
+    script = [calls(("shop", {}), ("noop", {})), say("hm")]
+    async with running(agent(script, tools=[shop, noop])) as app:
+        session = await app.start("a", "go")
+        assert (await session.wait()).output == "hm"
+
+        [cut] = await the(session, "tool.interrupted")
+        assert cut.data["reason"] == "unstorable"
+        assert (await results_of(session))[1] == "nothing"
+        assert (await session.query(Cart)).all() == []
+
+
 async def test_a_failed_attempt_leaves_no_state_and_no_events() -> None:
     @tool(readonly=True, retry=1)
     async def note(ctx: Context) -> str:

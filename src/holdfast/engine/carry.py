@@ -73,6 +73,10 @@ PERMIT_POLL = 1000
 """The same, before asking again for a permit."""
 
 
+class Unstorable(Exception):
+    """What a tool came to cannot be written down."""
+
+
 class Carrier:
     """One lane's journey in this worker."""
 
@@ -196,9 +200,9 @@ class Carrier:
         now = self.lane.now()
         for result in results:
             if isinstance(result, Returned) and is_contended(result):
-                if not await self.lane.attempt(partial(self._concluded, action, result, now)):
+                if not (other := await self._attempt(action, result, now)):
                     continue
-                result = Raised(result.call_id, TOKEN_TAKEN)
+                result = other
             records = outcome(self.lane.state, action, result, self._policy, now)
             if isinstance(result, Returned | Waits) and not can_be_stored(records):
                 result = Interrupted(result.call_id, "unstorable")
@@ -207,11 +211,27 @@ class Carrier:
             for child in result.children if isinstance(result, Waits) else ():
                 self.lane.start(child)
 
+    async def _attempt(
+        self, action: AnyAction, result: Returned, now: int
+    ) -> Raised | Interrupted | None:
+        """Record an end that depends on what others do meanwhile, or return what it is instead."""
+        try:
+            refused = await self.lane.attempt(partial(self._concluded, action, result, now))
+        except Unstorable:
+            return Interrupted(result.call_id, "unstorable")
+        return Raised(result.call_id, TOKEN_TAKEN) if refused else None
+
     def _concluded(
         self, action: AnyAction, result: Returned, now: int, slices: Slices
     ) -> list[AnyRecord]:
-        whole = with_updates(result, slices)
-        return outcome(self.lane.state, action, whole, self._policy, now)
+        try:
+            whole = with_updates(result, slices)
+        except Exception as error:  # the tool's own function, of a value that it did not foresee
+            raise Unstorable from error
+        records = outcome(self.lane.state, action, whole, self._policy, now)
+        if not can_be_stored(records):
+            raise Unstorable
+        return records
 
     async def _perform(self, action: AnyAction) -> list[Result]:
         """Do what the action says, as far as the next result or arrival."""
