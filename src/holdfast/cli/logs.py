@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -11,6 +13,8 @@ from holdfast.cli.following import follow as follow_session
 from holdfast.cli.output import json_line, out
 from holdfast.cli.place import DEFAULT_STORE, AsJson, SessionId, StoreUrl, open_place
 from holdfast.cli.run import command
+from holdfast.core.event import Event
+from holdfast.interleaving import Here, Interleaving
 
 STYLES = {"turn": "bold", "session": "dim", "step": "dim", "delivery": "cyan", "input": "yellow"}
 
@@ -25,24 +29,32 @@ async def logs(
     internals: Annotated[
         bool, typer.Option("--internals", help="Also what readers do not see.")
     ] = False,
+    children: Annotated[
+        bool, typer.Option("--children", help="Also of the sessions that it has started.")
+    ] = False,
     store: StoreUrl = DEFAULT_STORE,
     as_json: AsJson = False,
 ) -> None:
     """Print a session's events, one on a line.
 
     With --json each line is a JSON value. Offsets rise with gaps where --internals is not given.
+    With --children a line ends with the session that it is of, unless that is the first.
 
     Example: holdfast logs ses_01J9ZK -f --after 120
     """
     async with open_place(store) as app:
         handle = await app.session(session)
-        events = (
-            follow_session(app.store, handle.id, after, internals=internals)
-            if follow
-            else handle.events(after, follow=False, internals=internals)
-        )
+        follow_one = partial(follow_session, app.store, internals=internals)
+        if follow and children:
+            here = Here(app.store, app.agents, follow_one, follow=True)
+            events: AsyncIterator[Event] = Interleaving(here, follow=True).read(handle.id, after)
+        elif follow:
+            events = follow_one(handle.id, after)
+        else:
+            events = handle.events(after, follow=False, internals=internals, children=children)
         async for event in events:
             if as_json:
                 print(json_line(event), flush=follow)
             else:
-                out(event_line(event), STYLES.get(event.type.partition(".")[0], ""))
+                of_whom = f"  [{event.path[-1]}]" if event.path else ""
+                out(event_line(event) + of_whom, STYLES.get(event.type.partition(".")[0], ""))

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from holdfast.client.address import segment
 from holdfast.client.bookmark import Bookmark
 from holdfast.client.connection import Connection
+from holdfast.client.family import Family
 from holdfast.client.incoming import RUNNING, HistoryIn, ReceiptIn, ResultIn, decode
 from holdfast.client.info import RemoteInfo, SessionIn
 from holdfast.client.outgoing import check_answered, dispatch_out, message_out, some
@@ -19,6 +20,7 @@ from holdfast.core.event import Event
 from holdfast.core.message import Message, Said
 from holdfast.core.name import MAIN, check_id
 from holdfast.errors import HoldfastError, SessionOver, UnknownSession
+from holdfast.interleaving import Interleaving
 from holdfast.session import Request, Result, is_at_rest
 
 Out = TypeVar("Out")
@@ -160,21 +162,37 @@ class RemoteSession(Generic[Out]):
     # Out
 
     async def events(
-        self, after: int | None = None, *, follow: bool = True, internals: bool = False
+        self,
+        after: int | None = None,
+        *,
+        follow: bool = True,
+        internals: bool = False,
+        children: bool = False,
     ) -> AsyncGenerator[Event, None]:
         """Give all events after a cursor, then new ones as they are committed.
 
         Ends when all was given and nothing is queued, ready or running; with `follow=False`
         at the present end. Without a cursor it begins at the beginning, and where the session
         was resumed from a bookmark, behind that. A connection that is lost is taken up again.
+        With `children` the events of all sessions that this one starts on its server come between
+        its own; `session_id` says whose they are.
         """
         start = (self._cursor if self._is_resumed else 0) if after is None else after
-        async with aclosing(self._read(start, follow=follow, internals=internals)) as events:
+        read = self._read_all if children else self._read
+        async with aclosing(read(start, follow, internals)) as events:
             async for event in events:
-                self._cursor = event.offset
+                if event.session_id in ("", self.id):
+                    self._cursor = event.offset
                 yield event
 
-    def _read(self, after: int, *, follow: bool, internals: bool) -> AsyncGenerator[Event, None]:
+    def _read_all(self, after: int, follow: bool, internals: bool) -> AsyncGenerator[Event, None]:
+        def events_of(session_id: str, after: int) -> AsyncGenerator[Event, None]:
+            other = RemoteSession[Any](self._connection, session_id)
+            return other._read(after, follow, internals)
+
+        return Interleaving(Family(events_of), follow=follow).read(self.id, after)
+
+    def _read(self, after: int, follow: bool, internals: bool) -> AsyncGenerator[Event, None]:
         path = f"{self._path}/stream"
         query = {
             "follow": "until_rest" if follow else "false",

@@ -1,6 +1,6 @@
 """The events of a session and of all that it started, here and elsewhere, as one stream."""
 
-from holdfast.interleaving.place import Here
+from holdfast.interleaving.place import Called, Here
 from holdfast.interleaving.stream import Interleaving
 
-__all__ = ["Here", "Interleaving"]
+__all__ = ["Called", "Here", "Interleaving"]

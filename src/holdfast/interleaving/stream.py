@@ -6,7 +6,7 @@ Knows no store and no wire: places do.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 from msgspec.structs import replace
 
@@ -49,7 +49,7 @@ class Interleaving:
         self._queue: asyncio.Queue[Event | None] = asyncio.Queue(MOST_WAITING)
         self._readers: dict[str, Reader] = {}
 
-    async def read(self, session_id: str, after: int) -> AsyncIterator[Event]:
+    async def read(self, session_id: str, after: int) -> AsyncGenerator[Event, None]:
         """Give all events after a cursor, and all of those that were called since."""
         self._readers[session_id] = Reader(Called(session_id, self._place), None, after)
         try:
