@@ -40,6 +40,23 @@ async def test_an_approval_there_is_an_approval_here_with_the_way_to_it() -> Non
         assert [each.request_id for each in await pair.near.requests()] == [request.request_id]
 
 
+@pytest.mark.parametrize("args", [None, {"order": 17, "cents": 3}])
+async def test_both_logs_say_which_arguments_were_approved_and_the_one_here_by_whom(
+    args: dict[str, int] | None,
+) -> None:
+    async with two_apps("refund", poll=0.05) as pair:
+        session = await pair.near.start("boss", "go")
+        [request] = (await session.wait()).requests
+        await session.answer(request.request_id, "approve", args=args, by="ada")
+        assert await output_of(session) == "done"
+
+        [here] = await the(session, "input.resolved")
+        [there] = await the(await pair.child(), "input.resolved")
+        assert here.data["by"] == "ada"
+        assert here.data["digest"] == there.data["digest"]
+        assert (here.data["digest"] == request.digest) == (args is None)
+
+
 async def test_arguments_that_are_edited_here_are_those_that_run_there() -> None:
     async with two_apps("refund", poll=0.05) as pair:
         session = await pair.near.start("boss", "go")

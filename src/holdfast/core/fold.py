@@ -360,9 +360,18 @@ def tool_denied(lane: Lane, e: r.ToolDenied) -> Lane:
 
 def input_requested(lane: Lane, e: r.InputRequested) -> Lane:
     assert lane.turn is not None
-    child = e.path[0] if e.path else ""
+    is_elsewhere = bool(e.name and e.digest)
     request = Request(
-        e.request_id, e.kind, e.call_id, e.name, e.expires_at, child, e.origin, e.on_expiry
+        e.request_id,
+        e.kind,
+        e.call_id,
+        e.name,
+        e.expires_at,
+        child=e.path[0] if e.path else "",
+        origin=e.origin,
+        on_expiry=e.on_expiry,
+        tool=e.tool if is_elsewhere else "",
+        digest=e.digest if is_elsewhere else "",
     )
     lane = lane.with_turn(requests={**lane.turn.requests, e.request_id: request})
     return lane if e.name or e.origin else lane.with_call(e.call_id, status="asked")

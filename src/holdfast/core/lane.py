@@ -117,7 +117,8 @@ class Request(Struct, frozen=True, gc=False, omit_defaults=True):
     """A question to a human, an address for somebody outside, a sign-in, or a child, that is open.
 
     `name` is that of the tool's own wait, where it is one. `child` is the session that is waited
-    for, or that asks: then `origin` is its own request. `connection` is what to sign in to.
+    for, or that asks: then `origin` is its own request. `connection` is what to sign in to; `tool`
+    and `digest` are of the call elsewhere that somebody is asked about here.
     """
 
     request_id: str
@@ -129,6 +130,8 @@ class Request(Struct, frozen=True, gc=False, omit_defaults=True):
     origin: str = ""
     on_expiry: str = "deny"
     connection: str = ""
+    tool: str = ""
+    digest: str = ""
 
     @property
     def is_question(self) -> bool:

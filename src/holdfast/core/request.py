@@ -230,10 +230,11 @@ def request_answered(
 
 
 def approved_digest(call: Call, request: Request, reply: Reply) -> str:
-    """Return the digest of the exact arguments that somebody let through."""
-    if request.origin or request.name or reply.option not in ("approve", "rerun"):
+    """Return the digest of the exact arguments that somebody let through, here or elsewhere."""
+    if request.origin or reply.option not in ("approve", "rerun"):
         return ""
-    return args_digest(call.tool, reply.args) if reply.args else call.digest
+    tool, digest = (request.tool, request.digest) if request.name else (call.tool, call.digest)
+    return args_digest(tool, reply.args) if digest and reply.args else digest
 
 
 def after_answer(call: Call, reply: Reply) -> Iterator[AnyRecord]:
