@@ -8,6 +8,7 @@ from scene import agent, at_standstill, results_of, running, the, types_of, unti
 
 from holdfast import Agent, Context, HoldfastError, Option, Request, Session, tool
 from holdfast.testing.scripted import Reply, call, calls, say
+from holdfast.verify import verify
 
 DAY = 86_400_000
 
@@ -199,6 +200,20 @@ async def test_a_grant_once_holds_for_the_same_arguments_in_the_same_session() -
 
         assert set(await open_requests(session)) == {6}
         assert bank.paid == [5, 5]
+
+
+async def test_a_grant_once_holds_in_all_lanes_of_the_session() -> None:
+    bank = Bank(approval="once")
+    async with running(bank.agent(pays(5), say("done"))) as app:
+        session = await app.start("a", "go")
+        asked = await open_requests(session)
+        await session.answer(asked[5].request_id, "approve")
+        await session.wait()
+        await (await session.send("go", lane="notes")).result()
+
+        assert bank.paid == [5, 5]
+        assert len(await the(session, "input.requested")) == 1
+        assert await verify(app.store, session.id) == []
 
 
 async def test_a_grant_once_is_for_the_arguments_that_the_human_saw_and_no_others() -> None:

@@ -41,6 +41,7 @@ from holdfast.core.result import (
     Waits,
     Wanted,
 )
+from holdfast.core.slices import EMPTY, change_all
 
 T = TypeVar("T")
 
@@ -63,6 +64,7 @@ class Simulation:
         self.seams: list[tuple[int, int]] = []
         """Where a commit may have ended, and when: only there can anybody ask what comes next."""
         self.lane = Lane(session="ses_1")
+        self.slices = EMPTY
         self.now = 1
         self._arrived = 0
         self._answered: set[str] = set()
@@ -86,8 +88,10 @@ class Simulation:
     def write(self, records: Sequence[AnyRecord]) -> None:
         for record in records:
             offset = len(self.entries) + 1
-            self.entries.append(Entry(offset, self.now, "main", record))
+            entry = Entry(offset, self.now, "main", record)
+            self.entries.append(entry)
             self.lane = fold(self.lane, record, offset)
+            self.slices = change_all(self.slices, (entry,))
         self.seams.append((len(self.entries), self.now))
 
     def next_action(self) -> AnyAction:
@@ -243,7 +247,7 @@ class Simulation:
         return action
 
     def _record(self, action: AnyAction, result: Result) -> None:
-        self.write(outcome(self.lane, action, result, self.policy, self.now))
+        self.write(outcome(self.lane, action, result, self.policy, self.now, self.slices))
 
     # Models
 

@@ -398,16 +398,12 @@ def input_resolved(lane: Lane, e: r.InputResolved) -> Lane:
 
 
 def approve(lane: Lane, call_id: str, e: r.InputResolved) -> Lane:
+    lane = lane.with_call(call_id, status="approved", by=e.by)
+    if not e.args:
+        return lane
     assert lane.turn is not None
-    call = lane.turn.calls[call_id]
-    if e.args:
-        digest = args_digest(call.tool, e.args)
-        call = replace(call, args=e.args, digest=digest, dedupe=e.dedupe)
-    if call.asks == "once":
-        lane = replace(lane, grants=lane.grants | {call.digest})
-    return lane.with_call(
-        call_id, status="approved", args=call.args, digest=call.digest, dedupe=call.dedupe, by=e.by
-    )
+    digest = args_digest(lane.turn.calls[call_id].tool, e.args)
+    return lane.with_call(call_id, args=e.args, digest=digest, dedupe=e.dedupe)
 
 
 def input_expired(lane: Lane, e: r.InputExpired) -> Lane:

@@ -216,7 +216,6 @@ class Lane(Struct, frozen=True, gc=False, omit_defaults=True):
     turn: Turn | None = None
     last: Ended | None = None
     waiting: tuple[str, ...] = ()
-    grants: frozenset[str] = frozenset()
     unknown: Mapping[str, str] = {}
     usage: Tokens = Tokens()
 

@@ -41,6 +41,7 @@ from holdfast.core.result import (
     Usage,
     Waits,
 )
+from holdfast.core.slices import EMPTY, Slices, is_granted
 
 NOT_RUN = Failure("NOT_RUN", "not run: the turn was stopped before this call began")
 
@@ -149,18 +150,23 @@ def active_time(lane: Lane, now: int) -> int:
 
 
 def outcome(
-    lane: Lane, action: AnyAction, result: Result, policy: Policy, now: int
+    lane: Lane,
+    action: AnyAction,
+    result: Result,
+    policy: Policy,
+    now: int,
+    slices: Slices = EMPTY,
 ) -> list[AnyRecord]:
     """Return what the action came to, as records."""
-    return list(_outcome(lane, action, result, policy, now))
+    return list(_outcome(lane, action, result, policy, now, slices))
 
 
 def _outcome(
-    lane: Lane, action: AnyAction, result: Result, policy: Policy, now: int
+    lane: Lane, action: AnyAction, result: Result, policy: Policy, now: int, slices: Slices
 ) -> Iterator[AnyRecord]:
     match result:
         case Answered():
-            yield from answered(lane, result, policy)
+            yield from answered(lane, result, policy, slices)
         case ModelFailed():
             yield from model_failed(lane, result, policy, now)
         case Stopped():
@@ -170,7 +176,7 @@ def _outcome(
             yield from tool_ended(lane, lane.turn.calls[result.call_id], result, policy, now)
 
 
-def answered(lane: Lane, result: Answered, policy: Policy) -> Iterator[AnyRecord]:
+def answered(lane: Lane, result: Answered, policy: Policy, slices: Slices) -> Iterator[AnyRecord]:
     assert lane.turn is not None
     assert lane.turn.model is not None
     model = lane.turn.model
@@ -192,7 +198,7 @@ def answered(lane: Lane, result: Answered, policy: Policy) -> Iterator[AnyRecord
         repeats = lane.unknown.get(wanted.digest, "")
         if policy.tool(wanted.tool).readonly:
             repeats = ""  # whatever became of it, it did nothing
-        granted = wanted.asks == "once" and wanted.digest in lane.grants
+        granted = wanted.asks == "once" and is_granted(slices, wanted.digest)
         yield r.ToolRequested(
             call_id=wanted.call_id,
             tool=wanted.tool,

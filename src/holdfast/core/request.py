@@ -17,6 +17,7 @@ from holdfast.core.lane import Call, Lane, Relay, Reply, Request, Turn
 from holdfast.core.name import PAUSE, args_digest, request_name
 from holdfast.core.record import AnyRecord, Failure, Option
 from holdfast.core.result import ChildEnd
+from holdfast.core.slices import grant
 
 APPROVAL = (Option("approve", "Approve"), Option("deny", "Deny"))
 NOBODY_ANSWERED = Failure("REQUEST_EXPIRED", "nobody answered in time")
@@ -202,7 +203,9 @@ def refuse(lane: Lane, reply: Reply) -> Iterator[AnyRecord]:
 def changed_call(lane: Lane, reply: Reply) -> Call | None:
     """Return a call with the arguments that an answer gives it, where it gives some."""
     request = lane.turn.requests.get(reply.request_id) if lane.turn and reply.args else None
-    if lane.turn is None or request is None or request.kind != "approval" or request.origin:
+    if lane.turn is None or request is None or request.kind != "approval":
+        return None
+    if request.origin or request.name:  # it is about a call elsewhere
         return None
     return replace(lane.turn.calls[request.call_id], args=reply.args)
 
@@ -210,15 +213,18 @@ def changed_call(lane: Lane, reply: Reply) -> Call | None:
 def request_answered(
     lane: Lane, call: Call, request: Request, reply: Reply, dedupe: str
 ) -> Iterator[AnyRecord]:
+    digest = approved_digest(call, request, reply)
     yield r.InputResolved(
         request_id=reply.request_id,
         option=reply.option,
         text=reply.text,
         args=reply.args,
         by=reply.by,
-        digest=approved_digest(call, request, reply),
+        digest=digest,
         dedupe=dedupe,
     )
+    if digest and call.asks == "once" and reply.option == "approve":
+        yield grant(digest)
     if request.origin:
         return  # the child that asked is told
     if request.name:

@@ -14,6 +14,9 @@ Slices = Mapping[str, tuple[str, ...]]
 
 EMPTY: Slices = {}
 
+GRANTED = "holdfast:granted"
+"""The slice of what was approved for the whole session: the digests of calls."""
+
 
 def change(slices: Slices, record: StateChanged) -> Slices:
     """Return the slices after one more change."""
@@ -27,3 +30,12 @@ def change_all(slices: Slices, entries: Iterable[Entry]) -> Slices:
         if isinstance(entry.record, StateChanged):
             slices = change(slices, entry.record)
     return slices
+
+
+def grant(digest: str) -> StateChanged:
+    """Have a tool and its exact arguments approved in every lane of the session."""
+    return StateChanged(slice=GRANTED, op="append", value=f'"{digest}"')
+
+
+def is_granted(slices: Slices, digest: str) -> bool:
+    return f'"{digest}"' in slices.get(GRANTED, ())

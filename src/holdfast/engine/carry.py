@@ -203,13 +203,17 @@ class Carrier:
                 if not (other := await self._attempt(action, result, now)):
                     continue
                 result = other
-            records = outcome(self.lane.state, action, result, self._policy, now)
+            records = self._outcome(action, result, now)
             if isinstance(result, Returned | Waits) and not can_be_stored(records):
                 result = Interrupted(result.call_id, "unstorable")
-                records = outcome(self.lane.state, action, result, self._policy, now)
+                records = self._outcome(action, result, now)
             self.lane.write(records)
             for child in result.children if isinstance(result, Waits) else ():
                 self.lane.start(child)
+
+    def _outcome(self, action: AnyAction, result: Result, now: int) -> list[AnyRecord]:
+        lane = self.lane
+        return outcome(lane.state, action, result, self._policy, now, lane.slices)
 
     async def _attempt(
         self, action: AnyAction, result: Returned, now: int
@@ -228,7 +232,7 @@ class Carrier:
             whole = with_updates(result, slices)
         except Exception as error:  # the tool's own function, of a value that it did not foresee
             raise Unstorable from error
-        records = outcome(self.lane.state, action, whole, self._policy, now)
+        records = self._outcome(action, whole, now)
         if not can_be_stored(records):
             raise Unstorable
         return records
