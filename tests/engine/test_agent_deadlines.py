@@ -1,13 +1,17 @@
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from scene import agent, at_standstill, results_of, running, the, until
+from scene import PATIENT, agent, at_standstill, results_of, running, the, until
 
 from holdfast import Context, HoldfastError, tool
 from holdfast.core.record import Tokens
 from holdfast.explanation import read_state
-from holdfast.testing.scripted import call, say
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.clock import ManualClock
+from holdfast.testing.scripted import call, calls, say
+from holdfast.testing.wrapped import WrappedStore
 from holdfast.verify import verify
 
 DAY = 86_400_000
@@ -187,6 +191,58 @@ async def test_a_call_that_nobody_approves_in_time_is_denied() -> None:
         with pytest.raises(HoldfastError) as refused:
             await session.answer(request.request_id, "approve")
         assert refused.value.code == "REQUEST_CLOSED"
+
+
+class JustInTime(WrappedStore):
+    """A store in which a request is answered at the last moment, unseen by who lets it expire."""
+
+    answer: Any = None
+
+    async def commit(self, commits: Any) -> Any:
+        closed = [closed.how for commit in commits for closed in commit.index.closed]
+        if self.answer and "expired" in closed:
+            answer, self.answer = self.answer, None
+            await answer()
+        return await super().commit(commits)
+
+
+async def test_an_answer_just_in_time_counts_and_disturbs_no_other_call() -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+    clock = ManualClock()
+    store = JustInTime(MemoryStore(clock))
+
+    @tool(approval="always", answer_within=60.0)
+    async def pay() -> str:
+        return "paid"
+
+    @tool
+    async def pack() -> str:
+        begun.set()
+        await go_on.wait()
+        return "packed"
+
+    both = calls(("pay", {}), ("pack", {}))
+    worker = agent([both, say("done")], tools=[pay, pack])
+    async with running(worker, settings=PATIENT, store=store, clock=clock) as app:
+        session = await app.start("a", "go")
+        await begun.wait()
+        [request] = await session.requests()
+
+        async def answer() -> None:
+            clock.advance(-60_000)
+            await session.answer(request.request_id, "approve")
+            clock.advance(60_000)
+
+        store.answer = answer
+        clock.advance(60_000)
+        await session.cancel(turn="t9")  # has the lane look at its clock
+        await until(session, "tool.completed")
+        go_on.set()
+
+        assert (await session.wait()).output == "done"
+        assert await results_of(session) == ["paid", "packed"]
+        assert len(await the(session, "tool.started")) == 2
+        assert not await verify(app.store, session.id)
 
 
 async def test_a_call_that_was_cut_off_and_that_nobody_answers_for_is_of_unknown_outcome() -> None:

@@ -1,5 +1,6 @@
 import asyncio
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -7,7 +8,9 @@ from scene import agent, at_standstill, log_of, results_of, running, the, types_
 
 from holdfast import Agent, Context, Holdfast, HoldfastError, Session, tool
 from holdfast.stores.memory import MemoryStore
-from holdfast.testing.scripted import call, say
+from holdfast.testing.scripted import call, calls, say
+from holdfast.testing.wrapped import WrappedStore
+from holdfast.verify import verify
 
 DAY = 86_400_000
 HERE = "https://agents.example"
@@ -262,3 +265,45 @@ async def test_a_webhook_survives_the_worker_that_opened_it() -> None:
     async with running(shop.agent(), **kept) as app:
         assert (await (await app.session(session_id)).wait()).output == "done"
         assert shop.paid == [7]
+
+
+class CalledAtLast(WrappedStore):
+    """A store in which somebody calls an address just before it is closed."""
+
+    call: Any = None
+
+    async def commit(self, commits: Any) -> Any:
+        if self.call and any(c.index.closed for c in commits):
+            call, self.call = self.call, None
+            await call(b'"late"')
+        return await super().commit(commits)
+
+
+async def test_a_call_from_outside_at_the_last_moment_costs_no_call_its_outcome() -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+    store = CalledAtLast(MemoryStore())
+
+    @tool
+    async def order(ctx: Context) -> str:
+        hook = await ctx.webhook(timeout=timedelta(days=1))
+        store.call = partial(app.callback, token_of(hook.url))
+        await begun.wait()
+        return "ordered"
+
+    @tool
+    async def pack() -> str:
+        begun.set()
+        await go_on.wait()
+        return "packed"
+
+    both = calls(("order", {}), ("pack", {}))
+    worker = agent([both, say("done")], tools=[order, pack])
+    async with running(worker, store=store, public_url=HERE) as app:
+        session = await app.start("a", "go")
+        await until(session, "tool.completed")
+        go_on.set()
+
+        assert (await session.wait()).output == "done"
+        assert await results_of(session) == ["ordered", "packed"]
+        assert len(await the(session, "tool.started")) == 2
+        assert await verify(app.store, session.id) == []

@@ -182,14 +182,21 @@ class Carrier:
         return msgspec.structs.replace(action, refused=True)
 
     async def _open(self, action: AnyAction) -> bool:
-        """Write down what is about to be done; False if another call has its key by now."""
+        """Write down what is about to be done; False if somebody was quicker: decide anew."""
         if self.lane.state.parent and isinstance(action, CompleteSession | FailSession):
             await self._report(action)
         records = opening(self.lane.state, action, self.lane.now())
-        if self._takes_key(action):
-            return not await self.lane.attempt(lambda _: records)
+        if self._takes_key(action) or (isinstance(action, Settle) and action.expired):
+            return await self._try_to_open(records)
         self.lane.write(records)
         return True
+
+    async def _try_to_open(self, records: list[AnyRecord]) -> bool:
+        """Commit what another call's key, or an answer that came just in time, stands against."""
+        refused = await self.lane.attempt(lambda _: records)
+        if refused and refused.arrivals:
+            await self.lane.catch_up()
+        return not refused
 
     async def _report(self, action: CompleteSession | FailSession) -> None:
         """Tell the parent what this session came to, in the commit that ends it."""

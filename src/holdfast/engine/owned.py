@@ -447,10 +447,18 @@ class OwnedLane:
         )
 
     async def _commit(self, commit: Commit, *, folded: int | None = None) -> Committed | Refused:
-        [result] = await self.insist(lambda: self._store.commit([commit]))
         before = self.head
+        result = await self._ask_for(commit)
+        while is_only_late(commit, result):
+            self._take_in(result.arrivals)
+            commit = replace(commit, seen=self.head)
+            result = await self._ask_for(commit)
         result = self._accept(commit, result, folded=folded)
         await self._look_between(before, result)
+        return result
+
+    async def _ask_for(self, commit: Commit) -> Committed | Refused:
+        [result] = await self.insist(lambda: self._store.commit([commit]))
         return result
 
     async def insist(self, ask: Callable[[], Awaitable[T]]) -> T:
@@ -538,6 +546,17 @@ class OwnedLane:
             slices = Snapshot(self.head, FOLD, _encode(self.slices))
             self._slices_changed = False
         self._snapshots = (lane, slices)
+
+
+def is_only_late(commit: Commit, result: Committed | Refused) -> bool:
+    """Say whether a commit may be made as it is, once what has arrived is taken in.
+
+    It closes a request that was answered meanwhile, and nothing waits for the answer any more.
+    Only of a request that has run out of time it is said too early.
+    """
+    if isinstance(result, Committed) or commit.release or not result.arrivals:
+        return False
+    return all(closed.how != "expired" for closed in commit.index.closed)
 
 
 async def read_view(store: Store, session_id: str, lane: str, head: int) -> View:
