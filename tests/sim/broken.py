@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from holdfast.core import record as r
+from holdfast.core.codec import encode
 from holdfast.errors import HoldfastError
 from holdfast.store import (
     Admission,
@@ -106,6 +107,32 @@ class ForgetsOutcomes(BrokenStore):
         return loaded
 
 
+class ForgetsStarts(BrokenStore):
+    """Shows a new owner the lane without the calls that its last commit began."""
+
+    async def load(self, session_id: str, lane: str, after: int | None = None) -> Loaded:
+        loaded = await self.inner.load(session_id, lane, after)
+        entries = list(loaded.entries)
+        while entries and isinstance(entries[-1].record, r.ToolStarted):
+            entries.pop()
+        return replace(loaded, entries=tuple(entries))
+
+
+class KeepsFatBooks(BrokenStore):
+    """Writes with each model call what all of them before have cost."""
+
+    async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
+        return await self.inner.commit([self._with_costs(commit) for commit in commits])
+
+    def _with_costs(self, commit: Commit) -> Commit:
+        before = {f"since {n}": n for n in range(self.tables.sessions[commit.session_id].end)}
+        records = tuple(
+            replace(e, details=before) if isinstance(e, r.UsageRecorded) else e
+            for e in commit.records
+        )
+        return replace(commit, records=records, body=encode(records))
+
+
 class MissesArrivals(BrokenStore):
     """Parks a lane past what has arrived for it."""
 
@@ -141,6 +168,34 @@ class GrantsEverything(BrokenStore):
 
     async def acquire(self, wishes: Sequence[Wish]) -> Sequence[Permit | Refused]:
         return [Permit(granted=True) for _ in await self.inner.acquire(wishes)]
+
+
+class IgnoresLimits(BrokenStore):
+    """Knows nothing of the limits whose names begin in one way."""
+
+    ignored = ""
+
+    async def acquire(self, wishes: Sequence[Wish]) -> Sequence[Permit | Refused]:
+        return await self.inner.acquire([self._unbound(wish) for wish in wishes])
+
+    def _unbound(self, wish: Wish) -> Wish:
+        kept = (bound for bound in wish.bounds if not bound.name.startswith(self.ignored))
+        return replace(wish, bounds=tuple(kept))
+
+
+class IgnoresModelLimits(IgnoresLimits):
+    ignored = "model:"
+
+
+class IgnoresAgentRates(IgnoresLimits):
+    ignored = "agent:"
+
+
+class IgnoresAgentLimits(BrokenStore):
+    """Gives out an agent's lanes, however many are at work."""
+
+    async def claim(self, worker: str, limit: int, *args: Any, **options: Any) -> Sequence[Claim]:
+        return await self.inner.claim(worker, limit, *args, **{**options, "most": {}})
 
 
 class LosesLetters(BrokenStore):

@@ -73,11 +73,16 @@ BROKEN: list[tuple[Callable[[Store], Store], str, int]] = [
     (broken.CommitsTwice, "2 ", 0),
     (broken.MissesArrivals, "3 ", 24),
     (broken.ForgetsOutcomes, "4 ", 0),
+    (broken.ForgetsStarts, "5 ", 4),
     (broken.IgnoresFences, "6 ", 0),
     (broken.LosesAdmissions, "7 ", 0),
     (broken.SkipsEvents, "8 ", 0),
     (broken.KeepsLanes, "9 ", 7),
+    (broken.KeepsFatBooks, "10 ", 0),
     (broken.GrantsEverything, "limits ", 0),
+    (broken.IgnoresModelLimits, "limits ", 0),
+    (broken.IgnoresAgentRates, "limits ", 1),
+    (broken.IgnoresAgentLimits, "limits ", 12),
     (broken.LosesLetters, "children ", 0),
     (broken.BearsTwins, "children ", 2),
     (broken.RunsAhead, "waits ", 2),
@@ -86,6 +91,11 @@ BROKEN: list[tuple[Callable[[Store], Store], str, int]] = [
     (broken.PutsWordsIntoMouths, "callers ", 1),
     (broken.TakesNoForYes, "sign-ins ", 3),
 ]
+
+
+def test_every_promise_has_a_store_that_breaks_it() -> None:
+    broken_ones = {promise.strip() for _, promise, _ in BROKEN}
+    assert {name.partition(" ")[0] for name in PROMISES} == broken_ones
 
 
 @pytest.mark.parametrize(("wrap", "promise", "first"), BROKEN)

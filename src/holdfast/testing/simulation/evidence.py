@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
+from holdfast.agents.agent import Agent
 from holdfast.core import record as r
 from holdfast.core.policy import Policy
 from holdfast.core.record import AnyRecord, Entry
@@ -41,18 +42,21 @@ class Evidence:
         self,
         history: History,
         sessions: Mapping[str, SessionEvidence],
-        policies: Mapping[str, Policy],
+        agents: Mapping[str, Agent[Any, Any]],
         held: tuple[str, ...],
         unfinished: tuple[str, ...],
     ) -> None:
         self.history = history
         self.sessions = sessions
-        self.policies = policies
+        self.agents = agents
         self.held = held
         self.unfinished = unfinished
 
+    def agent(self, session_id: str) -> Agent[Any, Any]:
+        return self.agents[self.sessions[session_id].info.agent]
+
     def policy(self, session_id: str) -> Policy:
-        return self.policies[self.sessions[session_id].info.agent]
+        return self.agent(session_id).policy
 
     @cached_property
     def writes(self) -> dict[str, list[Wrote]]:

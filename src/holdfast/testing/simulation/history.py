@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
+from holdfast.core.limit import Bound
+
 N = TypeVar("N")
 
 
@@ -45,10 +47,23 @@ class Ended(Note, frozen=True, kw_only=True, tag=True):
 
 
 class Claimed(Note, frozen=True, kw_only=True, tag=True):
+    """A worker was given a lane; by then living workers had `at_work` lanes of its agent."""
+
     worker: str
     session_id: str
     lane: str
     fence: int
+    at_work: int
+
+
+class Permitted(Note, frozen=True, kw_only=True, tag=True):
+    """The store let a call begin under all its limits."""
+
+    session_id: str
+    call_id: str
+    bounds: tuple[Bound, ...]
+    clock: int
+    """The store's own time."""
 
 
 class Wrote(Note, frozen=True, kw_only=True, tag=True):

@@ -7,13 +7,16 @@ from collections.abc import Iterator
 import msgspec
 
 from holdfast.core import record as r
+from holdfast.core.codec import encode
 from holdfast.core.event import type_of
 from holdfast.core.fold import ARRIVALS
 from holdfast.testing.simulation.evidence import Evidence, SessionEvidence
 from holdfast.testing.simulation.history import Admitted, Claimed, Surprise, Wrote
 
-PER_COMMIT = 1500
-PER_WORD = 3
+PER_SESSION = 1000
+PER_RECORD = 100
+"""How many bytes may be stored beside what was said, written and kept."""
+SPOKEN = (r.MessageDelta, r.MessageCompleted, r.ToolCompleted, r.ReasoningDelta)
 
 
 def logs_and_indexes_agree(evidence: Evidence) -> Iterator[str]:
@@ -89,19 +92,19 @@ def cost_is_linear(evidence: Evidence) -> Iterator[str]:
         if not admitted.duplicate:
             said[admitted.session_id] = said.get(admitted.session_id, 0) + admitted.size
     for name, session in evidence.sessions.items():
-        writes = evidence.writes[name]
-        stored = sum(w.size for w in writes)
-        allowed = PER_WORD * (said.get(name, 0) + words_of(session)) + PER_COMMIT * len(writes)
+        records = [entry.record for entry in session.entries]
+        stored = len(encode(records))
+        allowed = said.get(name, 0) + words_of(session) + PER_RECORD * len(records) + PER_SESSION
         if stored > allowed:
-            yield f"{name}: {stored} bytes in {len(writes)} commits, {allowed} would be fair"
-        yield from too_many_commits(name, session, len(writes))
+            yield f"{name}: {stored} bytes in {len(records)} records, {allowed} would be fair"
+        yield from too_many_commits(name, session, len(evidence.writes[name]))
 
 
 def words_of(session: SessionEvidence) -> int:
-    """Return how much models and tools have said."""
-    spoken = (r.MessageDelta, r.MessageCompleted, r.ToolCompleted, r.ReasoningDelta)
+    """Return how much models and tools have said, and tools have kept."""
+    kinds = (*SPOKEN, r.StateChanged, r.ToolEmitted, r.ToolStepRecorded)
     return sum(
-        len(msgspec.json.encode(e.record)) for e in session.entries if isinstance(e.record, spoken)
+        len(msgspec.json.encode(e.record)) for e in session.entries if isinstance(e.record, kinds)
     )
 
 

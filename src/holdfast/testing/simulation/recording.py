@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from holdfast.clock import Clock
 from holdfast.core.event import type_of
 from holdfast.errors import HoldfastError
-from holdfast.store import Admission, Claim, Commit, Committed, Receipt, Refused, Store
-from holdfast.testing.simulation.history import Admitted, Claimed, History, Wrote
+from holdfast.store import (
+    Admission,
+    Claim,
+    Commit,
+    Committed,
+    Permit,
+    Receipt,
+    Refused,
+    Store,
+    Wish,
+)
+from holdfast.testing.simulation.history import Admitted, Claimed, History, Permitted, Wrote
 from holdfast.testing.wrapped import WrappedStore
 
 
@@ -42,6 +53,7 @@ class RecordingStore(WrappedStore):
 
     async def claim(self, worker: str, limit: int, *args: Any, **options: Any) -> Sequence[Claim]:
         claims = await self.inner.claim(worker, limit, *args, **options)
+        at_work = await self._count_lanes() if claims else Counter()
         for claim in claims:
             self._history.note(
                 Claimed,
@@ -49,8 +61,28 @@ class RecordingStore(WrappedStore):
                 session_id=claim.session_id,
                 lane=claim.lane,
                 fence=claim.fence,
+                at_work=at_work[claim.agent],
             )
         return claims
+
+    async def _count_lanes(self) -> Counter[str]:
+        """Count the lanes that living workers have, by agent."""
+        living = {info.worker for info in await self.inner.workers()}
+        lanes = await self.inner.lanes(limit=10_000)
+        return Counter(lane.agent for lane in lanes if lane.worker in living)
+
+    async def acquire(self, wishes: Sequence[Wish]) -> Sequence[Permit | Refused]:
+        results = await self.inner.acquire(wishes)
+        for wish, result in zip(wishes, results, strict=True):
+            if isinstance(result, Permit) and result.granted:
+                self._history.note(
+                    Permitted,
+                    session_id=wish.session_id,
+                    call_id=wish.call_id,
+                    bounds=wish.bounds,
+                    clock=self._clock.now(),
+                )
+        return results
 
     async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
         results = await self.inner.commit(commits)

@@ -180,8 +180,8 @@ class World:
                 events=tuple(await all_events(session)),
                 findings=tuple(await verify(self.memory, name)),
             )
-        policies = {agent.name: agent.policy for agent in self._agents}
-        return Evidence(self.history, sessions, policies, held, unfinished)
+        agents = {agent.name: agent for agent in self._agents}
+        return Evidence(self.history, sessions, agents, held, unfinished)
 
     # After the end
 
