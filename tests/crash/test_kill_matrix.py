@@ -43,6 +43,8 @@ async def test_two_kills_at_any_commits_change_only_what_was_in_flight(
     stories = await play_all(scene, "errand", say_nothing, plans)
 
     assert complaints(stories, plans, undisturbed) == ""
+    assert all(story.kills for story in stories)
+    assert sum(story.kills for story in stories) > len(plans)
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
