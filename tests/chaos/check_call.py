@@ -12,6 +12,9 @@ from holdfast.core import record as r
 ONCE = ("pay", "refund")
 """The tools that say nothing of an interruption: they are never begun again."""
 
+READS = ("look",)
+"""The tools without an effect: they may begin before the log says so."""
+
 
 def recorded_work_never_reruns(evidence: Evidence) -> Iterator[str]:
     """Each attempt begins once, after the log said so, and none after the one with the outcome."""
@@ -25,9 +28,25 @@ def recorded_work_never_reruns(evidence: Evidence) -> Iterator[str]:
             yield f"{what} began, and the log did not say so"
         if ended and attempt > min(ended):
             yield f"{what} began, although attempt {min(ended)} had its outcome"
+    yield from begun_too_early(evidence)
     for key, attempts in evidence.outcomes.items():
         if len(attempts) > 1:
             yield f"{key[0]} {key[1]} has {len(attempts)} outcomes"
+
+
+def begun_too_early(evidence: Evidence) -> Iterator[str]:
+    """Who begins a call has seen the commit land that says so; what only reads need not wait."""
+    places = {
+        (session, entry.record.call_id, entry.record.attempt): entry.offset
+        for session, log in evidence.logs.items()
+        for entry in log
+        if isinstance(entry.record, r.ModelStarted | r.ToolStarted)
+    }
+    for mark in evidence.marked("begun"):
+        offset = places.get((mark.session, mark.call, mark.attempt), 0)
+        seen = evidence.written_at(mark.session, offset)
+        if seen > mark.at and evidence.tools.get((mark.session, mark.call)) not in READS:
+            yield f"{mark.session} {mark.call}#{mark.attempt} began before the log said so"
 
 
 def begun(evidence: Evidence) -> list[tuple[CallKey, int]]:
@@ -108,13 +127,15 @@ def tool_lanes_are_serial(evidence: Evidence) -> Iterator[str]:
     for mark in sorted((m for m in evidence.marked("begun") if m.key), key=lambda m: m.at):
         end = ends.get((mark.session, mark.call, mark.attempt), died.get(mark.pid, mark.at))
         before, until = last.get(mark.key, (mark, 0.0))
-        if mark.at < until and not was_taken_for_dead(evidence, before):
+        if mark.at < until and not was_taken_for_dead(evidence, before, mark.at):
             yield f"{mark.key}: {mark.session} {mark.call} began while {before.session} ran"
         if end > until:
             last[mark.key] = (mark, end)
 
 
-def was_taken_for_dead(evidence: Evidence, mark: Mark) -> bool:
-    """Whether the log says that the lane of a call changed hands after the call began."""
+def was_taken_for_dead(evidence: Evidence, mark: Mark, at: float) -> bool:
+    """Whether the lane of a call had changed hands by some instant, after the call began."""
+    claims = evidence.claims.get((mark.session, mark.lane), {})
+    by_then = {fence for fence, claim in claims.items() if claim.at < at}
     taken = (e for s, e in evidence.records(r.LaneTakenOver) if s == mark.session)
-    return any(not e.graceful and e.fence > mark.fence for e in taken)
+    return any(not e.graceful and e.fence > mark.fence and e.fence in by_then for e in taken)

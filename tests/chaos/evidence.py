@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, TypeVar
@@ -77,6 +78,21 @@ class Evidence(Struct, dict=True, kw_only=True):
         for mark in self.marked("wrote"):
             found.setdefault((mark.session, mark.lane, mark.fence), mark)
         return found
+
+    @cached_property
+    def _writes(self) -> dict[str, list[tuple[int, float]]]:
+        """Each session's commits: where they begin, and when their writers first knew of them."""
+        found: dict[str, dict[int, float]] = {}
+        for mark in self.marked("wrote"):
+            known = found.setdefault(mark.session, {})
+            known[mark.offset] = min(mark.at, known.get(mark.offset, mark.at))
+        return {session: sorted(known.items()) for session, known in found.items()}
+
+    def written_at(self, session: str, offset: int) -> float:
+        """Return when the writer of a record knew that it was in the log; 0 if nobody says."""
+        writes = self._writes.get(session, [])
+        place = bisect_right(writes, offset, key=lambda write: write[0])
+        return writes[place - 1][1] if place else 0.0
 
     def takeovers(self) -> Iterator[tuple[Mark, Mark]]:
         """Give who lost a lane in the middle of its work, and who took it, where both are known."""

@@ -13,7 +13,15 @@ from msgspec import Struct
 from chaos.fleet import Fleet, Member
 from chaos.place import Place, PostgresPlace, SqlitePlace
 
-WEIGHTS = {"kill": 5, "stop": 3, "restart": 2, "crash": 1, "cut": 3, "lock": 2}
+WEIGHTS = {
+    "kill": 5,
+    "stop": 3,
+    "redeploy": 3,
+    "restart": 2,
+    "crash": 1,
+    "cut": 3,
+    "lock": 2,
+}
 PAUSE = (0.3, 1.5)
 AWAY = (0.2, 1.0)
 """Between two faults, and before a dead worker is replaced: from and to, in seconds."""
@@ -71,7 +79,7 @@ class Weather:
         return self._chance.choices(kinds, [WEIGHTS[kind] for kind in kinds])[0]
 
     def _kinds(self) -> dict[str, Callable[[], Awaitable[None]]]:
-        of_workers = {"kill": self._kill, "stop": self._stop}
+        of_workers = {"kill": self._kill, "stop": self._stop, "redeploy": self._redeploy}
         if isinstance(self._place, SqlitePlace):
             return {**of_workers, "lock": self._lock}
         return {
@@ -87,6 +95,14 @@ class Weather:
         victim = await self._victim()
         at = await self._fleet.kill(victim)
         self._note("kill", at, pid=victim.pid)
+        self._later(self._replace())
+
+    async def _redeploy(self) -> None:
+        """Let a worker go home in good order, and have another take its place."""
+        victim = await self._victim()
+        at = time.monotonic()
+        await self._fleet.send_home(victim)
+        self._note("redeploy", at, pid=victim.pid)
         self._later(self._replace())
 
     async def _replace(self) -> None:

@@ -74,7 +74,7 @@ class Fleet:
         self._url = url
         self._ledger = ledger
         self._lease = lease
-        self._killed: set[int] = set()
+        self._gone: set[int] = set()
 
     async def __aenter__(self) -> Self:
         return self
@@ -107,16 +107,20 @@ class Fleet:
         return member
 
     async def kill(self, member: Member) -> float:
-        self._killed.add(member.pid)
+        self._gone.add(member.pid)
         return await member.kill()
+
+    async def send_home(self, member: Member) -> None:
+        """Let one go home; note if it could not leave in good order."""
+        self._gone.add(member.pid)
+        [code] = await asyncio.gather(member.dismiss(), return_exceptions=True)
+        if code != 0:
+            self.trouble.append(f"worker {member.pid} did not leave in good order: {code!r}")
 
     async def dismiss(self) -> None:
         """Let all go home; note who had left already, or could not leave in good order."""
         for member in self.members:
-            if member.is_gone and member.pid not in self._killed:
+            if member.is_gone and member.pid not in self._gone:
                 self.trouble.append(f"worker {member.pid} ended by itself")
         leaving = [m for m in self.members if not m.is_gone]
-        codes = await asyncio.gather(*(m.dismiss() for m in leaving), return_exceptions=True)
-        for member, code in zip(leaving, codes, strict=True):
-            if code != 0:
-                self.trouble.append(f"worker {member.pid} did not leave in good order: {code!r}")
+        await asyncio.gather(*(self.send_home(member) for member in leaving))

@@ -15,8 +15,8 @@ from chaos.run import Settings, run_chaos
 from chaos.takeover import Blow, measure
 
 KINDS = {
-    "sqlite": {"kill", "stop", "lock"},
-    "postgres": {"kill", "stop", "restart", "crash", "cut"},
+    "sqlite": {"kill", "stop", "redeploy", "lock"},
+    "postgres": {"kill", "stop", "redeploy", "restart", "crash", "cut"},
 }
 STORES = tuple(KINDS)
 SEED = 20

@@ -147,6 +147,22 @@ def swap_turns(log: list[Entry]) -> None:
     log[early] = Entry(log[early].offset, log[early].at, LANE, two.record)
 
 
+def taken_over_too_late(evidence: Evidence) -> None:
+    """Two calls under one key overlap, and the first one's lane changes hands only after that."""
+    other = next(m for m in evidence.marks if m.what == "begun" and m.call == "t9")
+    claim = replace(other, what="claimed", at=9.0, fence=3, worker="later")
+    evidence.marks += (replace(other, call="t10", at=7.2), claim)
+    starts = r.ToolStarted(call_id="t10", attempt=1)
+    taken = r.LaneTakenOver(worker="later", fence=3, since=0)
+    log = evidence.logs["ses_2"]
+    evidence.logs["ses_2"] = (*log, Entry(3, 3, LANE, starts), Entry(4, 4, LANE, taken))
+
+
+def taken_from_itself(evidence: Evidence) -> None:
+    """A worker that lived is taken for dead, and takes its own lane again under another name."""
+    evidence.marks = tuple(replace(mark, pid=NEW) for mark in evidence.marks)
+
+
 FAILED = r.ToolFailed(call_id="t1.s1.c1", attempt=2, error=Failure("X", "x"))
 LOST = Mark(what="lost", at=1.0, pid=OLD, key="an error that nobody foresaw")
 WROTE_LATE = {"what": "wrote", "pid": OLD, "fence": 1, "offset": 20}
@@ -171,6 +187,7 @@ DOCTORED: list[tuple[Check, Callable[[Evidence], None]]] = [
     (check_call.recorded_work_never_reruns, with_marks(what="begun", call="t1.s1.c1", attempt=3)),
     (check_call.recorded_work_never_reruns, with_marks(what="begun", call="t1.s1", attempt=2)),
     (check_call.recorded_work_never_reruns, add(FAILED)),
+    (check_call.recorded_work_never_reruns, with_marks(what="wrote", offset=18, at=6.2)),
     (check_call.no_tool_fails, add(FAILED)),
     (check_call.recorded_steps_never_rerun, with_marks(what="stepped", attempt=2)),
     (
@@ -181,11 +198,13 @@ DOCTORED: list[tuple[Check, Callable[[Evidence], None]]] = [
     (check_call.transactions_happen_once, with_facts(effects=[])),
     (check_call.transactions_happen_once, with_facts(effects=[(S, "t1.s1.c1")] * 2)),
     (check_call.tool_lanes_are_serial, with_marks(what="begun", call="t9", at=7.2)),
+    (check_call.tool_lanes_are_serial, taken_over_too_late),
     (check_owner.fences_grow, add(r.LaneTakenOver(worker="x", fence=2, since=0))),
     (check_owner.fences_grow, add(r.LaneTakenOver(worker="x", fence=1, since=0, graceful=True))),
     (check_owner.fences_grow, with_marks(what="claimed", worker="x")),
     (check_owner.fences_grow, with_marks(**WROTE_LATE)),
     (check_owner.the_living_keep_their_lanes, with_facts(faults=())),
+    (check_owner.the_living_keep_their_lanes, taken_from_itself),
     (
         check_owner.the_living_keep_their_lanes,
         with_facts(faults=(Fault(kind="restart", at=2.0, until=5.0),)),
