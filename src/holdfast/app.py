@@ -457,8 +457,11 @@ class Holdfast:
 
         It is given the Event; what it raises has it told again. With `decides` it is asked about
         tool calls before these are recorded, all or those of `tools`: it is given a Proposed
-        call and returns a Decision. Hooks are for sessions that are started afterwards.
+        call and returns a Decision. Hooks come before the app is opened; they observe sessions that
+        are started afterwards.
         """
+        if self.is_open:
+            raise InvalidInput("this app is open already: add its hooks before")
 
         def register(function: HookFunction) -> HookFunction:
             if decides:

@@ -7,13 +7,13 @@ before these are recorded.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from msgspec import Struct
 
-from holdfast.agents.decision import Decider
+from holdfast.agents.decision import Decider, call_hook
+from holdfast.agents.thread import ToolThreads
 from holdfast.core.event import Event
 from holdfast.core.name import check_id
 from holdfast.core.record import NewOutlet
@@ -33,11 +33,10 @@ class Observer(Struct, frozen=True):
     name: str
     events: tuple[str, ...]
     function: Observe
+    threads: ToolThreads
 
     async def __call__(self, event: Event) -> None:
-        said = self.function(event)
-        if inspect.isawaitable(said):
-            await said
+        await call_hook(self.function, event, self.threads)
 
 
 class Hooks:
@@ -64,22 +63,17 @@ class Hooks:
         return self._observers.get(outlet.removeprefix(OF_HOOK))
 
     def observe(self, function: Observe, events: Sequence[str], name: str) -> None:
-        observer = Observer(
-            self._new(name or function_name(function)), check_events(events), function
-        )
-        self._observers[observer.name] = observer
+        name = self._new(name or function_name(function))
+        self._observers[name] = Observer(name, check_events(events), function, ToolThreads())
 
     def decide(self, function: Any, events: Sequence[str], tools: Sequence[str], name: str) -> None:
         if tuple(events) != (DECIDABLE,):
             raise InvalidDefinition(
                 f'hooks decide about "{DECIDABLE}" only; the others can be observed'
             )
-        decider = Decider(
-            self._new(name or function_name(function)),
-            function,
-            frozenset(names_of("tools", tools)),
-        )
-        self._deciders[decider.name] = decider
+        name = self._new(name or function_name(function))
+        only = frozenset(names_of("tools", tools))
+        self._deciders[name] = Decider(name, function, ToolThreads(), only)
 
     def _new(self, name: str) -> str:
         check_id("name of a hook", name)

@@ -1,7 +1,8 @@
-"""A worker is killed after its receiver took an event, and before it could note that."""
+"""A worker is killed after somebody was told of an event, and before it could note that."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -11,7 +12,7 @@ from mail import QUICK, SECRET, poet
 from terminal import EXECUTABLE, environment
 from webhook_receiver import Post, Receiver, Reply
 
-from holdfast import Holdfast
+from holdfast import Event, Holdfast
 from holdfast.clock import Clock
 from holdfast.webhook import WebhookSettings, verify
 
@@ -42,9 +43,9 @@ def new_app(path: Path, clock: Clock | None = None) -> Holdfast:
     )
 
 
-def start_worker(path: Path) -> subprocess.Popen[bytes]:
-    (path / "office.py").write_text(MODULE)
-    shared = {"PYTHONPATH": str(Path(__file__).parent)}
+def start_worker(path: Path, module: str = MODULE, **more: str) -> subprocess.Popen[bytes]:
+    (path / "office.py").write_text(module)
+    shared = {"PYTHONPATH": str(Path(__file__).parent), **more}
     command = [EXECUTABLE, "worker", "office:app"]
     return subprocess.Popen(
         command, cwd=path, env=environment(None) | shared, stdout=subprocess.DEVNULL
@@ -82,3 +83,61 @@ async def test_an_event_that_was_taken_when_its_worker_died_comes_again_and_none
     assert list(said.values()) == ["verse 1", "verse 3", "verse 5", "verse 7"]
     for post in hook.posts[:2]:
         verify(SECRET, post.headers, post.body)
+
+
+WATCHED = (
+    MODULE
+    + """
+import os
+import signal
+from pathlib import Path
+
+TOLD = Path("told")
+
+
+@app.hook("turn.completed")
+def watch(event):
+    with TOLD.open("a") as told:
+        told.write(f"{event.session_id} {event.offset}\\n")
+    if os.environ.get("DIES") and len(TOLD.read_text().splitlines()) == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+)
+
+
+def told_in(path: Path) -> list[tuple[str, int]]:
+    lines = (path / "told").read_text().splitlines()
+    return [(line.split()[0], int(line.split()[1])) for line in lines]
+
+
+async def test_an_observer_whose_worker_died_before_its_note_is_told_again_and_of_all(
+    tmp_path: Path,
+) -> None:
+    done = asyncio.Event()
+
+    async def watch(event: Event) -> None:
+        with (tmp_path / "told").open("a") as told:
+            told.write(f"{event.session_id} {event.offset}\n")
+        if len(set(told_in(tmp_path))) == 4:
+            done.set()
+
+    starter = new_app(tmp_path)
+    starter.hook("turn.completed")(watch)
+    async with starter as app:
+        session = await app.start("poet", "one")
+        for message in ("two", "three", "four"):
+            await session.send(message)
+        worker = start_worker(tmp_path, WATCHED, DIES="1")
+        assert await asyncio.to_thread(worker.wait, 30) == -signal.SIGKILL
+        assert len(told_in(tmp_path)) == 2
+
+    later = new_app(tmp_path, Later())
+    later.hook("turn.completed")(watch)
+    async with later as app:
+        await done.wait()
+        session = await app.session(session.id)
+        ended = [e.offset async for e in session.events() if e.type == "turn.completed"]
+
+    told = told_in(tmp_path)
+    assert told[1] in told[2:]
+    assert list(dict.fromkeys(told)) == [(session.id, offset) for offset in ended]

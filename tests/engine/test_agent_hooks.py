@@ -1,12 +1,14 @@
 """Functions of the app that watch what happens, or decide what may."""
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
 from scene import agent, log_of, results_of, running, the
 
 from holdfast import Agent, Decision, Event, Holdfast, HoldfastError, Proposed, tool
+from holdfast.agents import decision
 from holdfast.testing.scripted import calls, say
 from holdfast.verify import verify
 from holdfast.webhook import WebhookSettings
@@ -150,6 +152,44 @@ async def test_a_hook_that_fails_lets_nothing_through(wrong: str) -> None:
         assert told.startswith("Not run: the hook broken")
 
 
+async def test_a_sync_hook_that_hangs_holds_up_nobody_and_lets_nothing_through(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(decision, "LONGEST_DECISION", 0.05)
+    till, release = Till(), threading.Event()
+    app = app_of(till.agent(5))
+
+    @app.hook("tool.requested", decides=True)
+    def hangs(call: Proposed) -> None:
+        release.wait(60)
+
+    async with app:
+        session = await app.start("a", "go")
+        assert (await session.wait()).output == "done"
+
+        assert till.paid == []
+        assert await results_of(session) == ["Not run: the hook hangs failed."]
+        release.set()
+
+
+async def test_what_a_human_has_edited_is_not_put_before_the_hooks_again() -> None:
+    till = Till(approval="always")
+    app = app_of(till.agent(5))
+    asked: list[int] = []
+
+    @app.hook("tool.requested", decides=True)
+    def guard(call: Proposed) -> None:
+        asked.append(call.args["cents"])
+
+    async with app:
+        session = await app.start("a", "go")
+        [request] = (await session.wait()).requests
+        await session.answer(request.request_id, "approve", args={"cents": 500})
+        await session.wait()
+
+        assert (asked, till.paid) == ([5], [500])
+
+
 async def test_hooks_are_asked_in_order_about_their_own_tools_until_one_denies() -> None:
     till = Till()
     app = app_of(till.agent(5))
@@ -231,7 +271,7 @@ async def test_an_observer_that_fails_is_told_again_later() -> None:
     done = asyncio.Event()
 
     @app.hook("turn.completed")
-    def watch(event: Event) -> None:
+    async def watch(event: Event) -> None:
         tries.append(event.offset)
         if len(tries) == 1:
             raise RuntimeError("not yet")
@@ -243,6 +283,36 @@ async def test_an_observer_that_fails_is_told_again_later() -> None:
         await done.wait()
 
         assert tries[0] == tries[1]
+
+
+async def test_a_sync_observer_that_hangs_holds_up_nobody_and_is_told_again() -> None:
+    settings = WebhookSettings(poll=0.05, timeout=0.05)
+    app = Holdfast([agent([say("hi")])], store="memory://", webhooks=settings)
+    release, told = threading.Event(), asyncio.Event()
+    loop, tries = asyncio.get_running_loop(), []
+
+    @app.hook("turn.completed")
+    def hangs(event: Event) -> None:
+        tries.append(event.offset)
+        if len(tries) == 1:
+            release.wait(60)
+        else:
+            loop.call_soon_threadsafe(told.set)
+
+    async with app:
+        session = await app.start("a", "go")
+        assert (await session.wait()).output == "hi"
+        await told.wait()
+
+        assert tries[0] == tries[1]
+        release.set()
+
+
+async def test_a_hook_that_comes_when_the_app_is_open_is_refused() -> None:
+    async with running(agent([])) as app:
+        for decides in (True, False):
+            with pytest.raises(HoldfastError, match="add its hooks before"):
+                app.hook("tool.requested", decides=decides)
 
 
 async def test_hooks_that_make_no_sense_are_refused() -> None:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.agents.thread import ToolThreads
 from holdfast.agents.value import to_json
 from holdfast.core.message import check_text
 from holdfast.core.result import Wanted
@@ -76,19 +77,27 @@ class Decision(Struct, frozen=True):
         return Decision("ask")
 
 
+async def call_hook(function: Callable[[Any], Any], about: Any, threads: ToolThreads) -> Any:
+    """Return what a hook says; a sync one has a thread, so that its time can run out."""
+    if inspect.iscoroutinefunction(function):
+        return await function(about)
+    said = await threads.run(lambda: function(about))
+    return await said if inspect.isawaitable(said) else said
+
+
 class Decider(Struct, frozen=True):
     """A hook by its name; asked only about the tools that are named, or about all."""
 
     name: str
     function: Callable[[Proposed], Any]
+    threads: ToolThreads
     tools: frozenset[str] = frozenset()
 
     async def decide(self, call: Proposed) -> Decision:
         """Return what the hook says; nothing is the same as allow."""
         try:
             async with asyncio.timeout(LONGEST_DECISION):
-                said = self.function(call)
-                found = await said if inspect.isawaitable(said) else said
+                found = await call_hook(self.function, call, self.threads)
         except Exception:
             log.exception("a hook failed; what it was asked about is denied")
             return Decision.deny(f"the hook {self.name} failed")
