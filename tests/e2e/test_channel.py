@@ -15,9 +15,10 @@ import pytest
 from front_desk import QUICK, SECRET, front_desk
 from http_scene import FAST, teller
 from mail import QUICK as PATIENT
-from webhook_receiver import Post, Receiver, Reply, failing
+from sign_in_scene import KEY
+from webhook_receiver import Post, Receiver, Reply, failing, ok
 
-from holdfast import Agent, Context, Event, Holdfast, tool
+from holdfast import Agent, Connection, Context, Event, Holdfast, tool
 from holdfast.agents.model import ModelRequest
 from holdfast.channel import Channel, Inbound, InboundRequest, Outgoing, SignedWebhookChannel
 from holdfast.channel.speaker import Speaker
@@ -318,6 +319,34 @@ async def test_a_press_that_is_repeated_when_the_session_is_over_is_the_same() -
         await session.wait()
         again = await desk.press(asked, "approve", id="btn_a")
         assert again.json() == {**first.json(), "deduplicated": True}
+
+
+async def test_a_sign_in_is_told_of_in_words_and_its_address_apart_from_them() -> None:
+    @tool
+    async def look(ctx: Context) -> str:
+        return await ctx.require_auth("hub")
+
+    hub = Connection("hub", "https://hub.example/in", "https://hub.example/token", "us")
+    clerk: Agent[Any, Any] = Agent("clerk", ScriptedModel([call("look")]), tools=[look])
+    async with Receiver(ok) as hook:
+        desk = SignedWebhookChannel("desk", clerk, SECRET, hook.url, allow_private=True)
+        app = Holdfast(
+            [clerk], store="memory://", worker=FAST, webhooks=QUICK, channels=[desk],
+            connections=[hub], secret_key=KEY, public_url="https://us.example",
+        )  # fmt: skip
+        async with app:
+            body = b'{"thread": "room-7", "text": "look", "user": "ada"}'
+            headers = sign(SECRET, body, app.clock.now() // 1000, "msg_1")
+            await app.receive("desk", headers, body)
+            await hook.until(1)
+
+    told = hook.posts[0].json
+    assert (told["type"], told["text"]) == (
+        "authorization.required",
+        "ada has to sign in to hub.",
+    )
+    assert (told["sign_in"]["principal"], told["sign_in"]["connection"]) == ("ada", "hub")
+    assert told["sign_in"]["url"].startswith("https://hub.example/in?")
 
 
 async def test_a_turn_that_fails_says_so() -> None:

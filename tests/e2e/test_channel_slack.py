@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -18,7 +19,8 @@ from http_scene import FAST, Scene, scene
 from webhook_receiver import Post as Got
 from webhook_receiver import Receiver, Reply
 
-from holdfast.channel import Channel, Post
+from holdfast import Event
+from holdfast.channel import Channel, Outgoing, Post, SignIn
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "channels.md"
 SECRET = "a signing secret of our own"
@@ -164,3 +166,30 @@ async def test_what_slack_does_not_take_is_tried_again_or_given_up() -> None:
         await slack.said(2)  # after a second: the first pause
         await slack.event("Ev06", "again", ts="1800000008.1", thread_ts=FIRST)
         assert (await slack.said(3))[2]["text"] == "You said: again"
+
+
+async def test_where_to_sign_in_is_shown_to_nobody_else() -> None:
+    sign_in = SignIn(
+        request_id="aut_1", connection="hub", url="https://hub.example/in", principal="U0ADA"
+    )
+    required = Event(
+        offset=9,
+        type="authorization.required",
+        at=datetime.now(UTC),
+        lane="main",
+        data={},
+        version=1,
+    )
+    async with Receiver(lambda _: Reply(200, body=b'{"ok": true}')) as api:
+        channel = slack_channel(url=f"{api.url}/chat.postMessage", post=Post(allow_private=True))
+        outgoing = Outgoing(
+            id="ses_1-9", type="authorization.required", text="U0ADA has to sign in to hub.",
+            session_id="ses_1", agent="teller", tenant="default", at=0,
+            event=required, sign_in=sign_in,
+        )  # fmt: skip
+        await channel.send(outgoing, f"{ROOM}:{FIRST}")
+
+    [post] = api.posts
+    assert post.path.endswith("/chat.postEphemeral")
+    assert (post.json["user"], post.json["thread_ts"]) == ("U0ADA", FIRST)
+    assert post.json["text"] == "U0ADA has to sign in to hub. https://hub.example/in"

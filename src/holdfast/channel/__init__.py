@@ -5,7 +5,7 @@ A channel takes in what is said there, and tells there what its sessions answer.
 
 from holdfast.channel.channel import DEFAULT_EVENTS, Channel
 from holdfast.channel.inbound import Immediate, Inbound, InboundRequest, Received, Reply
-from holdfast.channel.outgoing import Outgoing
+from holdfast.channel.outgoing import Outgoing, SignIn
 from holdfast.channel.post import Post
 from holdfast.channel.signed import SignedWebhookChannel
 
@@ -19,5 +19,6 @@ __all__ = [
     "Post",
     "Received",
     "Reply",
+    "SignIn",
     "SignedWebhookChannel",
 ]

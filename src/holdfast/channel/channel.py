@@ -14,7 +14,7 @@ from holdfast.core.name import OF_CHANNEL, check_id
 from holdfast.errors import InvalidDefinition
 from holdfast.webhook.subscription import check_events
 
-DEFAULT_EVENTS = ("turn.completed", "turn.failed", "input.requested")
+DEFAULT_EVENTS = ("turn.completed", "turn.failed", "input.requested", "authorization.required")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 

@@ -15,12 +15,26 @@ from holdfast.session import Request
 from holdfast.store import SessionInfo
 
 
+class SignIn(Struct, frozen=True, kw_only=True):
+    """Somebody has to sign in at `url`: the `principal`, or whoever does so for the app.
+
+    Show the address to nobody else: who signs in there gives their token to the principal.
+    """
+
+    request_id: str
+    connection: str
+    url: str
+    principal: str = ""
+    expires_at: int = 0
+
+
 class Outgoing(Struct, frozen=True, kw_only=True):
     """An event, and what to say about it.
 
     `id` is the same however often it is told. `text` is the answer, the question with the call
-    that it is about, or what failed; empty for other types of events. `output` is the answer as
-    a value, `request` is what is asked, `at` is now, in seconds.
+    that it is about, what failed, or who has to sign in, without the address: all of a thread may
+    read it. Empty for other types of events. `output` is the answer as a value, `request` is what
+    is asked, `sign_in` has the address, `at` is now, in seconds.
     """
 
     id: str
@@ -33,15 +47,17 @@ class Outgoing(Struct, frozen=True, kw_only=True):
     event: Event
     output: Any = None
     request: Request | None = None
+    sign_in: SignIn | None = None
 
 
 def compose(event: Event, info: SessionInfo, output: Any, at: int) -> Outgoing:
     """Return what there is to tell of an event; `output` is the answer of a turn that ended."""
     request = asked(event, info) if event.type == "input.requested" else None
+    sign_in = required(event) if event.type == "authorization.required" else None
     return Outgoing(
         id=f"{info.session_id}-{event.offset}",
         type=event.type,
-        text=words(event, output, request),
+        text=words(event, output, request, sign_in),
         session_id=info.session_id,
         agent=info.agent,
         tenant=info.tenant,
@@ -49,10 +65,13 @@ def compose(event: Event, info: SessionInfo, output: Any, at: int) -> Outgoing:
         event=event,
         output=output,
         request=request,
+        sign_in=sign_in,
     )
 
 
-def words(event: Event, output: Any, request: Request | None) -> str:
+def words(event: Event, output: Any, request: Request | None, sign_in: SignIn | None) -> str:
+    if sign_in:
+        return f"{sign_in.principal or 'Somebody'} has to sign in to {sign_in.connection}."
     if request:
         call = f" {call_text(request.tool, request.args)}" if request.args is not None else ""
         return request.prompt + call
@@ -86,4 +105,15 @@ def asked(event: Event, info: SessionInfo) -> Request:
         expires_at=data.get("expires_at", 0),
         path=tuple(data.get("path", ())),
         agent=data.get("agent") or info.agent,
+    )
+
+
+def required(event: Event) -> SignIn:
+    data = event.data
+    return SignIn(
+        request_id=data["request_id"],
+        connection=data["connection"],
+        url=data["url"],
+        principal=data.get("principal", ""),
+        expires_at=data.get("expires_at", 0),
     )

@@ -133,6 +133,8 @@ def told(outgoing: Outgoing, thread: str) -> dict[str, Any]:
             "args": request.args,
             "expires_at": request.expires_at,
         }
+    if outgoing.sign_in:
+        body["sign_in"] = outgoing.sign_in
     if error := outgoing.event.data.get("error"):
         body["error"] = error
     return body
