@@ -527,7 +527,6 @@ DEEDS: dict[str, tuple[Callable[[Context], Any], str]] = {
     "wait until a number": (lambda ctx: ctx.wait_until(7), "INVALID_INPUT"),
     "a token that is a number": (lambda ctx: rekey(ctx, 7), "INVALID_NAME"),
     "an agent's own token": (lambda ctx: rekey(ctx, "agent:a:bob"), "INVALID_NAME"),
-    "a channel's own token": (lambda ctx: rekey(ctx, "channel:slack:1"), "INVALID_NAME"),
     "revoked numbers": (lambda ctx: rekey(ctx, "new", [7]), "INVALID_NAME"),
     "a revoked text": (lambda ctx: rekey(ctx, "new", "old"), "INVALID_INPUT"),
 }

@@ -22,7 +22,7 @@ from holdfast.agents.value import from_json, slice_name, to_json
 from holdfast.agents.wait import Waiting
 from holdfast.core.lane import Call, Lane
 from holdfast.core.message import check_text
-from holdfast.core.name import check_id, check_token, effect_key, round_token
+from holdfast.core.name import KEYED, check_id, check_token, effect_key, round_token
 from holdfast.core.policy import OnExpiry
 from holdfast.core.record import Option, SessionRekeyed, StateChanged, ToolEmitted
 from holdfast.core.result import Question, Update, Waits
@@ -121,7 +121,7 @@ class SessionContext:
         """Give the session another address; the old ones forward to it unless revoked."""
         if self._desk is None:
             raise InvalidInput("a continuation token can be set by tools only")
-        token = check_token(token)
+        token = check_token(token, reserved=(KEYED,))  # to a channel's thread it may move
         if isinstance(revoke, str):
             raise InvalidInput("revoke names tokens: give a list of them")
         revoked = tuple(check_id("continuation_token", each) for each in revoke)

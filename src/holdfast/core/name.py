@@ -105,13 +105,14 @@ def check_dispatch(dispatch_id: Any) -> str | None:
     return None if dispatch_id is None else check_id("dispatch_id", dispatch_id)
 
 
-def check_token(token: Any) -> str:
-    """Return a continuation token that somebody chose, if it can be one."""
-    check_id("continuation_token", token)
-    for start, owner in ((KEYED, "an agent"), (OF_CHANNEL, "a channel")):
-        if token.startswith(start):
+def check_token(token: Any, reserved: tuple[str, ...] = (KEYED, OF_CHANNEL)) -> str:
+    """Return a continuation token that somebody chose, if it can be one and is nobody's own."""
+    chosen = check_id("continuation_token", token)
+    for start in reserved:
+        if chosen.startswith(start):
+            owner = "an agent" if start == KEYED else "a channel"
             raise InvalidName(f"a continuation token that begins with {start} is {owner}'s own")
-    return str(token)
+    return chosen
 
 
 def is_storable(text: str) -> bool:
