@@ -294,6 +294,45 @@ def test_a_full_disk_loses_nothing_and_is_forgiven(path: Path) -> None:
     subprocess.run([sys.executable, "-c", NO_ROOM, str(path)], check=True, timeout=PATIENCE)
 
 
+NO_ROOM_FOR_A_SESSION = """
+import asyncio, os, resource, sys
+from holdfast import Agent, Holdfast, HoldfastError, WorkerSettings
+from holdfast.testing import ScriptedModel, say
+from holdfast.verify import verify
+
+async def main():
+    agent = Agent("a", ScriptedModel(lambda request: say("heard")))
+    quick = WorkerSettings(poll=0.05, rest=0.05)
+    async with Holdfast([agent], store="sqlite:///" + sys.argv[1], worker=quick) as app:
+        session = await app.start(agent, "hi")
+        await session.wait()
+        _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+        room = os.stat(sys.argv[1] + "-wal").st_size + 100_000
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, most))
+        taken = []
+        try:
+            while True:
+                taken.append(await session.send(os.urandom(2000).hex()))
+        except HoldfastError as error:
+            assert error.code == "STORE_FULL", error
+        assert taken
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+        taken.append(await session.send("and now?"))
+        for receipt in taken:
+            assert (await receipt.result()).output == "heard"
+        queued = [e async for e in session.events() if e.type == "delivery.queued"]
+        assert len(queued) == 1 + len(taken)
+        assert not await verify(app.store, session.id)
+
+asyncio.run(main())
+"""
+
+
+def test_a_full_disk_is_told_to_who_sends_and_what_was_taken_is_answered_later(path: Path) -> None:
+    script = [sys.executable, "-c", NO_ROOM_FOR_A_SESSION, str(path)]
+    subprocess.run(script, check=True, timeout=PATIENCE)
+
+
 async def test_a_refusal_of_sqlite_that_nobody_foresaw_is_an_error_of_ours(
     store: SqliteStore, clock: ManualClock
 ) -> None:
