@@ -7,7 +7,7 @@
     │   ├── UnknownConnection · UnknownChannel
     │   ├── InvalidMessage · MessageTooLarge · InvalidAnswer · InvalidName · NotEncodable
     │   ├── CursorAhead · InvalidSignature · InvalidUrl (AddressRefused)
-    │   └── InvalidDefinition   an agent or tool that cannot work as written
+    │   └── InvalidDefinition   an agent, tool or setting that cannot work as written
     ├── Conflict                well formed, but not now
     │   ├── DispatchConflict · RequestClosed · TokenTaken · NoActiveSession · QueueFull
     │   ├── SessionOver · SessionErased · NothingToRetry · TaskCannotWait · NotAnApprover

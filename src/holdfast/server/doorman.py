@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.clock import Clock
-from holdfast.core.name import check_id
+from holdfast.core.name import check_id, check_who
 from holdfast.errors import HoldfastError, InvalidDefinition
 from holdfast.server.body import in_time
 from holdfast.server.error import Refusal, refusal_of
@@ -96,6 +96,7 @@ class Doorman:
         if not isinstance(principal, Principal):
             raise InvalidDefinition("`authenticate` returns a Principal or None")
         check_id("tenant", principal.tenant)
+        check_who("principal", principal.name)
         return principal
 
     def _check_page(self, scope: Scope) -> None:
