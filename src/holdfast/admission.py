@@ -70,6 +70,8 @@ def callback_value(body: bytes, content_type: str) -> str:
 
 def checked_url(url: str) -> str:
     """Return the address of a server without its last slash, if it is one."""
+    if not isinstance(url, str):
+        raise InvalidInput("public_url is a text: https://agents.example.com")
     parts = urlsplit(url)
     if url and (parts.scheme not in ("http", "https") or not parts.hostname or parts.query):
         raise InvalidInput("public_url is a URL without a query: https://agents.example.com")

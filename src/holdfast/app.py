@@ -27,7 +27,8 @@ from holdfast.connection.connection import Connection
 from holdfast.connection.opening import open_bureau
 from holdfast.core.index import PEOPLE
 from holdfast.core.message import Said
-from holdfast.core.name import MAIN, check_dispatch, check_token
+from holdfast.core.name import MAIN, check_dispatch, check_token, is_id
+from holdfast.core.setting import count_of
 from holdfast.engine.settings import WorkerSettings
 from holdfast.engine.worker import Worker
 from holdfast.erasure import Erasure
@@ -100,7 +101,10 @@ class Holdfast:
         self.worker: Worker | None = None
         self.public_url = checked_url(public_url)
         self._stack: AsyncExitStack | None = None
-        room = Room(max_queued, max_queued_per_tenant)
+        room = Room(
+            count_of("max_queued", max_queued, least=0),
+            count_of("max_queued_per_tenant", max_queued_per_tenant, least=0),
+        )
         self._inbox = Inbox(self.store, self.clock, room)
         self._join(channels_by_name(channels, self.agents), webhooks)
         starter = Starter(self._inbox, self.clock, self._book.outlets)
@@ -238,7 +242,7 @@ class Holdfast:
 
     async def session(self, session_id: str) -> Session[Any]:
         """Return a handle on a session that exists."""
-        if await self.store.session(session_id) is None:
+        if not is_id(session_id) or await self.store.session(session_id) is None:
             raise UnknownSession(f"there is no session {session_id}", session=session_id)
         return self._reception.handle(session_id)
 

@@ -1,4 +1,5 @@
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,9 @@ from holdfast.admission import Inbox
 from holdfast.core.record import CancelRequested
 from holdfast.errors import InvalidInput
 from holdfast.testing.scripted import call, say
+from holdfast.webhook.settings import WebhookSettings
+
+HOOK = "https://hooks.example.com/holdfast"
 
 
 async def refusal_of(awaitable: Any) -> str:
@@ -192,15 +196,41 @@ async def test_a_record_of_a_wrong_type_never_reaches_the_log() -> None:
         assert await refusal_of(refused) == "NOT_ENCODABLE"
 
 
-async def test_a_session_that_does_not_exist_is_refused() -> None:
-    async with running(agent([say("hi")])) as app:
-        assert await refusal_of(app.session("ses_none")) == "UNKNOWN_SESSION"
-
-
-async def test_a_delivery_that_never_was_is_refused() -> None:
-    async with running(agent([say("hi")])) as app:
+@pytest.mark.parametrize("name", ["none", "", "\0", "\ud800", "x" * 10_000, 7, None, []])
+async def test_what_does_not_exist_is_refused_whatever_it_is_called(name: Any, path: Path) -> None:
+    async with running(agent([say("hi")]), store=f"sqlite:///{path}") as app:
         session = await app.start("a", "hi")
-        assert await refusal_of(session.result_of("dlv_none")) == "UNKNOWN_DELIVERY"
+        assert await refusal_of(app.session(name)) == "UNKNOWN_SESSION"
+        assert await refusal_of(session.result_of(name)) == "UNKNOWN_DELIVERY"
+        assert await refusal_of(session.answer(name, "yes")) == "UNKNOWN_REQUEST"
+
+
+@pytest.mark.parametrize(
+    "callback",
+    [
+        {"callback_url": 7},
+        {"callback_url": HOOK, "callback_events": 7},
+        {"callback_url": HOOK, "callback_events": [7]},
+        {"callback_url": HOOK, "callback_secret": 7},
+    ],
+    ids=str,
+)
+async def test_a_callback_that_cannot_be_is_refused(callback: dict[str, Any]) -> None:
+    webhooks = WebhookSettings(secret="whsec_" + "QUFB" * 12)
+    async with running(agent([say("hi")]), webhooks=webhooks) as app:
+        refused = await refusal_of(app.start("a", "hi", **callback))
+        assert refused in ("INVALID_URL", "INVALID_DEFINITION")
+        assert await app.sessions() == []
+
+
+@pytest.mark.parametrize(
+    "option",
+    [{"max_queued": "x"}, {"max_queued": -1}, {"max_queued_per_tenant": None}, {"public_url": 7}],
+    ids=str,
+)
+def test_an_app_that_cannot_work_is_refused(option: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput):
+        Holdfast([agent([])], store="memory://", **option)
 
 
 def test_two_agents_of_one_name_are_refused() -> None:

@@ -66,7 +66,7 @@ class Agent(Generic[Deps, Out]):
         max_depth: int = MAX_DEPTH,
     ) -> None:
         self.name = checked_name(name)
-        self.tools = collect(name, [*tools, *tools_of(name, subagents)], ask_question)
+        self.tools = collect(name, tools, tools_of(name, subagents), ask_question)
         self.specs = tuple(tool.spec for tool in self.tools.values())
         self.output, self.wraps_output = output_spec(name, output_type)
         self.subscriptions = one_of_each_name(name, subscriptions)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -30,9 +30,11 @@ def checked_name(name: Any) -> str:
     return name
 
 
-def collect(agent: str, tools: Sequence[Tool | Function], ask: bool) -> dict[str, Tool]:
-    """Return tools by name; with `ask`, the one to ask the human by is among them."""
-    given: list[Tool | Function] = list(tools)
+def collect(
+    agent: str, tools: Sequence[Tool | Function], others: Sequence[Tool], ask: bool
+) -> dict[str, Tool]:
+    """Return tools by name, those by which others are asked too; with `ask`, also the human."""
+    given: list[Tool | Function] = [*several(agent, "tools", tools), *others]
     if ask:
         given.append(Tool(ask_question, readonly=True))
     found: dict[str, Tool] = {}
@@ -44,6 +46,13 @@ def collect(agent: str, tools: Sequence[Tool | Function], ask: bool) -> dict[str
             )
         found[made.name] = made
     return found
+
+
+def several(agent: str, what: str, given: Any) -> list[Any]:
+    """Return what an agent has any number of."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InvalidDefinition(f"{what} of agent {agent} are given in a list", agent=agent)
+    return list(given)
 
 
 def checked_model(agent: str, model: Any) -> Any:
@@ -70,7 +79,7 @@ def checked_instructions(agent: str, given: Any) -> Any:
 
 def tools_of(agent: str, subagents: Sequence[Any]) -> list[Tool]:
     """Return the tools by which other agents are asked."""
-    for each in subagents:
+    for each in several(agent, "subagents", subagents):
         if not callable(getattr(each, "as_tool", None)):
             raise InvalidDefinition(
                 f"a {type(each).__name__} is no agent that agent {agent} can ask", agent=agent
@@ -96,6 +105,11 @@ def output_spec(agent: str, kind: type | None) -> tuple[ToolSpec | None, bool]:
 
 def one_of_each_name(agent: str, given: Sequence[Subscription]) -> tuple[Subscription, ...]:
     """Return subscriptions, if each can be told from the others."""
+    for each in several(agent, "subscriptions", given):
+        if not isinstance(each, Subscription):
+            raise InvalidDefinition(
+                f"a {type(each).__name__} of agent {agent} is no Subscription", agent=agent
+            )
     names = [each.name for each in given]
     if len(set(names)) < len(names):
         raise InvalidDefinition(

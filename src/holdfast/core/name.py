@@ -90,9 +90,14 @@ def effect_key(session: str, call_id: str) -> str:
 
 def check_id(kind: str, value: Any) -> str:
     """Return an id that somebody chose, if it can be one."""
-    if not isinstance(value, str) or not 0 < len(value) <= MAX_ID or not is_storable(value):
+    if not is_id(value):
         raise InvalidName(f"a {kind} is a text of 1 to {MAX_ID} characters, none of them NUL")
     return str.__str__(value)  # plain, whatever kind of text it is: no other can be stored
+
+
+def is_id(value: Any) -> bool:
+    """Whether something can be an id: nothing else needs to be looked for."""
+    return isinstance(value, str) and 0 < len(value) <= MAX_ID and is_storable(value)
 
 
 def check_who(kind: str, value: Any) -> str:

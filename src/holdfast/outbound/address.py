@@ -36,7 +36,7 @@ def check_url(url: str, *, allow_private: bool = False) -> None:
     try:
         parts = urlsplit(url)
         check_parts(url, parts)
-    except ValueError:
+    except (AttributeError, TypeError, ValueError):  # the first two: it is not even a text
         raise InvalidUrl("this is no valid URL: write https://host/path") from None
     host = parts.hostname or ""
     if is_local_name(host) and not allow_private:

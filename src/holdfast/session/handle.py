@@ -20,7 +20,7 @@ from holdfast.core import record as r
 from holdfast.core.event import Event
 from holdfast.core.index import PEOPLE, RELAYED
 from holdfast.core.message import Message, Said, check_text, content_of
-from holdfast.core.name import MAIN, check_dispatch, check_id, check_who, lane_of
+from holdfast.core.name import MAIN, check_dispatch, check_id, check_who, is_id, lane_of
 from holdfast.core.slices import EMPTY, Slices, change_all
 from holdfast.core.view import View
 from holdfast.errors import (
@@ -138,7 +138,7 @@ class Session(Generic[Out]):
     ) -> Receipt[Out]:
         """Answer an open request: with one of its options, a text, or both."""
         by = check_who(BY, by)
-        request = await self._store.request(request_id)
+        request = await self._store.request(request_id) if is_id(request_id) else None
         if (
             request is None
             or request.session_id != self.id
@@ -285,7 +285,7 @@ class Session(Generic[Out]):
             while True:
                 wakeups.clear()
                 info = await self.info()
-                delivery = await self._store.delivery(delivery_id)
+                delivery = await self._store.delivery(delivery_id) if is_id(delivery_id) else None
                 if delivery is None or delivery.session_id != self.id:
                     raise UnknownDelivery(
                         f"this session never got {delivery_id}", delivery=delivery_id

@@ -94,6 +94,8 @@ def digest(key: bytes, message_id: str, timestamp: str, body: bytes) -> str:
 
 def secrets_of(secret: Secrets) -> tuple[str, ...]:
     """Return one or several secrets as a tuple, once it is known that all can be used."""
+    if not isinstance(secret, str | Sequence):
+        raise InvalidDefinition("a secret is a text, and several are texts in a sequence")
     secrets = ((secret,) if secret else ()) if isinstance(secret, str) else tuple(secret)
     for each in secrets:
         key_of(each)

@@ -9,6 +9,7 @@ from typing import get_args
 from msgspec import Struct
 
 from holdfast.core.record import AnyRecord
+from holdfast.core.setting import names_of
 from holdfast.errors import InvalidDefinition
 from holdfast.outbound.address import check_url
 from holdfast.webhook.signature import Secrets, secrets_of
@@ -55,7 +56,7 @@ class Subscription(Struct, frozen=True):
 
 def check_events(events: Sequence[str]) -> tuple[str, ...]:
     """Return types of events that exist and that readers may see, or say which do not."""
-    chosen = (events,) if isinstance(events, str) else tuple(events)
+    chosen = (events,) if isinstance(events, str) else names_of("events", events)
     unknown = sorted(set(chosen) - EVENTS)
     if unknown or not chosen:
         raise InvalidDefinition(
