@@ -54,6 +54,10 @@ class Rival:
         """Commit as the owner of a lane does."""
         assert await self._send(CommitEntry(wanted, Packer(), COMMIT_ONE)) == "written"
 
+    async def write_late(self, wanted: Commit) -> None:
+        """Commit to a lane that has changed hands."""
+        assert await self._send(CommitEntry(wanted, Packer(), COMMIT_ONE)) == "lease_lost"
+
     async def admit(self, admission: Admission) -> None:
         assert await self._send(AdmissionEntry(admission, Packer())) == "admitted"
 

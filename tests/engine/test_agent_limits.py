@@ -11,9 +11,11 @@ import msgspec
 import pytest
 from scene import FAST, running, the, types_of, until
 
-from holdfast import Agent, Context, Holdfast, Limit, tool
+from holdfast import Agent, Context, Holdfast, Limit, WorkerSettings, tool
+from holdfast.engine import upkeep
 from holdfast.errors import InvalidDefinition, InvalidName, QueueFull
 from holdfast.store import Store
+from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing import ScriptedModel, calls, say
 from holdfast.testing.wrapped import WrappedStore
@@ -458,3 +460,37 @@ async def test_a_token_that_no_database_can_keep_is_refused(database):
         assert [event.data["error"]["code"] for event in failed] == ["INVALID_NAME"] * 3
         with pytest.raises(InvalidName):
             await app.deliver("token", "Hi", agent=agent, tenant="a\0b")
+
+
+async def test_a_call_that_no_worker_comes_for_loses_its_place_to_the_next(monkeypatch):
+    monkeypatch.setattr(upkeep, "PATIENCE", 50)
+    monkeypatch.setattr(upkeep.Usher, "interval", 0.05)
+    began, go_on = asyncio.Event(), asyncio.Event()
+
+    @tool(limit=Limit(concurrency=1))
+    async def dig(path: str) -> str:
+        """Dig."""
+        began.set()
+        await go_on.wait()
+        return "dug"
+
+    store = MemoryStore()
+    old, new = worker_of([dig], "old"), worker_of([dig], "new")
+    agents = [old, new]
+    async with (
+        Holdfast(agents, store=store, worker=WorkerSettings(agents=("new",))) as app,
+        Holdfast(agents, store=store, worker=WorkerSettings(agents=("old",))) as leaving,
+    ):
+        await leaving.start(old, "x")
+        await began.wait()
+        await leaving.start(old, "x")
+        while len(await store.permits()) < 2:  # noqa: ASYNC110 - a queue has no event
+            await asyncio.sleep(0)
+        leaving.worker.drain()
+        go_on.set()
+        await leaving.worker.until_stopped()
+
+        session = await app.start(new, "x")
+        async with asyncio.timeout(10):
+            assert (await session.wait()).output == "Done."
+        assert [permit.held for permit in await store.permits()] == [False]

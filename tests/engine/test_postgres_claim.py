@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 
 import psycopg
 import pytest
-from rival import opened
+from rival import opened, rivalling
 
 from holdfast.clock import Clock
 from holdfast.core.limit import Bound
@@ -35,6 +35,15 @@ INSERT INTO lanes (tenant, sid, lane, agent, last_arrival, ready_at, version, st
 SELECT tenant, sid, 'main', agent, 2, {ready_at}, 1, 'idle' FROM sessions WHERE tenant = 'noisy'
 ON CONFLICT DO NOTHING;
 ANALYZE;
+"""
+
+
+# As if so many calls of one tenant waited for one place.
+WAITING = """
+INSERT INTO permits (name, tenant, sid, lane, call_id, most, held)
+SELECT 'lane:shop', 'noisy', 1000000 + n, 'main', 't1.s1', 1, false
+  FROM generate_series(1, {count}) AS n;
+ANALYZE permits;
 """
 
 
@@ -202,3 +211,48 @@ async def test_a_permit_given_back_as_somebody_comes_to_rest_never_leaves_him_as
                 assert again.session_id == theirs.session_id
                 theirs = again
             await write(two, park(theirs, worker="w2", frees=("t1.s1.c1",)))
+
+
+@pytest.mark.parametrize("slices_seen", [None, 0], ids=["plain", "by itself"])
+async def test_who_comes_late_to_a_lane_at_rest_does_not_keep_it_from_being_woken(
+    postgres_url: str, slices_seen: int | None
+) -> None:
+    async with opened(postgres_url) as store, rivalling(postgres_url) as rival:
+        await enlist(store, clock)
+        await start(store, "a", "b")
+        mine, late = await store.claim("w1", 2)
+        [theirs] = await store.claim("w1", 2, held=places([mine]))
+        await store.acquire([wish(mine, "w1")])
+        await store.acquire([wish(theirs, "w1")])
+        await write(store, park(theirs, delta(), awaits_permit=True))
+
+        await rival.write_late(
+            commit(late, delta(), slices_seen=slices_seen)
+        )  # and is not yet gone
+        await write(store, commit(mine, delta(), frees=("t1.s1.c1",)))
+
+        [woken] = await store.claim("w1", 2, held=places([mine]))
+        assert woken.session_id == theirs.session_id
+
+
+async def test_a_place_is_found_by_index_however_many_wait(postgres_url: str) -> None:
+    async with opened(postgres_url) as store:
+        await enlist(store, clock)
+        await start(store, "a", "b")
+        mine, theirs = await store.claim("w1", 2)
+        await store.acquire([wish(mine, "w1")])
+        await run(postgres_url, WAITING.format(count=5_000))
+        await store.acquire([wish(theirs, "w1")])
+        direct = read_url(postgres_url).direct
+        async with await psycopg.AsyncConnection.connect(direct) as connection:
+            for _ in range(7):
+                await connection.execute("SELECT call_up(ARRAY[%s])", [ONE.name])
+                await connection.execute("SELECT pid FROM in_line(%s, 1)", [ONE.name])
+            cursor = await connection.execute(
+                "SELECT seq_scan, idx_tup_fetch FROM pg_stat_xact_user_tables"
+                " WHERE relname = 'permits' AND schemaname = %s",
+                [read_url(postgres_url).schema],
+            )
+            [(scans, fetched)] = await cursor.fetchall()
+        assert scans == 0
+        assert fetched < 1_000

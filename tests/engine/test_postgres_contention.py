@@ -174,6 +174,63 @@ async def test_commits_that_tell_and_send_takes_settlements_and_erasures_never_d
     assert await deadlocks(database) == 0
 
 
+async def test_calls_that_ask_under_limits_in_any_order_never_deadlock(database: str) -> None:
+    names = ("bank", "shop", "street", "town")
+    async with AsyncExitStack() as stack:
+        one, two, *_ = [store async for store in stores_of(database, stack)]
+        for number, store in enumerate((one, two)):
+            await enlist(store, clock, f"w{number}")
+        await one.admit([new_session(clock) for _ in range(2 * len(names))])
+        own = [await store.claim(f"w{n}", len(names)) for n, store in enumerate((one, two))]
+        await asyncio.gather(
+            ask_and_give_back(one, "w0", own[0], names),
+            ask_and_give_back(two, "w1", own[1], names[::-1]),
+        )
+    assert await deadlocks(database) == 0
+
+
+async def ask_and_give_back(
+    store: PostgresStore, worker: str, claims: Sequence[Claim], names: Sequence[str]
+) -> None:
+    """Have each lane ask under a limit of its own, all at once, again and again."""
+    for step in range(10):
+        wishes = [
+            Wish(
+                session_id=claim.session_id,
+                lane=claim.lane,
+                worker=worker,
+                fence=claim.fence,
+                call_id="t1.s1.c1",
+                bounds=(Bound(name, concurrency=1),),
+            )
+            for claim, name in zip(claims, names, strict=True)
+        ]
+        await asyncio.gather(*(store.acquire([wish]) for wish in wishes))
+        given_back = [
+            commit(
+                replace(claim, number=claim.number + step),
+                delta(),
+                worker=worker,
+                frees=("t1.s1.c1",),
+            )
+            for claim in claims
+        ]
+        await store.commit(given_back)
+
+
+async def test_admissions_that_count_several_tenants_never_deadlock(database: str) -> None:
+    chance = Random(1)
+    async with AsyncExitStack() as stack:
+        one, two, *_ = [store async for store in stores_of(database, stack)]
+        for _ in range(10):
+            starts = [
+                new_session(clock, tenant=chance.choice("abcd"), most_queued_of_tenant=10_000)
+                for _ in range(40)
+            ]
+            await asyncio.gather(one.admit(starts[:20]), two.admit(starts[20:]))
+    assert await deadlocks(database) == 0
+
+
 async def test_a_deadlock_would_be_counted(database: str) -> None:
     """What the test above relies on."""
     async with rivalling(database) as one, rivalling(database) as two:

@@ -12,6 +12,9 @@ from holdfast.store import Store
 
 log = get_logger("holdfast.engine")
 
+PATIENCE = 3_000
+"""For so many milliseconds a place is kept for the call that it is for."""
+
 
 class Duty(Protocol):
     """Something to be done again and again."""
@@ -53,6 +56,21 @@ async def bury(store: Store) -> int:
         for session_id in doomed:
             count += await store.erase(session_id)
     return count
+
+
+class Usher:
+    """Gives the places under limits of those who do not come for them to the next in line.
+
+    Who does not come has no worker, or was not heard of in the store: he may still ask later.
+    """
+
+    interval = 2.0
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def run_once(self) -> int:
+        return await self._store.pass_by(PATIENCE)
 
 
 class DeathWatch:

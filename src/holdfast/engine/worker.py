@@ -22,7 +22,7 @@ from holdfast.engine.ownership import Ownership
 from holdfast.engine.performer import Performer
 from holdfast.engine.settings import WorkerSettings
 from holdfast.engine.tally import Tally
-from holdfast.engine.upkeep import DeathWatch, Gravedigger, keep_up
+from holdfast.engine.upkeep import DeathWatch, Gravedigger, Usher, keep_up
 from holdfast.errors import StoreError
 from holdfast.ids import enter, get_logger
 from holdfast.store import Claim, Store, WorkerInfo
@@ -80,6 +80,7 @@ class Worker:
             asyncio.create_task(self._claim_repeatedly(), name="holdfast claim"),
             asyncio.create_task(keep_up(watch), name="holdfast death watch"),
             asyncio.create_task(keep_up(Gravedigger(self._store)), name="holdfast gravedigger"),
+            asyncio.create_task(keep_up(Usher(self._store)), name="holdfast usher"),
         ]
 
     def drain(self) -> None:

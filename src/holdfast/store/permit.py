@@ -44,13 +44,24 @@ class Permits(Protocol):
     """The limits' places, and the queues for them."""
 
     async def acquire(self, wishes: Sequence[Wish]) -> Sequence[Permit | Refused]:
-        """Let calls begin as far as their limits allow, in the order in which they asked.
+        """Let calls begin as far as their limits allow.
 
         A call that may begin holds its permits until a commit frees them, whoever owns its
-        lane by then; asked again, it is granted again. One that may not is in the queue of
-        the first limit that has no place, once, and keeps the permits of those before it. A
-        permit that is given back makes the lanes ready whose calls have a place then. A wish
-        by anybody but the lane's owner is refused as `lease_lost`.
+        lane by then; asked again, it is granted again. One that may not is in the line of
+        the first limit that has no place, once, and keeps the permits of those before it.
+        Tenants take turns: first comes whose tenant would have the fewest permits under the
+        limit with it, and of one tenant who asked first. A permit that is given back makes the
+        lanes ready whose calls have a place then. A wish by anybody but the lane's owner is
+        refused as `lease_lost`.
+        """
+        ...
+
+    async def pass_by(self, patience: int) -> int:
+        """Pass by calls that do not come for their places; return how many.
+
+        Those that have a place, or were told a time to ask again, and have not asked for longer
+        than `patience` are in no line until they do; their lanes are ready. So are those of who
+        has a place by that.
         """
         ...
 

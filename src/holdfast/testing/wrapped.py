@@ -88,6 +88,9 @@ class WrappedStore:
     async def acquire(self, wishes: Sequence[Wish]) -> Sequence[Permit | Refused]:
         return await self.inner.acquire(wishes)
 
+    async def pass_by(self, patience: int) -> int:
+        return await self.inner.pass_by(patience)
+
     async def permits(
         self, session_id: str | None = None, name: str | None = None, limit: int = 500
     ) -> Sequence[PermitInfo]:

@@ -6,7 +6,7 @@ from holdfast.core.index import ClosedRequest, DeliveryChange, Index, change_off
 from holdfast.core.record import AnyRecord, DeliverySettled
 from holdfast.store import Commit, Committed, Effect, Refused, Snapshot
 from holdfast.stores.memory import outlet
-from holdfast.stores.memory.permit import has_place, permits_of
+from holdfast.stores.memory.permit import permits_of, should_ask
 from holdfast.stores.memory.table import (
     Landed,
     LaneRow,
@@ -66,9 +66,9 @@ def find_obstacle(
 
 
 def has_permit_to_come(tables: Tables, wanted: Commit) -> bool:
-    """Whether a call that the lane would rest for has a place under its limit now."""
+    """Whether a call that the lane would rest for should ask again first."""
     rows = permits_of(tables, wanted.session_id, wanted.lane)
-    return any(not row.held and has_place(tables, row) for row in rows)
+    return any(not row.held and should_ask(tables, row) for row in rows)
 
 
 def held_by_another(tables: Tables, wanted: Effect) -> Effect | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import count
 
 from holdfast.core.limit import Bound, pay, start_at
 from holdfast.store import Permit, PermitInfo, Refused, Wish
@@ -16,7 +18,7 @@ def acquire(tables: Tables, wish: Wish, now: int) -> Permit | Refused:
     """Let a call begin under all its limits, or queue it at the first that has no place."""
     session = tables.sessions.get(wish.session_id)
     lane = session.lanes.get(wish.lane) if session else None
-    if lane is None or (lane.worker, lane.fence) != (wish.worker, wish.fence):
+    if session is None or lane is None or (lane.worker, lane.fence) != (wish.worker, wish.fence):
         return LEASE_LOST
     for bound in wish.bounds:
         row = find(tables, bound, wish)
@@ -27,21 +29,23 @@ def acquire(tables: Tables, wish: Wish, now: int) -> Permit | Refused:
             return Permit(granted=False)
         paid_until = tables.paid_until.get(bound.name, 0)
         if (at := start_at(bound, paid_until, ahead, now)) > now:
+            row.expected_at = at
             return Permit(granted=False, again_at=at)
         if bound.rate:
             tables.paid_until[bound.name] = pay(bound, paid_until, now)
         row.held = True
+        tables.last_tenant[bound.name] = session.tenant
         if not bound.concurrency:
             tables.permits.remove(row)
     return GRANTED
 
 
 def find(tables: Tables, bound: Bound, wish: Wish) -> PermitRow:
-    """Return the call's row under a limit; a new one is at the end of the queue."""
+    """Return the call's row under a limit, and have it in line; a new one is last."""
     key = (bound.name, wish.session_id, wish.call_id)
     for row in tables.permits:
         if (row.name, row.session_id, row.call_id) == key:
-            row.most = bound.concurrency
+            row.most, row.expected_at, row.absent = bound.concurrency, None, False
             return row
     row = PermitRow(bound.name, wish.session_id, wish.lane, wish.call_id, bound.concurrency)
     tables.permits.append(row)
@@ -52,18 +56,36 @@ def held(tables: Tables, name: str) -> int:
     return sum(row.held for row in tables.permits if row.name == name)
 
 
-def waiting(tables: Tables, name: str) -> list[PermitRow]:
-    return [row for row in tables.permits if row.name == name and not row.held]
+def line(tables: Tables, name: str) -> list[PermitRow]:
+    """Return who is in line under a limit: first whose tenant would have the fewest with it.
+
+    Of those it is who comes by name after the tenant whose call began last.
+    """
+    rows = [row for row in tables.permits if row.name == name]
+    shares = Counter(tables.sessions[row.session_id].tenant for row in rows if row.held)
+    last = tables.last_tenant.get(name, "")
+    turns: dict[tuple[int, bool, str], PermitRow] = {}
+    for row in rows:
+        if not row.held and not row.absent:
+            tenant = tables.sessions[row.session_id].tenant
+            shares[tenant] += 1
+            turns[shares[tenant], tenant <= last, tenant] = row
+    return [turns[turn] for turn in sorted(turns)]
 
 
 def place_of(tables: Tables, row: PermitRow) -> int:
-    return waiting(tables, row.name).index(row)
+    return line(tables, row.name).index(row)
 
 
-def has_place(tables: Tables, row: PermitRow) -> bool:
-    """Whether a call that waits for others to end could begin now."""
-    places = row.most - held(tables, row.name)
-    return row.most > 0 and place_of(tables, row) < places
+def with_a_place(tables: Tables, name: str) -> list[PermitRow]:
+    """Return calls that wait for others to end and could begin now."""
+    running = held(tables, name)
+    return [row for place, row in enumerate(line(tables, name)) if running + place < row.most]
+
+
+def should_ask(tables: Tables, row: PermitRow) -> bool:
+    """Whether a call that waits has a place now, or was passed by."""
+    return row.absent or row in with_a_place(tables, row.name)
 
 
 def permits_of(tables: Tables, session_id: str, lane: str) -> Iterator[PermitRow]:
@@ -76,13 +98,26 @@ def free(tables: Tables, session_id: str, lane: str, calls: tuple[str, ...], now
     """Take back the calls' permits and places, and return the sessions that may go on by that."""
     gone = [row for row in permits_of(tables, session_id, lane) if row.call_id in calls]
     tables.permits = [row for row in tables.permits if row not in gone]
-    woken = []
-    for name in dict.fromkeys(row.name for row in gone):
-        for row in waiting(tables, name):
-            if has_place(tables, row):
-                wake(tables.sessions[row.session_id].lanes[row.lane], now)
-                woken.append(row.session_id)
-    return woken
+    return call_up(tables, dict.fromkeys(row.name for row in gone), now)
+
+
+def call_up(tables: Tables, names: Iterable[str], now: int) -> list[str]:
+    """Wake who has a place under one of the limits, and return their sessions."""
+    called = [row for name in names for row in with_a_place(tables, name)]
+    for row in called:
+        row.expected_at = row.expected_at or now
+        wake(tables.sessions[row.session_id].lanes[row.lane], now)
+    return [row.session_id for row in called]
+
+
+def pass_by(tables: Tables, before: int, now: int) -> tuple[int, list[str]]:
+    """Put those out of line who were expected before; return how many, and who was woken."""
+    missed = [row for row in tables.permits if row.expected_at and row.expected_at < before]
+    for row in missed:
+        row.expected_at, row.absent = None, True
+        wake(tables.sessions[row.session_id].lanes[row.lane], now)
+    woken = call_up(tables, dict.fromkeys(row.name for row in missed), now)
+    return len(missed), [*(row.session_id for row in missed), *woken]
 
 
 def wake(lane: LaneRow, now: int) -> None:
@@ -92,20 +127,22 @@ def wake(lane: LaneRow, now: int) -> None:
 def listing(
     tables: Tables, session_id: str | None, name: str | None, limit: int
 ) -> list[PermitInfo]:
-    rows = [
-        row
-        for row in tables.permits
-        if session_id in (None, row.session_id) and name in (None, row.name)
-    ]
-    rows.sort(key=lambda row: (row.name, not row.held))
-    return [
-        PermitInfo(
-            name=row.name,
+    names = sorted({row.name for row in tables.permits if name in (None, row.name)})
+    found = [info for each in names for info in under(tables, each)]
+    return [info for info in found if session_id in (None, info.session_id)][:limit]
+
+
+def under(tables: Tables, name: str) -> Iterator[PermitInfo]:
+    """Give who holds a permit under a limit, who is in line, and who was passed by."""
+    rows = [row for row in tables.permits if row.name == name]
+    holding, absent = [r for r in rows if r.held], [r for r in rows if r.absent]
+    waiting = [*line(tables, name), *absent]
+    for row, ahead in [*((row, 0) for row in holding), *zip(waiting, count(), strict=False)]:
+        yield PermitInfo(
+            name=name,
             session_id=row.session_id,
             lane=row.lane,
             call_id=row.call_id,
             held=row.held,
-            ahead=0 if row.held else place_of(tables, row),
+            ahead=ahead,
         )
-        for row in rows[:limit]
-    ]

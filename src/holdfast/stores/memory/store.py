@@ -127,6 +127,13 @@ class MemoryStore:
     ) -> Sequence[PermitInfo]:
         return permit.listing(self._tables, session_id, name, limit)
 
+    async def pass_by(self, patience: int) -> int:
+        now = self._clock.now()
+        passed, woken = permit.pass_by(self._tables, now - patience, now)
+        for session_id in woken:
+            self._tell(session_id, arrived=True)
+        return passed
+
     async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
         results = [self._commit(wanted) for wanted in commits]
         for wanted, result in zip(commits, results, strict=True):

@@ -118,7 +118,11 @@ class RequestRow:
 
 @dataclass(slots=True)
 class PermitRow:
-    """A call that holds a permit, or waits for one behind the rows before it."""
+    """A call that holds a permit, or waits for one behind the rows of its tenant before it.
+
+    `expected_at` is since when it has a place, or was told to ask again; one who did not come
+    is `absent`: in no line until he asks.
+    """
 
     name: str
     session_id: str
@@ -126,6 +130,8 @@ class PermitRow:
     call_id: str
     most: int
     held: bool = False
+    expected_at: int | None = None
+    absent: bool = False
 
 
 @dataclass(slots=True)
@@ -157,6 +163,7 @@ class Tables:
     workers: dict[str, WorkerRow] = field(default_factory=dict)
     permits: list[PermitRow] = field(default_factory=list)
     paid_until: dict[str, int] = field(default_factory=dict)
+    last_tenant: dict[str, str] = field(default_factory=dict)
     blobs: dict[tuple[str, str], bytes] = field(default_factory=dict)
     blob_users: dict[tuple[str, str], set[str]] = field(default_factory=dict)
     keys: dict[str, KeyInfo] = field(default_factory=dict)

@@ -36,6 +36,8 @@ _decode = msgspec.json.Decoder(Given).decode
 class ClaimErrand:
     """A claim on its way."""
 
+    limits = ()
+
     def __init__(
         self,
         queries: Mapping[str, Query],

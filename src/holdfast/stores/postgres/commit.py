@@ -96,6 +96,10 @@ class WantedCommit(Wanted, omit_defaults=True, kw_only=True):
     blobs: list[Blob] | UnsetType = UNSET
     sends: list[WantedAdmission] | UnsetType = UNSET
 
+    @property
+    def has_permits(self) -> bool:
+        return self.frees is not UNSET or self.awaits_permit is not UNSET
+
 
 class Unread(Struct):
     """An answer whose arrivals are still packed."""

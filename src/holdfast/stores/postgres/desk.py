@@ -17,6 +17,7 @@ from holdfast.stores.postgres.line import Line
 from holdfast.stores.postgres.listing import Listing
 from holdfast.stores.postgres.liveness import Direct
 from holdfast.stores.postgres.outlet import Outlets
+from holdfast.stores.postgres.permit import Usher
 from holdfast.stores.postgres.place import Place
 from holdfast.stores.postgres.reader import Readers
 from holdfast.stores.postgres.reading import Reading
@@ -48,7 +49,12 @@ class Desk:
         )
         self.direct = Direct(place, clock, queries, self.messenger.heard)
         self.writer = Writer(
-            line(), queries["write"], place.label, self.messenger.tell, self.direct.until_shown
+            line(),
+            queries["write"],
+            queries["hold_limits"],
+            place.label,
+            self.messenger.tell,
+            self.direct.until_shown,
         )
         self.registry = Registry(place, clock, queries, self.direct, self.readers, self.writer)
         self.unpacker = Unpacker(packer, self.readers.blobs)
@@ -59,6 +65,7 @@ class Desk:
         self.listing = Listing(self.readers, queries)
         self.rooms = Rooms(place, clock, queries)
         self.aside = Aside(line())
+        self.usher = Usher(self.aside, self.readers, queries, self.messenger)
         self.outlets = Outlets(self.aside, self.readers, queries)
         self.keys = Keys(self.aside, self.readers, queries)
         self.vault = Vault(self.aside, self.readers, queries)

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from holdfast.store import Permit, Refused, Wish
+from holdfast.stores.postgres.aside import Aside
 from holdfast.stores.postgres.link import Rows
+from holdfast.stores.postgres.reader import Readers
 from holdfast.stores.postgres.statement import Query, Statement
+from holdfast.stores.postgres.wakeup import Messenger
 from holdfast.stores.postgres.writer import Hints
 
 GRANTED = Permit(granted=True)
 
 _decode = msgspec.json.Decoder(list[list[Any]]).decode
+_decode_passed = msgspec.json.Decoder(tuple[int, list[str]]).decode
 
 
 class WishErrand:
     """Wishes on their way."""
 
     def __init__(self, query: Query, wishes: Sequence[Wish]) -> None:
+        self.limits = [bound.name for wish in wishes for bound in wish.bounds]
         self._statement = query.bind({"wishes": msgspec.json.encode(wishes).decode()})
 
     def compose(self) -> Sequence[Statement]:
@@ -29,6 +34,28 @@ class WishErrand:
     def take(self, answers: Sequence[Rows], hints: Hints) -> list[Permit | Refused]:
         [[(text,)]] = answers
         return [to_permit(answer) for answer in _decode(text)]
+
+
+class Usher:
+    """Passes by those who do not come for their places, in transactions of their own."""
+
+    def __init__(
+        self, aside: Aside, readers: Readers, queries: Mapping[str, Query], messenger: Messenger
+    ) -> None:
+        self._aside = aside
+        self._readers = readers
+        self._queries = queries
+        self._messenger = messenger
+
+    async def pass_by(self, patience: int) -> int:
+        named = {"patience": patience}
+        if not await self._readers.ask(self._queries["has_overdue"].bind(named)):
+            return 0
+        [(text,)] = await self._aside.do(self._queries["pass_by"].bind(named))
+        passed, woken = _decode_passed(text)
+        if woken:
+            self._messenger.tell(dict.fromkeys(woken, True))
+        return passed
 
 
 def to_permit(answer: list[Any]) -> Permit | Refused:

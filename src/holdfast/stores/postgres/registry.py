@@ -122,6 +122,8 @@ class Registry:
 class Single:
     """One statement that goes out with a group, and what to say to those who listen."""
 
+    limits = ()
+
     def __init__(self, statement: Statement, hints: Hints | None = None) -> None:
         self._statement = statement
         self._hints = hints or {}

@@ -263,12 +263,17 @@ CREATE INDEX effects_of_session ON holdfast.effects (tenant, session_id);
 -- its permits, or changes them, holds this row. A limit is of all tenants that name it.
 CREATE TABLE holdfast.limits (
     name text COLLATE "C" NOT NULL PRIMARY KEY,
-    paid_until bigint NOT NULL DEFAULT 0
+    paid_until bigint NOT NULL DEFAULT 0,
+    -- How many may hold a permit at once, as was last said.
+    most integer NOT NULL DEFAULT 0,
+    -- Whose call began last: it is another tenant's turn.
+    last_tenant text COLLATE "C" NOT NULL DEFAULT ''
 ) WITH (fillfactor = 50);
 
--- A call that holds a permit under a limit, or waits for one behind those with a smaller
--- pid. `most` is how many may hold one at once. A permit is the call's, not its worker's: it
--- stays until whoever owns the lane has recorded what became of the call.
+-- A call that holds a permit under a limit, or waits for one behind those of its tenant with a
+-- smaller pid; tenants take turns. `most` is how many may hold one at once. A permit is the
+-- call's, not its worker's: it stays until whoever owns the lane has recorded what became of the
+-- call.
 CREATE TABLE holdfast.permits (
     pid bigint GENERATED ALWAYS AS IDENTITY,
     name text COLLATE "C" NOT NULL,
@@ -278,10 +283,15 @@ CREATE TABLE holdfast.permits (
     call_id text COLLATE "C" NOT NULL,
     most integer NOT NULL,
     held boolean NOT NULL,
+    -- Since when it has a place, or was told to ask again: who does not come is passed by, and
+    -- is in no line until he asks.
+    expected_at bigint,
+    absent boolean NOT NULL DEFAULT false,
     PRIMARY KEY (tenant, sid, lane, call_id, name)
 );
 
-CREATE INDEX permits_in_order ON holdfast.permits (name, held, pid);
+CREATE INDEX permits_in_order ON holdfast.permits (name, held, tenant, pid) WHERE NOT absent;
+CREATE INDEX permits_expected ON holdfast.permits (expected_at) WHERE expected_at IS NOT NULL;
 
 -- A cursor over a session's log, from which events of some types are told to somebody outside.
 -- A commit that has something to tell makes the outlets of its session due.

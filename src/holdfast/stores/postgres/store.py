@@ -165,6 +165,9 @@ class PostgresStore:
     ) -> Sequence[PermitInfo]:
         return await self._desk.listing.permits(session_id, name, limit)
 
+    async def pass_by(self, patience: int) -> int:
+        return await self._desk.usher.pass_by(patience)
+
     # Commits
 
     async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:

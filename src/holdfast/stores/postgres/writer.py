@@ -69,6 +69,11 @@ class Wanted(msgspec.Struct, omit_defaults=True, kw_only=True):
     session: str
     plain: bool = False
 
+    @property
+    def has_permits(self) -> bool:
+        """Whether permits may be given back or looked for."""
+        return False
+
 
 class Entry(Protocol):
     """A commit or an admission: what it says to the function `write`, and makes of the answer."""
@@ -100,7 +105,10 @@ AGAIN = object()
 
 
 class Errand(Protocol):
-    """Statements of another kind that go out with a group."""
+    """Statements of another kind that go out with a group; `limits` are those that they hold."""
+
+    @property
+    def limits(self) -> Sequence[str]: ...
 
     def compose(self) -> Sequence[Statement]: ...
 
@@ -130,12 +138,14 @@ class Writer:
         self,
         line: Line,
         query: Query,
+        hold_limits: Query,
         label: str,
         announce: Callable[[Hints], None],
         until_shown: Callable[[], Awaitable[None] | None],
     ) -> None:
         self._line = line
         self._query = query
+        self._hold_limits = hold_limits
         self._label = label
         self._announce = announce
         self._until_shown = until_shown
@@ -195,7 +205,7 @@ class Writer:
         """Send a group, and tell those who wait what came of it."""
         if pause := self._until_shown():
             await pause
-        group = Group(jobs, self._query)
+        group = Group(jobs, self._query, self._hold_limits)
         answers = await self._line.send(group.compose, group.doubt)
         hints: Hints = {}
         group.accept(answers, hints)
@@ -219,10 +229,15 @@ class Writer:
 
 
 class Group:
-    """Works that go out together. Sessions come in the order in which they are locked."""
+    """Works that go out together. Sessions come in the order in which they are locked.
 
-    def __init__(self, jobs: Sequence[Job], query: Query) -> None:
+    Limits come before them: where a work that asks for permits is not alone, all that the group
+    will hold are held first.
+    """
+
+    def __init__(self, jobs: Sequence[Job], query: Query, hold_limits: Query) -> None:
         self._query = query
+        self._hold_limits = hold_limits
         self._entries = [job for job in jobs if hasattr(job.work, "prepare")]
         self._errands = [job for job in jobs if not hasattr(job.work, "prepare")]
         if len(self._entries) > 1:
@@ -230,6 +245,7 @@ class Group:
 
     def compose(self) -> list[Statement]:
         statements: list[Statement] = []
+        wanted: list[Wanted] = []
         if statement := self._alone():
             statements.append(statement)
         elif self._entries:
@@ -243,7 +259,14 @@ class Group:
             own = job.work.compose()
             self._sizes.append(len(own))
             statements += own
-        return statements
+        self._is_held = len(statements) > 1 and any(job.work.limits for job in self._errands)
+        return [self._hold(wanted), *statements] if self._is_held else statements
+
+    def _hold(self, wanted: Sequence[Wanted]) -> Statement:
+        names = sorted({name for job in self._errands for name in job.work.limits})
+        commits = [one for one in wanted if one.has_permits]
+        params = {"names": _encode(names).decode(), "commits": _encode(commits).decode()}
+        return self._hold_limits.bind(params)
 
     def _alone(self) -> Statement | None:
         """Return the statement of an entry that goes alone; not twice, if it was not written."""
@@ -255,6 +278,8 @@ class Group:
         return statement
 
     def accept(self, answers: Sequence[Rows], hints: Hints) -> None:
+        if self._is_held:
+            answers = answers[1:]
         if self._is_alone:
             accept_alone(self._entries[0], answers[0], hints)
         elif self._entries:

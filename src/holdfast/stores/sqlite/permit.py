@@ -43,19 +43,36 @@ def find_obstacle(desk: Desk, bound: Bound, lid: int, call_id: str) -> Permit | 
     pid, is_held = row
     if is_held:
         return None
-    places = desk.db.one("places", {"name": bound.name, "pid": pid})
+    places = desk.db.one("places", {"name": bound.name})
     assert places is not None
-    running, ahead, paid_until = places
+    running, waiting, paid_until = places
+    if bound.concurrency and running >= bound.concurrency:
+        return Permit(granted=False)
+    ahead = ahead_of(desk, bound.name, pid) if waiting > 1 else 0
     if bound.concurrency and running + ahead >= bound.concurrency:
         return Permit(granted=False)
     now = desk.clock.now()
     if (at := start_at(bound, paid_until, ahead, now)) > now:
+        desk.db.run("expect_permit", {"pid": pid, "at": at})
         return Permit(granted=False, again_at=at)
     if bound.rate:
         paid = pay(bound, paid_until, now)
         desk.db.run("pay_rate", {"name": bound.name, "paid_until": paid})
+    if waiting > 1:
+        desk.db.run("note_turn", {"name": bound.name, "lid": lid})
     desk.db.run("grant_permit" if bound.concurrency else "drop_permit", {"pid": pid})
     return None
+
+
+def ahead_of(desk: Desk, name: str, pid: int) -> int:
+    rows = desk.db.all("in_line", {"name": name, "pid": pid})
+    return next(int(ahead) for found, _, _, ahead in rows if found == pid)
+
+
+def with_a_place(desk: Desk, name: str) -> list[tuple[int, int, str]]:
+    """Return calls that could begin under a limit now, with their lanes and sessions."""
+    rows = desk.db.all("in_line", {"name": name, "pid": None})
+    return [(pid, lid, session_id) for pid, lid, session_id, _ in rows]
 
 
 def free_permits(desk: Desk, lid: int, calls: Sequence[str]) -> None:
@@ -67,18 +84,37 @@ def free_permits(desk: Desk, lid: int, calls: Sequence[str]) -> None:
 def wake_those_with_a_place(desk: Desk, limits: Iterable[str]) -> None:
     """Make the lanes ready whose calls have a place under one of the limits now."""
     for name in dict.fromkeys(limits):
-        for waiting, session_id in desk.db.all("with_a_place", {"name": name}):
-            desk.db.run("wake_lane", {"lid": waiting, "now": desk.clock.now()})
-            desk.tell(session_id, arrived=True)
+        for pid, lid, session_id in with_a_place(desk, name):
+            desk.db.run("expect_permit", {"pid": pid, "at": desk.clock.now()})
+            wake(desk, lid, session_id)
+
+
+def wake(desk: Desk, lid: int, session_id: str) -> None:
+    desk.db.run("wake_lane", {"lid": lid, "now": desk.clock.now()})
+    desk.tell(session_id, arrived=True)
 
 
 def has_permit_to_come(desk: Desk, lid: int) -> bool:
-    """Whether a call of the lane that waits has a place under its limit now."""
+    """Whether a call of the lane that waits has a place under its limit now, or was passed by."""
     return any(
-        waiting == lid
-        for (name,) in desk.db.all("limits_waited_for", {"lid": lid})
-        for waiting, _ in desk.db.all("with_a_place", {"name": name})
+        absent or any(waiting == lid for _, waiting, _ in with_a_place(desk, name))
+        for name, absent in desk.db.all("waited_for", {"lid": lid})
     )
+
+
+def find_overdue(desk: Desk, patience: int) -> list[tuple[int, str, int, str]]:
+    """Return calls that have not come for their places, with their limits, lanes and sessions."""
+    return desk.db.all("overdue_permits", {"before": desk.clock.now() - patience})
+
+
+def pass_by(desk: Desk, patience: int) -> int:
+    """Put those out of line who do not come for their places, and wake who has one by that."""
+    overdue = find_overdue(desk, patience)
+    for pid, _, lid, session_id in overdue:
+        desk.db.run("pass_by", {"pid": pid})
+        wake(desk, lid, session_id)
+    wake_those_with_a_place(desk, (name for _, name, _, _ in overdue))
+    return len(overdue)
 
 
 def listing(desk: Desk, session_id: str | None, name: str | None, limit: int) -> list[PermitInfo]:

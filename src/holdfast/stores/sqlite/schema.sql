@@ -194,9 +194,9 @@ CREATE TABLE holdfast_effects (
 CREATE INDEX holdfast_effects_shared ON holdfast_effects (session_id)
     WHERE substr(scope, 1, 8) <> 'session:';
 
--- A call that holds a permit under a limit, or waits for one behind those with a smaller
--- pid. `most` is how many may hold one at once. A permit is the call's, not its worker's: it
--- stays until whoever owns the lane has recorded what became of the call.
+-- A call that holds a permit under a limit, or waits for one behind those of its tenant with a
+-- smaller pid; tenants take turns. `most` is how many may hold one at once. A permit is the
+-- call's, not its worker's: it stays until whoever owns the lane has recorded what became of it.
 CREATE TABLE holdfast_permits (
     pid INTEGER PRIMARY KEY,
     name TEXT NOT NULL,
@@ -204,16 +204,24 @@ CREATE TABLE holdfast_permits (
     call_id TEXT NOT NULL,
     most INTEGER NOT NULL,
     held INTEGER NOT NULL CHECK (held IN (0, 1)),
+    -- Since when it has a place, or was told to ask again: who does not come is passed by, and
+    -- is in no line until he asks.
+    expected_at INTEGER,
+    absent INTEGER NOT NULL DEFAULT 0 CHECK (absent IN (0, 1)),
     UNIQUE (name, lid, call_id)
 ) STRICT;
 
 CREATE INDEX holdfast_permits_in_order ON holdfast_permits (name, held, pid);
 CREATE INDEX holdfast_permits_of_lane ON holdfast_permits (lid);
+CREATE INDEX holdfast_permits_expected ON holdfast_permits (expected_at)
+    WHERE expected_at IS NOT NULL;
 
--- Up to when the starts under a limit are paid for: see core/limit.py.
+-- Up to when the starts under a limit are paid for: see core/limit.py. And whose call began last,
+-- while others waited: it is another tenant's turn.
 CREATE TABLE holdfast_rates (
     name TEXT NOT NULL PRIMARY KEY,
-    paid_until INTEGER NOT NULL
+    paid_until INTEGER NOT NULL,
+    last_tenant TEXT NOT NULL DEFAULT ''
 ) STRICT;
 
 -- The workers not known to be dead. `machine` says where their lock files can be probed.

@@ -191,6 +191,12 @@ class SqliteStore(Shelf):
     ) -> Sequence[PermitInfo]:
         return await self._read(lambda desk: permit.listing(desk, session_id, name, limit))
 
+    async def pass_by(self, patience: int) -> int:
+        if not await self._read(lambda desk: permit.find_overdue(desk, patience)):
+            return 0
+        (passed,) = await self._write(partial(permit.pass_by, patience=patience))
+        return int(passed)
+
     # Commits
 
     async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:

@@ -159,6 +159,9 @@ class Connection(WrappedStore):
     async def find_dead(self) -> Sequence[str]:
         return await self._send(lambda: self.inner.find_dead(), self._read_fault())
 
+    async def pass_by(self, patience: int) -> int:
+        return await self._send(lambda: self.inner.pass_by(patience), self._read_fault())
+
     async def next_ready_at(self, after: int) -> int | None:
         return await self._send(lambda: self.inner.next_ready_at(after), self._read_fault())
 

@@ -279,6 +279,118 @@ class FlowContract(Subject):
         await write(store, commit(first, delta(), frees=("t1.s1.c1",)))
         assert await ask_to_begin(store, second, *both) == GRANTED
 
+    async def test_under_a_limit_tenants_take_turns(self, store: Store, clock: ManualClock) -> None:
+        two = Bound("model:gpt", concurrency=2)
+        large = [await start_and_claim(store, clock, tenant="large")]
+        for _ in range(4):
+            large.append(await start_and_claim(store, clock, held=large, tenant="large"))
+        for claim in large:
+            await ask_to_begin(store, claim, two)
+        small = await start_and_claim(store, clock, held=large, tenant="small")
+        assert await ask_to_begin(store, small, two) == WAITS
+        rows = await store.permits(name=two.name)
+        order = [claim.session_id for claim in (*large[:2], small, *large[2:])]
+        assert [row.session_id for row in rows] == order
+        assert [row.ahead for row in rows] == [0, 0, 0, 1, 2, 3]
+        await write(store, commit(large[0], delta(), frees=("t1.s1.c1",)))
+        assert await ask_to_begin(store, large[2], two) == WAITS
+        assert await ask_to_begin(store, small, two) == GRANTED
+        await write(store, commit(large[1], delta(), frees=("t1.s1.c1",)))
+        assert await ask_to_begin(store, large[2], two) == GRANTED
+
+    async def test_one_at_a_time_tenants_take_turns(self, store: Store, clock: ManualClock) -> None:
+        held: list[Claim] = []
+        for tenant in ("large", "large", "large", "large", "small", "small"):
+            held.append(await start_and_claim(store, clock, held=held, tenant=tenant))
+            await ask_to_begin(store, held[-1])
+        began = [held.pop(0)]
+        while held:
+            await write(store, commit(began[-1], delta(), frees=("t1.s1.c1",)))
+            (one,) = [one for one in held if await ask_to_begin(store, one) == GRANTED]
+            held.remove(one)
+            began.append(one)
+        tenants = [claim.tenant for claim in began[1:5]]
+        assert tenants in (["large", "small"] * 2, ["small", "large"] * 2)
+
+    async def test_under_a_rate_tenants_take_turns(self, store: Store, clock: ManualClock) -> None:
+        rate = Bound("model:gpt:rate", rate=1, per=1000)
+        held: list[Claim] = []
+        for tenant in ("large", "large", "large", "large", "small", "small"):
+            held.append(await start_and_claim(store, clock, held=held, tenant=tenant))
+            await ask_to_begin(store, held[-1], rate)
+        began = [held.pop(0)]
+        while held:
+            clock.advance(1000)
+            (one,) = [one for one in held if await ask_to_begin(store, one, rate) == GRANTED]
+            held.remove(one)
+            began.append(one)
+        tenants = [claim.tenant for claim in began[1:5]]
+        assert tenants in (["large", "small"] * 2, ["small", "large"] * 2)
+
+    async def test_who_does_not_come_for_his_place_is_passed_by(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        first, second, third = await start_some(store, clock, 3)
+        for claim in (first, second, third):
+            await ask_to_begin(store, claim)
+        await write(store, park(second, awaits_permit=True))
+        await write(store, park(third, awaits_permit=True))
+        assert await store.pass_by(1000) == 0
+        await write(store, commit(first, delta(), frees=("t1.s1.c1",)))
+        clock.advance(1000)
+        assert await store.pass_by(1000) == 0
+        clock.advance(1)
+        assert await store.pass_by(1000) == 1
+        claims = await store.claim("w1", 10, held=places([first]))
+        (next_one,) = [claim for claim in claims if claim.session_id == third.session_id]
+        assert await ask_to_begin(store, next_one) == GRANTED
+        assert await store.pass_by(1000) == 0
+
+    async def test_who_was_passed_by_comes_before_those_after_him_when_he_asks(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        first, second, third = await start_some(store, clock, 3)
+        for claim in (first, second, third):
+            await ask_to_begin(store, claim)
+        await write(store, commit(first, delta(), frees=("t1.s1.c1",)))
+        clock.advance(1001)
+        assert await store.pass_by(1000) == 1
+        rows = await store.permits()
+        assert [(row.session_id, row.ahead) for row in rows] == [
+            (third.session_id, 0),
+            (second.session_id, 1),
+        ]
+        assert await ask_to_begin(store, second) == GRANTED
+        assert await ask_to_begin(store, third) == WAITS
+
+    async def test_who_was_passed_by_asks_before_he_rests(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        first, second, third = await start_some(store, clock, 3)
+        for claim in (first, second, third):
+            await ask_to_begin(store, claim)
+        await write(store, commit(first, delta(), frees=("t1.s1.c1",)))
+        clock.advance(1001)
+        await store.pass_by(1000)
+        assert await ask_to_begin(store, third) == GRANTED
+        refused = await write_in_vain(store, park(second, awaits_permit=True))
+        assert refused.reason == "arrivals"
+        assert await ask_to_begin(store, second) == WAITS
+        await write(store, park(second, awaits_permit=True))
+
+    async def test_who_does_not_come_for_his_turn_under_a_rate_is_passed_by(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        first, second, third = await start_some(store, clock, 3)
+        rate = Bound("model:gpt:rate", rate=1, per=1000)
+        assert await ask_to_begin(store, first, rate) == GRANTED
+        await ask_to_begin(store, second, rate)
+        clock.advance(1500)
+        assert not (await ask_to_begin(store, third, rate)).granted
+        clock.advance(501)
+        assert await store.pass_by(1000) == 1
+        assert await ask_to_begin(store, third, rate) == GRANTED
+
     async def test_who_holds_and_who_waits_is_listed_in_order(
         self, store: Store, clock: ManualClock
     ) -> None:

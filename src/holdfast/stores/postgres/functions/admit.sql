@@ -65,10 +65,6 @@ BEGIN
         RETURN jsonb_build_array('over', s.over);
     END IF;
     IF w.kind IN ('message', 'retry') THEN
-        -- Who counts all of a tenant's sessions, which others add to, does so alone.
-        IF w.most_queued_of_tenant IS NOT NULL THEN
-            PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.' || w.tenant, 0));
-        END IF;
         IF w.most_queued IS NOT NULL AND w.new IS NOT TRUE
            AND w.most_queued <= (SELECT coalesce(sum(n.queued), 0)
                                    FROM holdfast.lanes AS n
@@ -158,6 +154,25 @@ BEGIN
         PERFORM holdfast.use_blobs(w.tenant, s.sid, wanted->'blobs');
     END IF;
     RETURN jsonb_build_array('admitted', arrived, before);
+END
+$$;
+
+-- Who counts all of a tenant's sessions, which others add to, does so alone: hold the tenants of
+-- whom a group does, in the order of their names.
+CREATE OR REPLACE FUNCTION holdfast.hold_tenants(entries jsonb) RETURNS void
+    LANGUAGE plpgsql
+AS $$
+DECLARE
+    name text;
+BEGIN
+    FOR name IN
+        SELECT DISTINCT e->>'tenant' COLLATE "C" AS tenant
+          FROM jsonb_array_elements(entries) AS e
+         WHERE e ? 'most_queued_of_tenant' AND e->>'kind' IN ('message', 'retry')
+         ORDER BY tenant
+    LOOP
+        PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.tenants ' || name, 0));
+    END LOOP;
 END
 $$;
 

@@ -30,12 +30,14 @@ BEGIN
       FROM holdfast.sessions AS r
      WHERE r.id = w.session
        FOR NO KEY UPDATE;
-    SELECT n.worker, n.fence, n.number, n.last_arrival, n.digest, n.commit_offset, n.commit_at
+    SELECT n.worker, n.number, n.last_arrival, n.digest, n.commit_offset, n.commit_at
       INTO l
       FROM holdfast.lanes AS n
      WHERE n.tenant = s.tenant AND n.sid = s.sid AND n.lane = w.lane
+       -- Who comes late does not hold it, not even until he is refused: it may have to be woken.
+       AND n.fence = w.fence
        FOR NO KEY UPDATE;
-    IF l.fence IS DISTINCT FROM w.fence THEN
+    IF NOT FOUND THEN
         RETURN '["lease_lost"]';
     ELSIF l.number = w.number + 1 AND l.digest = decode(w.digest, 'hex') THEN
         RETURN jsonb_build_array(
@@ -366,9 +368,10 @@ BEGIN
                           FOR NO KEY UPDATE
                    ) AS s
              CROSS JOIN LATERAL (
-                       SELECT l.worker, l.fence, l.number, l.last_arrival
+                       SELECT l.worker, l.number, l.last_arrival
                          FROM holdfast.lanes AS l
                         WHERE l.tenant = s.tenant AND l.sid = s.sid AND l.lane = w.lane
+                          AND l.fence = w.fence
                           FOR NO KEY UPDATE
                    ) AS n
               LEFT JOIN LATERAL (
@@ -379,7 +382,6 @@ BEGIN
                    ) AS q ON true
              WHERE w.plain
                AND n.worker = w.worker
-               AND n.fence = w.fence
                AND n.number = w.number
                AND n.last_arrival <= w.seen
         ),

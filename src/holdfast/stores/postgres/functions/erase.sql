@@ -1,7 +1,7 @@
 -- Take a session away with all that is known of it; the answer is the ids of sessions that
 -- somebody was woken in, or nothing where there was no session.
 --
--- Whoever writes to the session holds its row, so when this has it nobody is at it, and who
+-- Limits come first, as everywhere. Whoever writes to the session holds its row, so when this has it nobody is at it, and who
 -- comes later finds no session. A claim, a wish for a permit and the settling of an outlet hold
 -- less: a lane, an outlet. Those are taken first too, each before what hangs on it is deleted,
 -- and every statement here sees what was written before it got its lock.
@@ -16,6 +16,12 @@ DECLARE
     s record;
     freeing jsonb;
 BEGIN
+    SELECT coalesce(jsonb_agg(jsonb_build_object('session', session, 'lane', l.lane)), '[]')
+      INTO freeing
+      FROM holdfast.sessions AS r
+      JOIN holdfast.lanes AS l ON l.tenant = r.tenant AND l.sid = r.sid
+     WHERE r.id = session;
+    PERFORM holdfast.hold_limits('[]', freeing);
     SELECT r.tenant, r.sid INTO s FROM holdfast.sessions AS r WHERE r.id = session FOR UPDATE;
     IF NOT FOUND THEN
         RETURN NULL;

@@ -11,6 +11,7 @@ DECLARE
     answer jsonb;
     answers jsonb[] := '{}';
 BEGIN
+    PERFORM holdfast.hold_limits(jsonb_path_query_array(wishes, '$[*].bounds[*].name'), '[]');
     FOR wish IN SELECT w FROM jsonb_array_elements(wishes) AS w LOOP
         SELECT n.tenant, n.sid, n.lane
           INTO l
@@ -44,7 +45,37 @@ BEGIN
 END
 $$;
 
--- A permit under one limit. A call that asks for the first time goes to the end of its queue.
+-- Hold limits to the transaction's end, by name, before anything else is held: those named, and
+-- those under which the calls of the lanes that commits touch have permits or wait for some.
+CREATE OR REPLACE FUNCTION holdfast.hold_limits(named jsonb, commits jsonb) RETURNS void
+    LANGUAGE plpgsql
+    SET enable_seqscan = off
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off
+AS $$
+BEGIN
+    INSERT INTO holdfast.limits (name)
+    SELECT DISTINCT n.name COLLATE "C"
+      FROM jsonb_array_elements_text(named) AS n (name)
+     WHERE NOT EXISTS (SELECT 1 FROM holdfast.limits AS m WHERE m.name = n.name)
+     ORDER BY 1
+        ON CONFLICT DO NOTHING;
+    PERFORM 1
+       FROM holdfast.limits AS m
+      WHERE m.name IN (SELECT n.name FROM jsonb_array_elements_text(named) AS n (name)
+                       UNION ALL
+                       SELECT p.name
+                         FROM jsonb_to_recordset(commits) AS c (session text, lane text)
+                         JOIN holdfast.sessions AS s ON s.id = c.session
+                         JOIN holdfast.permits AS p
+                           ON p.tenant = s.tenant AND p.sid = s.sid AND p.lane = c.lane)
+      ORDER BY m.name
+        FOR UPDATE;
+END
+$$;
+
+-- A permit under one limit, which is held. A call that asks for the first time goes to the end of
+-- its tenant's part of the line; one that asks again is in it, though it had been passed by.
 CREATE OR REPLACE FUNCTION holdfast.ask_for_permit(
     owner text, session bigint, lane_name text, call text,
     limit_name text, concurrency integer, rate integer, per bigint
@@ -53,39 +84,63 @@ CREATE OR REPLACE FUNCTION holdfast.ask_for_permit(
 AS $$
 DECLARE
     now bigint := holdfast.now_ms();
-    paid bigint;
+    known record;
     mine record;
     running bigint;
     ahead bigint;
     start_at bigint := now;
 BEGIN
-    INSERT INTO holdfast.limits (name) VALUES (limit_name) ON CONFLICT DO NOTHING;
-    SELECT m.paid_until INTO paid FROM holdfast.limits AS m WHERE m.name = limit_name FOR UPDATE;
+    SELECT m.paid_until, m.most, m.last_tenant INTO known
+      FROM holdfast.limits AS m WHERE m.name = limit_name;
+    IF known.most <> concurrency THEN
+        UPDATE holdfast.limits AS m SET most = concurrency WHERE m.name = limit_name;
+    END IF;
     INSERT INTO holdfast.permits AS p (name, tenant, sid, lane, call_id, most, held)
     VALUES (limit_name, owner, session, lane_name, call, concurrency, false)
-        ON CONFLICT (tenant, sid, lane, call_id, name) DO UPDATE SET most = excluded.most
+        ON CONFLICT (tenant, sid, lane, call_id, name) DO UPDATE
+       SET most = excluded.most, absent = false, expected_at = NULL
     RETURNING p.pid, p.held INTO mine;
     IF mine.held THEN
         RETURN '["granted"]';
     END IF;
-    SELECT count(*) INTO running FROM holdfast.permits AS p WHERE p.name = limit_name AND p.held;
-    SELECT count(*) INTO ahead
+    SELECT count(*) INTO running
       FROM holdfast.permits AS p
-     WHERE p.name = limit_name AND NOT p.held AND p.pid < mine.pid;
-    IF concurrency > 0 AND running + ahead >= concurrency THEN
+     WHERE p.name = limit_name AND p.held AND NOT p.absent;
+    IF concurrency > 0 AND NOT EXISTS (
+           SELECT 1
+             FROM holdfast.in_line(limit_name, concurrency - running) AS w
+            WHERE w.pid = mine.pid AND w.place + running <= concurrency) THEN
         RETURN '["waits", null]';
     END IF;
     IF rate > 0 THEN
+        -- Of no tenant can more be ahead of it than of its own, and those at work.
+        SELECT w.place - 1 INTO ahead
+          FROM holdfast.in_line(
+                   limit_name,
+                   running + (SELECT count(*)
+                                FROM holdfast.permits AS p
+                               WHERE p.name = limit_name AND p.tenant = owner
+                                 AND NOT p.held AND NOT p.absent AND p.pid <= mine.pid)
+               ) AS w
+         WHERE w.pid = mine.pid;
         start_at := floor(
-            greatest(paid, now) + (ahead + 1) * per::double precision / rate - per + 0.999
+            greatest(known.paid_until, now) + (ahead + 1) * per::double precision / rate
+            - per + 0.999
         );
         IF start_at > now THEN
+            UPDATE holdfast.permits AS p
+               SET expected_at = start_at
+             WHERE p.tenant = owner AND p.sid = session AND p.lane = lane_name
+               AND p.call_id = call AND p.name = limit_name;
             RETURN jsonb_build_array('waits', start_at);
         END IF;
         UPDATE holdfast.limits AS m
-           SET paid_until = greatest(paid, now)
+           SET paid_until = greatest(known.paid_until, now)
                             + greatest(1, round(per::double precision / rate)::bigint)
          WHERE m.name = limit_name;
+    END IF;
+    IF known.last_tenant <> owner THEN
+        UPDATE holdfast.limits AS m SET last_tenant = owner WHERE m.name = limit_name;
     END IF;
     IF concurrency > 0 THEN
         UPDATE holdfast.permits AS p
@@ -101,38 +156,110 @@ BEGIN
 END
 $$;
 
+-- Who is in line under a limit, with so many of each tenant at most: as many of the first places
+-- are right. Tenants take turns: first comes whose tenant would have the fewest permits with it,
+-- and of those who come by name after the one that began last. Each tenant is one step in an index, however many of its calls wait.
+CREATE OR REPLACE FUNCTION holdfast.in_line(limit_name text, of_each bigint)
+    RETURNS TABLE (pid bigint, tenant text, sid bigint, lane text, most integer, place bigint)
+    LANGUAGE sql STABLE
+    SET enable_seqscan = off
+    SET enable_bitmapscan = off
+    SET enable_sort = off
+    SET jit = off
+AS $$
+    WITH RECURSIVE tenants (name) AS (
+        (SELECT p.tenant FROM holdfast.permits AS p
+          WHERE p.name = limit_name AND NOT p.held AND NOT p.absent
+          ORDER BY p.tenant LIMIT 1)
+        UNION ALL
+        SELECT (SELECT p.tenant FROM holdfast.permits AS p
+                 WHERE p.name = limit_name AND NOT p.held AND NOT p.absent AND p.tenant > t.name
+                 ORDER BY p.tenant LIMIT 1)
+          FROM tenants AS t
+         WHERE t.name IS NOT NULL
+    )
+    SELECT w.pid, w.tenant, w.sid, w.lane, w.most,
+           row_number() OVER (ORDER BY h.held + w.own_place, w.tenant <= m.last_tenant, w.tenant)
+      FROM holdfast.limits AS m
+     CROSS JOIN tenants AS t
+     CROSS JOIN LATERAL (
+               SELECT count(*) AS held
+                 FROM holdfast.permits AS p
+                WHERE p.name = limit_name AND p.tenant = t.name AND p.held AND NOT p.absent
+           ) AS h
+     CROSS JOIN LATERAL (
+               SELECT p.pid, p.tenant, p.sid, p.lane, p.most,
+                      row_number() OVER (ORDER BY p.pid) AS own_place
+                 FROM holdfast.permits AS p
+                WHERE p.name = limit_name AND p.tenant = t.name AND NOT p.held AND NOT p.absent
+                ORDER BY p.pid
+                LIMIT greatest(of_each, 0)
+           ) AS w
+     WHERE m.name = limit_name AND of_each > 0
+$$;
+
 -- Take back the permits and places of calls that commits have freed, and wake who has a place
--- by that; returns the sessions of those. A lane that somebody has in hand is passed over:
--- its owner is awake, or is about to rest, waits for the limit and will look again.
+-- by that; returns the sessions of those. Their limits are held, but for one that a call asked
+-- under since it was looked for: then the transaction is tried again, and finds it.
 CREATE OR REPLACE FUNCTION holdfast.free_permits(commits jsonb) RETURNS jsonb
     LANGUAGE plpgsql
+    SET enable_seqscan = off
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off
 AS $$
 DECLARE
-    now bigint;
     names text[];
-    woken jsonb;
+    held bigint;
 BEGIN
     IF commits = '[]' THEN
         RETURN commits;
     END IF;
-    now := holdfast.now_ms();
     SELECT array_agg(DISTINCT p.name) INTO names
       FROM jsonb_to_recordset(commits) AS c (session text, lane text, frees jsonb)
       JOIN holdfast.sessions AS s ON s.id = c.session
       JOIN holdfast.permits AS p ON p.tenant = s.tenant AND p.sid = s.sid AND p.lane = c.lane
      WHERE c.frees ? p.call_id;
-    PERFORM 1 FROM holdfast.limits AS m WHERE m.name = ANY (names) ORDER BY m.name FOR UPDATE;
+    PERFORM 1 FROM holdfast.limits AS m WHERE m.name = ANY (names) FOR UPDATE SKIP LOCKED;
+    GET DIAGNOSTICS held = ROW_COUNT;
+    IF held < cardinality(names) THEN
+        RAISE EXCEPTION 'another call was quicker' USING ERRCODE = 'serialization_failure';
+    END IF;
     DELETE FROM holdfast.permits AS p
      USING jsonb_to_recordset(commits) AS c (session text, lane text, frees jsonb),
            holdfast.sessions AS s
      WHERE s.id = c.session
        AND p.tenant = s.tenant AND p.sid = s.sid AND p.lane = c.lane AND c.frees ? p.call_id;
+    RETURN holdfast.call_up(names);
+END
+$$;
+
+-- Wake those who have a place under limits, which are held; returns their sessions. They are
+-- expected from now on: a lane that somebody has in hand is passed over, and should its owner not
+-- be awake after all, it is missed before long.
+CREATE OR REPLACE FUNCTION holdfast.call_up(names text[]) RETURNS jsonb
+    LANGUAGE plpgsql
+    SET enable_seqscan = off
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off
+AS $$
+DECLARE
+    now bigint := holdfast.now_ms();
+    woken jsonb;
+BEGIN
     WITH
+        called AS (SELECT * FROM holdfast.with_a_place(names)),
+        expected AS (
+            UPDATE holdfast.permits AS p
+               SET expected_at = now
+              FROM called AS c
+             WHERE p.name = c.name AND NOT p.held AND NOT p.absent
+               AND p.tenant = c.tenant AND p.pid = c.pid
+               AND p.expected_at IS NULL
+        ),
         free AS (
             SELECT l.tenant, l.sid, l.lane
               FROM holdfast.lanes AS l
-             WHERE (l.tenant, l.sid, l.lane) IN (SELECT w.tenant, w.sid, w.lane
-                                                   FROM holdfast.with_a_place(names) AS w)
+             WHERE (l.tenant, l.sid, l.lane) IN (SELECT c.tenant, c.sid, c.lane FROM called AS c)
                FOR NO KEY UPDATE SKIP LOCKED
         ),
         ready AS (
@@ -142,29 +269,29 @@ BEGIN
              WHERE l.tenant = f.tenant AND l.sid = f.sid AND l.lane = f.lane
         )
     SELECT coalesce(jsonb_agg(DISTINCT s.id), '[]') INTO woken
-      FROM holdfast.with_a_place(names) AS w
-      JOIN holdfast.sessions AS s ON s.tenant = w.tenant AND s.sid = w.sid;
+      FROM called AS c
+      JOIN holdfast.sessions AS s ON s.tenant = c.tenant AND s.sid = c.sid;
     RETURN woken;
 END
 $$;
 
--- The lanes whose calls have a place under one of the limits now.
+-- The calls that have a place under one of the limits now, and their lanes.
 CREATE OR REPLACE FUNCTION holdfast.with_a_place(names text[])
-    RETURNS TABLE (tenant text, sid bigint, lane text)
+    RETURNS TABLE (name text, pid bigint, tenant text, sid bigint, lane text)
     LANGUAGE sql STABLE
 AS $$
-    SELECT w.tenant, w.sid, w.lane
-      FROM (SELECT p.name, p.tenant, p.sid, p.lane, p.most,
-                   row_number() OVER (PARTITION BY p.name ORDER BY p.pid) AS place
-              FROM holdfast.permits AS p
-             WHERE p.name = ANY (names) AND NOT p.held AND p.most > 0) AS w
-     WHERE w.place + (SELECT count(*)
-                        FROM holdfast.permits AS p
-                       WHERE p.name = w.name AND p.held) <= w.most
+    SELECT m.name, w.pid, w.tenant, w.sid, w.lane
+      FROM holdfast.limits AS m
+     CROSS JOIN LATERAL (SELECT count(*) AS calls
+                           FROM holdfast.permits AS p
+                          WHERE p.name = m.name AND p.held AND NOT p.absent) AS r
+     CROSS JOIN LATERAL holdfast.in_line(m.name, m.most - r.calls) AS w
+     WHERE m.name = ANY (names) AND w.most > 0 AND w.place + r.calls <= w.most
 $$;
 
--- Whether a call of a lane that waits has a place under its limit now. The limits are held to
--- the transaction's end: who frees a permit meanwhile finds the lane at rest, and wakes it.
+-- Whether a call of a lane that waits should ask again before the lane rests: it has a place
+-- under its limit now, or was passed by. The limits are held to the transaction's end: who frees a
+-- permit meanwhile finds the lane at rest, and wakes it.
 CREATE OR REPLACE FUNCTION holdfast.has_permit_to_come(owner text, session bigint, lane_name text)
     RETURNS boolean
     LANGUAGE plpgsql
@@ -175,9 +302,68 @@ BEGIN
     SELECT array_agg(DISTINCT p.name) INTO names
       FROM holdfast.permits AS p
      WHERE p.tenant = owner AND p.sid = session AND p.lane = lane_name AND NOT p.held;
-    PERFORM 1 FROM holdfast.limits AS m WHERE m.name = ANY (names) ORDER BY m.name FOR UPDATE;
     RETURN EXISTS (SELECT 1
+                     FROM holdfast.permits AS p
+                    WHERE p.tenant = owner AND p.sid = session AND p.lane = lane_name AND p.absent)
+        OR EXISTS (SELECT 1
                      FROM holdfast.with_a_place(names) AS w
                     WHERE w.tenant = owner AND w.sid = session AND w.lane = lane_name);
+END
+$$;
+
+-- Pass by the calls that have been expected for longer than `patience`: they are in no line until
+-- they ask again, which their lanes are ready to, and others are called up in their stead. The
+-- answer is how many they were, and the sessions of all who were woken.
+CREATE OR REPLACE FUNCTION holdfast.pass_by(patience bigint) RETURNS jsonb
+    LANGUAGE plpgsql
+    SET enable_seqscan = off
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off
+AS $$
+DECLARE
+    now bigint := holdfast.now_ms();
+    names jsonb;
+    passed bigint;
+    woken jsonb;
+BEGIN
+    SELECT jsonb_agg(DISTINCT p.name) INTO names
+      FROM (SELECT o.name
+              FROM holdfast.permits AS o
+             WHERE o.expected_at < now - patience
+             ORDER BY o.expected_at
+             LIMIT 100) AS p;
+    IF names IS NULL THEN
+        RETURN '[0, []]';
+    END IF;
+    PERFORM holdfast.hold_limits(names, '[]');
+    WITH
+        free AS (
+            SELECT l.tenant, l.sid, l.lane
+              FROM holdfast.lanes AS l
+             WHERE (l.tenant, l.sid, l.lane) IN (SELECT p.tenant, p.sid, p.lane
+                                                   FROM holdfast.permits AS p
+                                                  WHERE p.expected_at < now - patience
+                                                    AND names ? p.name)
+               FOR NO KEY UPDATE SKIP LOCKED
+        ),
+        ready AS (
+            UPDATE holdfast.lanes AS l
+               SET ready_at = least(l.ready_at, now)
+              FROM free AS f
+             WHERE l.tenant = f.tenant AND l.sid = f.sid AND l.lane = f.lane
+        ),
+        missed AS (
+            UPDATE holdfast.permits AS p
+               SET absent = true, expected_at = NULL
+              FROM free AS f
+             WHERE p.tenant = f.tenant AND p.sid = f.sid AND p.lane = f.lane
+               AND p.expected_at < now - patience AND names ? p.name
+            RETURNING p.tenant, p.sid
+        )
+    SELECT count(*), coalesce(jsonb_agg(DISTINCT s.id), '[]') INTO passed, woken
+      FROM missed AS m
+      JOIN holdfast.sessions AS s ON s.tenant = m.tenant AND s.sid = m.sid;
+    woken := woken || holdfast.call_up(ARRAY(SELECT jsonb_array_elements_text(names)));
+    RETURN jsonb_build_array(passed, woken);
 END
 $$;

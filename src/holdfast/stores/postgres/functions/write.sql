@@ -1,10 +1,11 @@
 -- A group of commits and admissions: one call, one transaction, one round trip. `wanted` is
 -- what each of them says, and `data` all their bytes, of which each names its parts. The
 -- answers come in the same order, and with them the ids of sessions that somebody was woken in.
--- Sessions are locked first, by id: whoever writes to several does so in this order, and what
--- commits send counts as the rest does. It is a statement of its own, so that those which follow
--- see what was written while this one waited. Then blobs are, by hash, then lanes in the order of
--- their sessions, and limits by name; the rest is its session's, or is held by nobody who waits.
+-- Limits are locked first, by name, and tenants whose queues are counted. Then sessions are, by
+-- id: whoever writes to several does so in this order, and what commits send counts as the rest
+-- does. It is a statement of its own, so that those which follow see what was written while this
+-- one waited. Then blobs are, by hash, then lanes in the order of their sessions; the rest is its
+-- session's, or is held by nobody who waits.
 --
 -- Commits that only move their lane, add to the log and change one delivery are written all at
 -- once, if nothing stands against them. All else is done one by one, and so is whatever that left.
@@ -20,12 +21,19 @@ DECLARE
     entries jsonb := wanted;
     has_sends boolean;
     has_blobs boolean;
+    with_permits jsonpath := '$[*] ? (exists (@.frees) || exists (@.awaits_permit))';
 BEGIN
+    IF wanted @? with_permits THEN
+        PERFORM holdfast.hold_limits('[]', jsonb_path_query_array(wanted, with_permits));
+    END IF;
     has_sends := wanted @? '$[*].sends';
     IF has_sends THEN
         entries := wanted || jsonb_path_query_array(wanted, '$[*].sends[*]');
     END IF;
     has_blobs := entries @? '$[*].blobs';
+    IF entries @? '$[*].most_queued_of_tenant' THEN
+        PERFORM holdfast.hold_tenants(entries);
+    END IF;
     PERFORM 1
        FROM holdfast.sessions AS s
       WHERE s.id IN (SELECT e->>'session' FROM jsonb_array_elements(entries) AS e)

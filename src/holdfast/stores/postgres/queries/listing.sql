@@ -138,16 +138,22 @@ SELECT s.id, s.tenant, s.agent, l.lane,
  LIMIT :limit;
 
 -- name: permits
-SELECT p.name, s.id, p.lane, p.call_id, p.held,
-       CASE WHEN p.held THEN 0
-            ELSE (SELECT count(*)
-                    FROM holdfast.permits AS o
-                   WHERE o.name = p.name AND NOT o.held AND o.pid < p.pid) END
-  FROM holdfast.permits AS p
+-- In line tenants take turns, as `in_line` has it; behind it are those who were passed by.
+SELECT p.name, s.id, p.lane, p.call_id, p.held, CASE WHEN p.held THEN 0 ELSE p.place - 1 END
+  FROM (SELECT o.*,
+               row_number() OVER (PARTITION BY o.name, o.held
+                                      ORDER BY o.absent, o.share, o.tenant <= m.last_tenant,
+                                               o.tenant) AS place
+          FROM (SELECT q.*,
+                       count(*) FILTER (WHERE q.held) OVER (PARTITION BY q.name, q.tenant)
+                       + row_number() OVER (PARTITION BY q.name, q.tenant, q.held, q.absent
+                                                ORDER BY q.pid) AS share
+                  FROM holdfast.permits AS q
+                 WHERE :name::text IS NULL OR q.name = :name) AS o
+          JOIN holdfast.limits AS m ON m.name = o.name) AS p
   JOIN holdfast.sessions AS s ON s.tenant = p.tenant AND s.sid = p.sid
- WHERE (:session_id::text IS NULL OR s.id = :session_id)
-   AND (:name::text IS NULL OR p.name = :name)
- ORDER BY p.name, p.held DESC, p.pid
+ WHERE :session_id::text IS NULL OR s.id = :session_id
+ ORDER BY p.name, p.held DESC, CASE WHEN p.held THEN p.pid ELSE p.place END
  LIMIT :limit;
 
 -- name: census

@@ -16,6 +16,18 @@ SELECT holdfast.claim(:worker, :limit, :held, :agents, :version, :lanes, :most):
 -- name: acquire
 SELECT holdfast.acquire(:wishes)::text;
 
+-- name: hold_limits
+SELECT holdfast.hold_limits(:names, :commits);
+
+-- name: has_overdue
+SELECT 1
+  FROM holdfast.permits
+ WHERE expected_at < holdfast.now_ms() - :patience
+ LIMIT 1;
+
+-- name: pass_by
+SELECT holdfast.pass_by(:patience)::text;
+
 -- name: set_here
 -- For this transaction alone.
 SELECT set_config(:name, :value, true);

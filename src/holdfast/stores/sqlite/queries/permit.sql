@@ -5,17 +5,17 @@ SELECT l.lid
  WHERE s.id = :session_id AND l.worker = :worker AND l.fence = :fence;
 
 -- name: ask_for_permit
--- A call that asks for the first time goes to the end of the queue.
+-- A call that asks for the first time is the last of its tenant; one that asks is in line.
 INSERT INTO holdfast_permits (name, lid, call_id, most, held)
 VALUES (:name, :lid, :call_id, :most, 0)
-ON CONFLICT (name, lid, call_id) DO UPDATE SET most = excluded.most
+ON CONFLICT (name, lid, call_id) DO UPDATE
+   SET most = excluded.most, expected_at = NULL, absent = 0
 RETURNING pid, held;
 
 -- name: places
--- How many calls run under a limit, how many wait before this one, and up to when starts
--- are paid for.
+-- How many calls run under a limit, how many are in line, and up to when starts are paid for.
 SELECT (SELECT count(*) FROM holdfast_permits WHERE name = :name AND held = 1),
-       (SELECT count(*) FROM holdfast_permits WHERE name = :name AND held = 0 AND pid < :pid),
+       (SELECT count(*) FROM holdfast_permits WHERE name = :name AND held = 0 AND absent = 0),
        coalesce((SELECT paid_until FROM holdfast_rates WHERE name = :name), 0);
 
 -- name: grant_permit
@@ -23,6 +23,18 @@ UPDATE holdfast_permits SET held = 1 WHERE pid = :pid;
 
 -- name: drop_permit
 DELETE FROM holdfast_permits WHERE pid = :pid;
+
+-- name: note_turn
+-- Whose call began last matters only where others wait.
+INSERT INTO holdfast_rates (name, paid_until, last_tenant)
+SELECT :name, 0, own.tenant
+  FROM holdfast_lanes AS own
+ WHERE own.lid = :lid
+   AND EXISTS (SELECT 1
+                 FROM holdfast_permits AS p
+                 JOIN holdfast_lanes AS l ON l.lid = p.lid
+                WHERE p.name = :name AND p.held = 0 AND l.tenant <> own.tenant)
+ON CONFLICT (name) DO UPDATE SET last_tenant = excluded.last_tenant;
 
 -- name: pay_rate
 INSERT INTO holdfast_rates (name, paid_until) VALUES (:name, :paid_until)
@@ -33,31 +45,78 @@ DELETE FROM holdfast_permits
  WHERE lid = :lid AND call_id IN (SELECT value FROM json_each(:calls))
 RETURNING name;
 
--- name: with_a_place
--- The lanes whose calls have a place under a limit now, and their sessions.
-SELECT DISTINCT l.lid, s.id
-  FROM (SELECT lid, most, row_number() OVER (ORDER BY pid) AS place
-          FROM holdfast_permits
-         WHERE name = :name AND held = 0 AND most > 0) AS w
-  JOIN holdfast_lanes AS l ON l.lid = w.lid
+-- name: in_line
+-- The calls that have a place under a limit now, with their lanes and sessions; and how many are
+-- ahead of the call `pid`. Tenants take turns: first comes whose tenant would have the fewest
+-- permits with it, and of those who come by name after the one that began last.
+WITH
+    holding (tenant, calls) AS (
+        SELECT l.tenant, count(*)
+          FROM holdfast_permits AS p
+          JOIN holdfast_lanes AS l ON l.lid = p.lid
+         WHERE p.name = :name AND p.held = 1
+         GROUP BY l.tenant
+    ),
+    waiting (pid, lid, sid, tenant, most, share) AS (
+        SELECT p.pid, p.lid, l.sid, l.tenant, p.most,
+               coalesce((SELECT calls FROM holding WHERE holding.tenant = l.tenant), 0)
+               + row_number() OVER (PARTITION BY l.tenant ORDER BY p.pid)
+          FROM holdfast_permits AS p
+          JOIN holdfast_lanes AS l ON l.lid = p.lid
+         WHERE p.name = :name AND p.held = 0 AND p.absent = 0
+    ),
+    latest (tenant) AS (SELECT last_tenant FROM holdfast_rates WHERE name = :name),
+    placed (pid, lid, sid, most, place) AS (
+        SELECT pid, lid, sid, most,
+               row_number() OVER (ORDER BY share, tenant <= coalesce((SELECT tenant FROM latest), ''),
+                                           tenant)
+          FROM waiting
+    )
+SELECT w.pid, w.lid, s.id, w.place - 1
+  FROM placed AS w
+  JOIN holdfast_sessions AS s ON s.sid = w.sid
+ WHERE w.pid = :pid
+    OR (w.most > 0 AND w.place + (SELECT coalesce(sum(calls), 0) FROM holding) <= w.most);
+
+-- name: expect_permit
+-- A call has a place, or was told a time to ask again.
+UPDATE holdfast_permits SET expected_at = :at WHERE pid = :pid AND expected_at IS NULL;
+
+-- name: overdue_permits
+SELECT p.pid, p.name, p.lid, s.id
+  FROM holdfast_permits AS p
+  JOIN holdfast_lanes AS l ON l.lid = p.lid
   JOIN holdfast_sessions AS s ON s.sid = l.sid
- WHERE w.place + (SELECT count(*) FROM holdfast_permits WHERE name = :name AND held = 1) <= w.most;
+ WHERE p.expected_at < :before
+ ORDER BY p.expected_at
+ LIMIT 100;
+
+-- name: pass_by
+UPDATE holdfast_permits SET absent = 1, expected_at = NULL WHERE pid = :pid;
 
 -- name: wake_lane
 UPDATE holdfast_lanes SET ready_at = min(coalesce(ready_at, :now), :now) WHERE lid = :lid;
 
--- name: limits_waited_for
-SELECT DISTINCT name FROM holdfast_permits WHERE lid = :lid AND held = 0;
+-- name: waited_for
+SELECT name, absent FROM holdfast_permits WHERE lid = :lid AND held = 0;
 
 -- name: permits
-SELECT p.name, s.id, l.lane, p.call_id, p.held,
-       CASE p.held WHEN 0 THEN
-           (SELECT count(*) FROM holdfast_permits AS o
-             WHERE o.name = p.name AND o.held = 0 AND o.pid < p.pid) ELSE 0 END
-  FROM holdfast_permits AS p
-  JOIN holdfast_lanes AS l ON l.lid = p.lid
-  JOIN holdfast_sessions AS s ON s.sid = l.sid
- WHERE (:session_id IS NULL OR s.id = :session_id)
-   AND (:name IS NULL OR p.name = :name)
- ORDER BY p.name, p.held DESC, p.pid
+-- In line tenants take turns, as `in_line` has it; behind it are those who were passed by.
+SELECT p.name, s.id, p.lane, p.call_id, p.held, CASE p.held WHEN 1 THEN 0 ELSE p.place - 1 END
+  FROM (SELECT o.*,
+               row_number() OVER (PARTITION BY o.name, o.held
+                                      ORDER BY o.absent, o.share,
+                                               o.tenant <= coalesce(r.last_tenant, ''),
+                                               o.tenant) AS place
+          FROM (SELECT q.*, l.lane, l.sid, l.tenant,
+                       sum(q.held) OVER (PARTITION BY q.name, l.tenant)
+                       + row_number() OVER (PARTITION BY q.name, l.tenant, q.held, q.absent
+                                                ORDER BY q.pid) AS share
+                  FROM holdfast_permits AS q
+                  JOIN holdfast_lanes AS l ON l.lid = q.lid
+                 WHERE :name IS NULL OR q.name = :name) AS o
+          LEFT JOIN holdfast_rates AS r ON r.name = o.name) AS p
+  JOIN holdfast_sessions AS s ON s.sid = p.sid
+ WHERE :session_id IS NULL OR s.id = :session_id
+ ORDER BY p.name, p.held DESC, CASE p.held WHEN 1 THEN p.pid ELSE p.place END
  LIMIT :limit;
