@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
@@ -24,6 +24,7 @@ from holdfast.engine.upkeep import DeathWatch, keep_up
 from holdfast.engine.worker import Worker
 from holdfast.errors import StoreUnavailable, UsedAfterFork
 from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres.link import Answer, Link
 from holdfast.stores.postgres.place import read_url
 from holdfast.stores.postgres.statement import Statement
 from holdfast.testing.store_contract.builder import (
@@ -272,6 +273,35 @@ async def test_a_worker_that_lost_its_direct_connection_shows_its_sign_before_it
         assert shown.is_set()
         await shorten_leases(postgres_url)
         assert not await store.find_dead()
+
+
+async def test_a_worker_that_lost_all_connections_shows_its_sign_before_it_writes_again(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pooled, direct = Wire(postgres_url), Wire(postgres_url)
+    send = Link.send
+
+    def cut_off(link: Link, statements: Sequence[Statement]) -> Answer:
+        """Let the network break as the commit is about to leave."""
+        if any(b"commit_one" in statement.text for statement in statements):
+            monkeypatch.undo()
+            direct.lets_nobody_through = True
+            direct.cut()
+            pooled.cut()
+        return send(link, statements)
+
+    async with pooled.opened() as port, direct.opened() as other:
+        url = f"{through(postgres_url, port)}&direct=127.0.0.1:{other}"
+        async with opened(url) as store:
+            claim = await start_and_claim(store, clock)
+            monkeypatch.setattr(Link, "send", cut_off)
+            writing = asyncio.create_task(write(store, commit(claim, delta())))
+            await direct.refused.wait()
+            await asyncio.wait([writing], timeout=0.5)
+            assert not writing.done()
+            direct.lets_nobody_through = False
+            async with asyncio.timeout(PATIENCE):
+                assert (await writing).first_offset == 3
 
 
 async def test_an_idle_worker_asks_less_than_twice_a_second(postgres_url: str) -> None:

@@ -49,12 +49,11 @@ class Desk:
         )
         self.direct = Direct(place, clock, queries, self.messenger.heard)
         self.writer = Writer(
-            line(),
+            Line(place, clock, queries["set_clock"], self.direct.until_shown),
             queries["write"],
             queries["hold_limits"],
             place.label,
             self.messenger.tell,
-            self.direct.until_shown,
         )
         self.registry = Registry(place, clock, queries, self.direct, self.readers, self.writer)
         self.unpacker = Unpacker(packer, self.readers.blobs)

@@ -6,7 +6,7 @@ What goes out here may go out twice: whoever sends has to be told the same both 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import psycopg
 
@@ -26,12 +26,22 @@ Compose = Callable[[], Sequence[Statement]]
 
 
 class Line:
-    """One connection at a time to the same place, and the patience to open another."""
+    """One connection at a time to the same place, and the patience to open another.
 
-    def __init__(self, place: Place, clock: Clock, set_clock: Query) -> None:
+    `until_ready` returns what to wait for before something is sent, if there is something.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        clock: Clock,
+        set_clock: Query,
+        until_ready: Callable[[], Awaitable[None] | None] = lambda: None,
+    ) -> None:
         self._place = place
         self._clock = clock
         self._set_clock = set_clock
+        self._until_ready = until_ready
         self._is_real = type(clock) is Clock
         self._link: Link | None = None
         self._is_closed = False
@@ -67,6 +77,8 @@ class Line:
         link = self._link
         if link is None or not link.is_open:
             link = await self._open()
+        if pause := self._until_ready():
+            await pause
         statements = compose()
         if self._is_real:
             return await link.send(statements)

@@ -44,7 +44,7 @@ class Direct:
         self._clock = clock
         self._queries = queries
         self._heard = heard
-        self._signs: set[int] = set()
+        self._signs: dict[int, str] = {}
         self._shown = asyncio.Event()
         self._opening = asyncio.Lock()
         self._link: Link | None = None
@@ -61,8 +61,8 @@ class Direct:
             self._is_wanted = True
             self._task = asyncio.create_task(self._reopen(), name="holdfast direct")
 
-    async def show(self) -> int:
-        """Show a new sign of life, and return its number."""
+    async def show(self, worker: str) -> int:
+        """Show a new sign of a worker's life, and return its number."""
         self._is_wanted = True
         link = await self._open()
         try:
@@ -70,13 +70,13 @@ class Direct:
             await link.ask(self._lock("show_sign", sign))
         except psycopg.Error as error:
             raise explain(error, self._place.label) from error
-        self._signs.add(sign)
+        self._signs[sign] = worker
         return int(sign)
 
     async def hide(self, sign: int) -> None:
         """Take a sign away: whoever looks sees that the worker is gone."""
         if sign in self._signs:
-            self._signs.discard(sign)
+            del self._signs[sign]
             if self._link and self._link.is_open:
                 await self._link.ask(self._lock("hide_sign", sign))
 
@@ -128,7 +128,8 @@ class Direct:
             try:
                 await self._open()
             except StoreError as error:
-                log.warning("no direct connection", extra={"code": error.code})
+                missed = sorted(self._signs.values())
+                log.warning("no direct connection", extra={"workers": missed, "code": error.code})
             else:
                 self._heard("")  # whatever was said meanwhile went unheard
                 return

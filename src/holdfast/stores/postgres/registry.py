@@ -47,7 +47,7 @@ class Registry:
         if earlier := self._leases.pop(info.worker, None):
             await earlier.let_go()
         await self._check_name(info.worker)
-        sign = await self._direct.show() if self._direct.is_possible else None
+        sign = await self._direct.show(info.worker) if self._direct.is_possible else None
         lease = PostgresLease(
             info.worker, self._place, self._clock, self._queries, self._direct, sign
         )

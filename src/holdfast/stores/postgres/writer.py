@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, Protocol
 
@@ -141,14 +141,12 @@ class Writer:
         hold_limits: Query,
         label: str,
         announce: Callable[[Hints], None],
-        until_shown: Callable[[], Awaitable[None] | None],
     ) -> None:
         self._line = line
         self._query = query
         self._hold_limits = hold_limits
         self._label = label
         self._announce = announce
-        self._until_shown = until_shown
         self.submitted = 0
         self.counts = {"groups": 0, "grouped": 0}
         self._waiting: list[Job] = []
@@ -203,8 +201,6 @@ class Writer:
 
     async def _write(self, jobs: Sequence[Job]) -> None:
         """Send a group, and tell those who wait what came of it."""
-        if pause := self._until_shown():
-            await pause
         group = Group(jobs, self._query, self._hold_limits)
         answers = await self._line.send(group.compose, group.doubt)
         hints: Hints = {}
