@@ -14,7 +14,7 @@ from rival import opened
 
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, InvalidInput, StoreUnavailable, UnsupportedStore
-from holdfast.store import Receipt
+from holdfast.store import Committed, Receipt
 from holdfast.stores.postgres import PostgresStore, line
 from holdfast.stores.postgres.link import Answer, Link
 from holdfast.stores.postgres.place import read_url
@@ -413,6 +413,19 @@ async def test_a_statement_that_runs_too_long_is_stopped(postgres_url: str) -> N
         with pytest.raises(HoldfastError, match="was undone"):
             async with asyncio.timeout(5):
                 await tx.execute("SELECT pg_sleep(60)")
+
+
+async def test_a_tool_finds_nothing_that_another_left_on_its_connection(postgres_url: str) -> None:
+    async with opened(postgres_url) as store:
+        for _ in range(2):
+            claim = await start_and_claim(store, clock)
+            async with store.transaction() as tx:
+                await tx.execute("CREATE TEMP TABLE scratch (x integer)")
+                await tx.execute("SELECT set_config('application_name', 'tool', false)")
+                assert isinstance(await tx.commit(park(claim)), Committed)
+        async with store.transaction() as tx:
+            found = await tx.fetch("SELECT current_setting('application_name')")
+            assert found == [("holdfast",)]
 
 
 async def test_a_tool_that_hid_an_error_cannot_commit(postgres_url: str) -> None:

@@ -16,6 +16,9 @@ from holdfast.stores.postgres.statement import Query
 
 KEPT = 4
 
+# What a tool may have left in the server's session; plans are worth keeping.
+LEFT = ("reset_role", "reset_settings", "drop_locks", "drop_temporary")
+
 Connection = psycopg.AsyncConnection[Any]
 
 
@@ -35,7 +38,7 @@ class Rooms:
         while self._idle:
             connection = self._idle.pop()
             try:
-                if await is_alive(connection):
+                if await self._is_clean(connection):
                     return connection
             except BaseException:
                 await connection.close()
@@ -45,6 +48,19 @@ class Rooms:
         self._guarded = [g for g in self._guarded if g.connection.status == ConnStatus.OK]
         self._guarded.append(Guarded(connection.pgconn))
         return connection
+
+    async def _is_clean(self, connection: Connection) -> bool:
+        """Whether a connection that lay idle still leads somewhere; what was left there is gone.
+
+        Behind a pooler the session is not ours to clean.
+        """
+        is_ours = self.place.pooled == self.place.direct
+        clean = b"; ".join(self.queries[name].text for name in LEFT if is_ours)
+        try:
+            await connection.execute(clean)
+        except psycopg.Error:
+            return False
+        return True
 
     async def leave(self, connection: Connection) -> None:
         is_clean = connection.pgconn.transaction_status == TransactionStatus.IDLE
@@ -59,12 +75,3 @@ class Rooms:
         idle, self._idle = self._idle, []
         for connection in idle:
             await connection.close()
-
-
-async def is_alive(connection: Connection) -> bool:
-    """Whether a connection that lay idle still leads somewhere."""
-    try:
-        await connection.execute("")
-    except psycopg.Error:
-        return False
-    return True

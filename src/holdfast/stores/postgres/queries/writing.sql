@@ -37,3 +37,15 @@ SELECT 1 FROM holdfast.sessions WHERE id = :session_id;
 
 -- name: erase
 SELECT holdfast.erase(:session_id)::text;
+
+-- name: reset_role
+SET SESSION AUTHORIZATION DEFAULT;
+
+-- name: reset_settings
+RESET ALL;
+
+-- name: drop_locks
+SELECT pg_advisory_unlock_all();
+
+-- name: drop_temporary
+DISCARD TEMP;
