@@ -96,6 +96,12 @@ async def test_an_old_server_is_refused(new_url: str, monkeypatch: pytest.Monkey
         await PostgresStore(new_url).migrate()
 
 
+async def test_a_server_that_isolates_transactions_otherwise_is_refused(new_url: str) -> None:
+    url = new_url.replace("options=", "options=-cdefault_transaction_isolation%3Dserializable%20")
+    with pytest.raises(UnsupportedStore, match="serializable"):
+        await PostgresStore(url).migrate()
+
+
 async def test_two_schemas_in_one_database_know_nothing_of_each_other(
     postgres_url: str, new_url: str
 ) -> None:

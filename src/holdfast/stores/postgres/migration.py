@@ -37,7 +37,7 @@ class State(NamedTuple):
     exists: bool
     is_ours: bool
     tables: int
-    version: int = 0
+    isolation: str
 
 
 async def migrate(place: Place, clock: Clock, queries: Mapping[str, Query]) -> None:
@@ -83,6 +83,12 @@ async def find_version(connection: Connection, place: Place, queries: Mapping[st
         raise UnsupportedStore(
             f"the {place.label} is PostgreSQL {state.server // 10_000}, and Holdfast needs"
             f" {OLDEST_SERVER} or newer; upgrade it",
+            store=place.label,
+        )
+    if state.isolation != "read committed":
+        raise UnsupportedStore(
+            f"the {place.label} isolates transactions as {state.isolation} by default, and Holdfast"
+            " needs read committed; set default_transaction_isolation for its role",
             store=place.label,
         )
     if not state.is_ours and not state.tables:

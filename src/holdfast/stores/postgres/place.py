@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from hashlib import blake2b
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -60,7 +60,8 @@ def read_url(url: str) -> Place:
     params = dict(parse_qsl(parts.query, keep_blank_values=True))
     schema = check_schema(params.pop("schema", DEFAULT_SCHEMA))
     direct = params.pop("direct", None)
-    plain = urlunsplit(parts._replace(query=urlencode(params), fragment=""))
+    query = urlencode(params, quote_via=quote)  # libpq takes a plus for itself
+    plain = urlunsplit(parts._replace(query=query, fragment=""))
     settings = read_settings(plain)
     return Place(
         label=f"{describe(settings)}, schema {schema}",

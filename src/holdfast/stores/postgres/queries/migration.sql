@@ -1,13 +1,14 @@
 -- name: find_schema
 -- What is there before anything is touched: whether the schema, our own table in it, and
--- anything else.
+-- anything else; and how transactions are kept apart where nothing is said.
 SELECT current_setting('server_version_num')::integer,
        to_regnamespace(quote_ident(:schema)) IS NOT NULL,
        to_regclass(quote_ident(:schema) || '.migrations') IS NOT NULL,
        (SELECT count(*)
           FROM pg_class AS c
          WHERE c.relnamespace = to_regnamespace(quote_ident(:schema))
-           AND c.relkind IN ('r', 'p'));
+           AND c.relkind IN ('r', 'p')),
+       current_setting('default_transaction_isolation');
 
 -- name: find_version
 SELECT max(version) FROM holdfast.migrations;
