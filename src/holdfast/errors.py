@@ -19,6 +19,7 @@
     ├── ProviderRefused         a connection's provider said no
     ├── ServerUnavailable       the client found no server that answers
     ├── SessionFailed           what `Result.unwrap()` raises for a turn that did not succeed
+    │   └── DeadlineExceeded    because its deadline had passed
     └── ToolError               raised by tools: a failure that the model sees
         ├── Retry               asks the model to correct its arguments
         ├── SubagentFailed      another agent that a tool asked came to nothing
@@ -226,6 +227,10 @@ class ServerUnavailable(HoldfastError):
 
 class SessionFailed(HoldfastError):
     code = "SESSION_FAILED"
+
+
+class DeadlineExceeded(SessionFailed):
+    code = "DEADLINE_EXCEEDED"
 
 
 class ToolError(HoldfastError):

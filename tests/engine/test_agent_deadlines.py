@@ -7,6 +7,7 @@ from scene import PATIENT, agent, at_standstill, results_of, running, the, until
 
 from holdfast import Context, HoldfastError, tool
 from holdfast.core.record import Tokens
+from holdfast.errors import DeadlineExceeded
 from holdfast.explanation import read_state
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.clock import ManualClock
@@ -50,6 +51,8 @@ async def test_a_task_fails_at_its_deadline_whatever_it_waits_for() -> None:
 
         result = await session.wait()
         assert (result.status, result.error.code) == ("failed", "DEADLINE_EXCEEDED")
+        with pytest.raises(DeadlineExceeded):
+            result.unwrap()
         assert (await session.info()).over == "failed"
 
 

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 
 from holdfast.core.record import Failure, Tokens
-from holdfast.errors import SessionFailed
+from holdfast.errors import DeadlineExceeded, SessionFailed
 from holdfast.session.request import Request
 
 Out = TypeVar("Out")
@@ -28,8 +28,10 @@ class Result(Struct, Generic[Out], frozen=True, kw_only=True):
     turn: str = ""
 
     def unwrap(self) -> Out:
-        """Return the output, or raise SessionFailed if there is none."""
+        """Return the output, or raise SessionFailed if there is none; DeadlineExceeded is one."""
         if self.status != "completed":
             reason = f"{self.error.code}: {self.error.message}" if self.error else self.status
-            raise SessionFailed(f"there is no output: {reason}", status=self.status)
+            is_late = self.error is not None and self.error.code == DeadlineExceeded.code
+            failed = DeadlineExceeded if is_late else SessionFailed
+            raise failed(f"there is no output: {reason}", status=self.status)
         return self.output  # type: ignore[return-value]
