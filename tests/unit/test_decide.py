@@ -47,8 +47,10 @@ from holdfast.core.action import (
 )
 from holdfast.core.decide import decide, rest_for
 from holdfast.core.lane import Reply
+from holdfast.core.outcome import outcome
 from holdfast.core.policy import HOUR, SECOND, Policy, ToolPolicy
 from holdfast.core.record import Failure
+from holdfast.core.result import Stopped
 
 RECOVERY = Path(__file__).parents[2] / "docs" / "recovery.md"
 
@@ -169,6 +171,17 @@ def test_an_answered_wait_runs_the_tool_again_as_the_next_attempt() -> None:
     log.add(r.ToolWoken(call_id=C1, name="ask:1"))
 
     assert next_of(log) == run(Start(C1, 2))
+
+
+def test_what_a_call_opens_while_its_turn_is_being_stopped_is_closed_with_it() -> None:
+    log = Log(message(), *turn_begins(), *wants("pay"), starts())
+    where = {"request_id": "w1", "call_id": C1, "attempt": 1, "name": "webhook:1"}
+    log.add(r.WebhookOpened(**where, expires_at=HOUR))
+
+    log.add(*outcome(log.lane, CancelTurn(turn="t1"), Stopped(), Policy(), NOW))
+
+    closed = [e.record.request_id for e in log.entries if isinstance(e.record, r.WebhookClosed)]
+    assert closed == ["w1"]
 
 
 def test_a_call_that_repeats_one_of_unknown_outcome_is_asked_about() -> None:

@@ -361,6 +361,8 @@ def stopped(
             yield from tool_ended(lane, call, end, NO_RETRIES, now)
         elif not call.is_done:
             yield call_stopped(call)
+            # It may have gone on for a while after the turn's requests were closed.
+            yield from close_opened(lane, call.call_id)
     yield from turn_ends(lane.turn, action)
 
 
