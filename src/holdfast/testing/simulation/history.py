@@ -47,7 +47,7 @@ class Ended(Note, frozen=True, kw_only=True, tag=True):
 
 
 class Claimed(Note, frozen=True, kw_only=True, tag=True):
-    """A worker was given a lane; by then living workers had `at_work` lanes of its agent."""
+    """A worker was given a lane; living workers had `at_work` lanes of its agent, if limited."""
 
     worker: str
     session_id: str

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from holdfast.agents.provider import client_of
 from holdfast.core import record as r
-from holdfast.core.limit import Bound, freed_by
+from holdfast.core.limit import freed_by
 from holdfast.core.record import Entry
 from holdfast.testing.simulation.evidence import Evidence, Place
 from holdfast.testing.simulation.history import Claimed, Permitted, Wrote
@@ -99,28 +99,21 @@ def lanes_at_once(evidence: Evidence) -> Iterator[str]:
 
 def starts_in_a_while(evidence: Evidence) -> Iterator[str]:
     """A rate is paid for before a call begins, and there are only so many starts to be had."""
-    begun: dict[str, list[int]] = {}
+    paid_until: dict[str, float] = {}
     for note in evidence.history.of(Permitted):
         for bound in note.bounds:
-            if bound.rate:
-                starts = begun.setdefault(bound.name, [])
-                starts.append(note.clock)
-                if are_too_many(starts, bound):
-                    yield f"{note.session_id} {note.call_id} began too early for {bound.name}"
-    paid = {(note.session_id, note.call_id) for note in evidence.history.of(Permitted)}
+            if not bound.rate:
+                continue
+            price = bound.per / bound.rate
+            paid = max(paid_until.get(bound.name, 0.0), note.clock) + price
+            paid_until[bound.name] = paid
+            if paid - note.clock > bound.per + price:  # the store counts in whole milliseconds
+                yield f"{note.session_id} {note.call_id} began too early for {bound.name}"
+    let_in = {(note.session_id, note.call_id) for note in evidence.history.of(Permitted)}
     for name, session in evidence.sessions.items():
         for started in session.records(r.ModelStarted):
-            if has_rate(evidence, name, started) and (name, started.call_id) not in paid:
+            if has_rate(evidence, name, started) and (name, started.call_id) not in let_in:
                 yield f"{name} {started.call_id} began without having been let in"
-
-
-def are_too_many(starts: list[int], bound: Bound) -> bool:
-    """Whether the last start makes too many since any other: at first `rate`, then evenly."""
-    last = starts[-1]
-    return any(
-        count > bound.rate + 1 + (last - first) * bound.rate / bound.per
-        for count, first in enumerate(reversed(starts), 1)
-    )
 
 
 def has_rate(evidence: Evidence, name: str, started: r.ModelStarted) -> bool:

@@ -53,7 +53,8 @@ class RecordingStore(WrappedStore):
 
     async def claim(self, worker: str, limit: int, *args: Any, **options: Any) -> Sequence[Claim]:
         claims = await self.inner.claim(worker, limit, *args, **options)
-        at_work = await self._count_lanes() if claims else Counter()
+        limited = any(claim.agent in options.get("most", {}) for claim in claims)
+        at_work = await self._count_lanes() if limited else Counter()
         for claim in claims:
             self._history.note(
                 Claimed,
