@@ -327,7 +327,8 @@ async def test_without_the_old_key_somebody_has_to_sign_in_again(hub: Hub) -> No
 
         # What was under way cannot be completed, and says so.
         state = dict(pair.split("=") for pair in back.partition("?")[2].split("&"))["state"]
-        assert await app.complete_authorization("hub", state=state, code="x") == "failed"
+        brought = {"state": state, "code": "x", "iss": hub.connection.issuer}
+        assert await app.complete_authorization("hub", **brought) == "failed"
 
 
 async def test_what_is_sealed_for_one_is_no_use_to_another(hub: Hub) -> None:

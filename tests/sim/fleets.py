@@ -69,7 +69,8 @@ class Ledger(WrappedStore):
         results = await super().admit(admissions)
         for admission, result in zip(admissions, results, strict=True):
             if admission.new and isinstance(result, Receipt) and not result.duplicate:
-                _, name, instant = admission.dispatch_id.split(":")
+                name = admission.scope.removeprefix("schedule:")
+                instant = admission.dispatch_id.removeprefix("instant:")
                 fired = Fired(int(instant), self._clock.now(), result.session_id)
                 self.fired[name].append(fired)
                 if self._at_once:

@@ -14,7 +14,7 @@ from holdfast.testing.simulation.evidence import Evidence, SessionEvidence
 from holdfast.testing.simulation.history import Admitted, Claimed, Surprise, Wrote
 
 PER_SESSION = 1000
-PER_RECORD = 100
+PER_RECORD = 140
 """How many bytes may be stored beside what was said, written and kept."""
 SPOKEN = (r.MessageDelta, r.MessageCompleted, r.ToolCompleted, r.ReasoningDelta)
 
