@@ -26,7 +26,7 @@ demo: $(VENV)/.runtime ## see an agent survive being killed (options: ARGS="…"
 	@$(BIN)/holdfast demo $(ARGS)
 
 test: $(VENV)/.dev $(JS) ## run the tests (options: ARGS="…")
-	@$(BIN)/pytest -n 2 $(ARGS) $(if $(ARGS),,--ignore tests/chaos)
+	@$(BIN)/pytest -n 3 $(ARGS) $(if $(ARGS),,--ignore tests/chaos)
 	@$(if $(ARGS),true,$(BIN)/pytest tests/chaos)  # by itself: its workers need the machine
 
 check: lint types architecture test ## everything that CI does
