@@ -168,7 +168,7 @@ class Session(Generic[Out]):
     async def cancel(
         self, reason: str = "", *, turn: str | None = None, lane: str = MAIN, by: str = ""
     ) -> None:
-        """Stop the open turn of a lane. The session and what is queued in it stay.
+        """Stop the open turn of a lane, or the message that is next. What else is queued stays.
 
         A `turn` that is named is stopped in its own lane, and no other is.
         """

@@ -99,7 +99,10 @@ class PostgresStore:
     def _desk(self) -> Desk:
         check_process(self._pid)
         if self._open is None:
-            raise StoreUnavailable("this store is not open; call migrate() first")
+            raise StoreUnavailable(
+                "this store is not open: use the app inside `async with app`, or open() it first;"
+                " a store of your own is opened by migrate()"
+            )
         if self._open.loop is not asyncio.get_running_loop():
             raise InvalidInput("this store was opened on another event loop; open one on each")
         return self._open

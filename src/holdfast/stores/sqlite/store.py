@@ -115,7 +115,10 @@ class SqliteStore(Shelf):
     def _open_writer(self) -> Writer:
         check_process(self._pid)
         if self._writer is None:
-            raise StoreUnavailable("this store is not open; call migrate() first")
+            raise StoreUnavailable(
+                "this store is not open: use the app inside `async with app`, or open() it first;"
+                " a store of your own is opened by migrate()"
+            )
         return self._writer
 
     def _gathering(self) -> Gathering:
