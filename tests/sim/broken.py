@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from msgspec.structs import replace
@@ -21,11 +22,12 @@ from holdfast.store import (
     Receipt,
     Refused,
     Store,
+    Transaction,
     Wish,
 )
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.memory.table import LaneRow
-from holdfast.testing.wrapped import WrappedStore
+from holdfast.testing.wrapped import WrappedStore, WrappedTransaction
 
 
 class BrokenStore(WrappedStore):
@@ -118,6 +120,21 @@ class ForgetsStarts(BrokenStore):
         return replace(loaded, entries=tuple(entries))
 
 
+class BooksAtOnce(BrokenStore):
+    """Keeps what a transaction does, whatever becomes of it."""
+
+    @asynccontextmanager
+    async def transaction(self, limit: float = 5.0) -> AsyncIterator[Transaction]:
+        async with self.inner.transaction(limit) as inner:
+            yield Hasty(inner)
+
+
+class Hasty(WrappedTransaction):
+    async def execute(self, sql: str, params: Sequence[Any] = ()) -> int:
+        self.raw.rows.append(tuple(params))
+        return 1
+
+
 class KeepsFatBooks(BrokenStore):
     """Writes with each model call what all of them before have cost."""
 
@@ -125,7 +142,10 @@ class KeepsFatBooks(BrokenStore):
         return await self.inner.commit([self._with_costs(commit) for commit in commits])
 
     def _with_costs(self, commit: Commit) -> Commit:
-        before = {f"since {n}": n for n in range(self.tables.sessions[commit.session_id].end)}
+        before = {
+            f"what all had cost at {n}": n
+            for n in range(self.tables.sessions[commit.session_id].end)
+        }
         records = tuple(
             replace(e, details=before) if isinstance(e, r.UsageRecorded) else e
             for e in commit.records

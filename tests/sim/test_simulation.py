@@ -79,6 +79,7 @@ BROKEN: list[tuple[Callable[[Store], Store], str, int]] = [
     (broken.SkipsEvents, "8 ", 0),
     (broken.KeepsLanes, "9 ", 1),
     (broken.KeepsFatBooks, "10 ", 0),
+    (broken.BooksAtOnce, "transactions ", 0),
     (broken.GrantsEverything, "limits ", 0),
     (broken.IgnoresModelLimits, "limits ", 0),
     (broken.IgnoresAgentRates, "limits ", 1),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 from holdfast.core.record import FORMAT
 from holdfast.errors import HoldfastError
@@ -290,3 +291,26 @@ class WrappedStore:
         self, heard: Callable[[str, bool], None], session_id: str = ""
     ) -> Callable[[], None]:
         return self.inner.listen(heard, session_id)
+
+
+class WrappedTransaction:
+    """A `holdfast.store.Transaction` round another one."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        self.inner = transaction
+
+    @property
+    def raw(self) -> Any:
+        return self.inner.raw
+
+    async def execute(self, sql: str, params: Sequence[Any] = ()) -> int:
+        return await self.inner.execute(sql, params)
+
+    async def fetch(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        return await self.inner.fetch(sql, params)
+
+    async def fetch_one(self, sql: str, params: Sequence[Any] = ()) -> tuple[Any, ...] | None:
+        return await self.inner.fetch_one(sql, params)
+
+    async def commit(self, commit: Commit) -> Committed | Refused:
+        return await self.inner.commit(commit)

@@ -6,7 +6,8 @@ What was sent arrives even if its sender has died meanwhile.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from contextvars import Context
 from typing import Any, TypeVar
 
@@ -27,13 +28,14 @@ from holdfast.store import (
     Secret,
     SessionInfo,
     Store,
+    Transaction,
     Wish,
     WorkerInfo,
 )
 from holdfast.testing.simulation.history import Fault, History
 from holdfast.testing.simulation.loop import Life
 from holdfast.testing.simulation.weather import Weather
-from holdfast.testing.wrapped import WrappedStore
+from holdfast.testing.wrapped import WrappedStore, WrappedTransaction
 
 T = TypeVar("T")
 
@@ -114,6 +116,21 @@ class Connection(WrappedStore):
         kinds = ["crash before commit", "crash after commit", "commit lost"]
         fault = self._weather.first([*kinds, "commit unacknowledged"])
         return await self._send(lambda: self.inner.commit(commits), fault)
+
+    @asynccontextmanager
+    async def transaction(self, limit: float = 5.0) -> AsyncIterator[Transaction]:
+        async with self.inner.transaction(limit) as inner:
+            yield WiredTransaction(inner, self)
+
+    async def run(self, statement: Callable[[], Awaitable[T]]) -> T:
+        """Have a statement of a transaction run."""
+        return await self._send(statement, self._weather.first(["statement failed"]))
+
+    async def conclude(self, commit: Callable[[], Awaitable[T]]) -> T:
+        """Have a transaction end with a commit."""
+        kinds = ["crash before commit", "crash after commit"]
+        fault = self._weather.first([*kinds, "transaction lost", "transaction unacknowledged"])
+        return await self._send(commit, fault)
 
     async def acquire(self, wishes: Sequence[Wish]) -> Sequence[Permit | Refused]:
         kinds = ["crash after permit", "permit lost", "permit unacknowledged"]
@@ -204,6 +221,20 @@ class Connection(WrappedStore):
         if self._weather.strikes("renewal failed"):
             self._note("renewal failed")
             raise StoreUnavailable("the connection was lost")
+
+
+class WiredTransaction(WrappedTransaction):
+    """A transaction whose statements go over the wire."""
+
+    def __init__(self, transaction: Transaction, connection: Connection) -> None:
+        super().__init__(transaction)
+        self._connection = connection
+
+    async def execute(self, sql: str, params: Sequence[Any] = ()) -> int:
+        return await self._connection.run(lambda: self.inner.execute(sql, params))
+
+    async def commit(self, commit: Commit) -> Committed | Refused:
+        return await self._connection.conclude(lambda: self.inner.commit(commit))
 
 
 class WiredLease:

@@ -14,6 +14,7 @@ from holdfast.core.policy import Policy
 from holdfast.core.record import AnyRecord, Entry
 from holdfast.store import SessionInfo
 from holdfast.testing.simulation.history import Claimed, Ended, Fault, History, Note, Wrote
+from holdfast.testing.simulation.ledger import Row
 from holdfast.testing.simulation.weather import COSTLY
 from holdfast.verify import Finding
 
@@ -36,19 +37,24 @@ class SessionEvidence(Struct, frozen=True, kw_only=True):
 
 
 class Evidence:
-    """Everything that can be known of a simulation. `held` says who still holds what."""
+    """Everything that can be known of a simulation.
+
+    `rows` are what transactions have left, and `held` says who still holds what.
+    """
 
     def __init__(
         self,
         history: History,
         sessions: Mapping[str, SessionEvidence],
         agents: Mapping[str, Agent[Any, Any]],
+        rows: tuple[Row, ...],
         held: tuple[str, ...],
         unfinished: tuple[str, ...],
     ) -> None:
         self.history = history
         self.sessions = sessions
         self.agents = agents
+        self.rows = rows
         self.held = held
         self.unfinished = unfinished
 

@@ -1,4 +1,4 @@
-"""Promises about what was done to the world outside: 4 and 5."""
+"""Promises about what was done to the world outside: 4, 5, and what transactions have done."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TypeVar
 
+import msgspec
+
 from holdfast.core import record as r
 from holdfast.core.record import Entry
 from holdfast.testing.simulation.evidence import Evidence, SessionEvidence, outcomes
 from holdfast.testing.simulation.history import Began, Wrote
 from holdfast.testing.simulation.model import CallFacts, may_end, may_start
+from holdfast.testing.simulation.program import TRANSACTIONAL
 
 R = TypeVar("R")
 Attempt = tuple[str, str, int]
@@ -150,6 +153,8 @@ def interrupted_effects_are_not_repeated(evidence: Evidence) -> Iterator[str]:
                 continue
             if is_given(session, entry.record, wanted[call_id]):
                 continue
+            if how == "completed" and wanted[call_id].tool == TRANSACTIONAL:
+                continue  # its row says what it came to, whoever lived to see it
             if not may_end(facts[call_id], how, value):
                 yield f"{name}@{entry.offset} {call_id} {how} with {value!r}: {facts[call_id]}"
 
@@ -194,3 +199,20 @@ def facts_of(evidence: Evidence, session: SessionEvidence, wanted: r.ToolRequest
         returned=frozenset(note.value for note in ends if note.how == "returned"),
         raised=frozenset(note.value for note in ends if note.how == "raised"),
     )
+
+
+# A transaction and the record of its outcome are one
+
+
+def transactions_are_recorded(evidence: Evidence) -> Iterator[str]:
+    kept = Counter(evidence.rows)
+    told: Counter[tuple[str, ...]] = Counter()
+    for name, session in evidence.sessions.items():
+        booked = {e.call_id for e in session.records(r.ToolRequested) if e.tool == TRANSACTIONAL}
+        for e in session.records(r.ToolCompleted):
+            if e.call_id in booked:
+                told[name, e.call_id, msgspec.json.decode(e.value)] += 1
+    for row in (kept - told).elements():
+        yield f"{row} was kept, and the log does not say so"
+    for row in (told - kept).elements():
+        yield f"the log says {row}, and it was not kept"

@@ -26,8 +26,9 @@ from holdfast.testing.simulation.watch import note_step
 OTHER_LANE = "notes"
 TOOLS = (
     "find note charge pay hurry look sign launch transfer reserve register survey nap march move"
-    " edit edit query query delegate order permit stake enter enter"
+    " edit edit query query delegate order permit stake enter enter book book"
 ).split()
+TRANSACTIONAL = "book"
 
 
 class AtOnce(Struct, frozen=True):
@@ -185,7 +186,18 @@ def careful_tools(outside: Outside) -> list[Tool]:
     async def register(ctx: Context[Any], n: int) -> str:
         return await outside.work(ctx)
 
-    return [sign, launch, transfer, reserve, register]
+    @tool(transactional=True)
+    async def book(ctx: Context[Any], n: int) -> str:
+        chance = chance_of(ctx.idempotency_key, ctx.attempt)
+        value = f"{ctx.tool} {chance.randrange(1000)}"
+        row = (ctx.session.id, ctx.call_id, value)
+        await ctx.tx.execute("one more row", row)
+        await asyncio.sleep(chance.choice([0.0, 0.01, 0.5]))
+        if chance.random() < 0.1:
+            raise ToolError("it broke")
+        return value
+
+    return [sign, launch, transfer, reserve, register, book]
 
 
 def waiting_tools(outside: Outside) -> list[Tool]:

@@ -10,6 +10,7 @@ from holdfast.testing.simulation.evidence import Evidence
 from holdfast.testing.simulation.judge_call import (
     interrupted_effects_are_not_repeated,
     recorded_work_never_reruns,
+    transactions_are_recorded,
 )
 from holdfast.testing.simulation.judge_child import children_are_started_once
 from holdfast.testing.simulation.judge_limit import limits_hold
@@ -41,6 +42,7 @@ PROMISES: dict[str, Judge] = {
     "8 a reader never sees what a crash can take back": readers_see_what_is_kept,
     "9 waiting is free": waiting_is_free,
     "10 cost is linear": cost_is_linear,
+    "transactions are recorded": transactions_are_recorded,
     "limits hold": limits_hold,
     "children are started once": children_are_started_once,
     "waits end once, in their time": waits_end_in_their_time,

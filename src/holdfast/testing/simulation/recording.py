@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from holdfast.clock import Clock
@@ -18,10 +19,11 @@ from holdfast.store import (
     Receipt,
     Refused,
     Store,
+    Transaction,
     Wish,
 )
 from holdfast.testing.simulation.history import Admitted, Claimed, History, Permitted, Wrote
-from holdfast.testing.wrapped import WrappedStore
+from holdfast.testing.wrapped import WrappedStore, WrappedTransaction
 
 
 class RecordingStore(WrappedStore):
@@ -89,10 +91,16 @@ class RecordingStore(WrappedStore):
         results = await self.inner.commit(commits)
         for commit, result in zip(commits, results, strict=True):
             if isinstance(result, Committed):
-                self._note(commit, result)
+                self.note(commit, result)
         return results
 
-    def _note(self, commit: Commit, result: Committed) -> None:
+    @asynccontextmanager
+    async def transaction(self, limit: float = 5.0) -> AsyncIterator[Transaction]:
+        async with self.inner.transaction(limit) as inner:
+            yield RecordedTransaction(inner, self)
+
+    def note(self, commit: Commit, result: Committed) -> None:
+        """Note that a commit was written."""
         self._history.note(
             Wrote,
             worker=commit.worker,
@@ -107,3 +115,17 @@ class RecordingStore(WrappedStore):
             released=commit.release,
             clock=self._clock.now(),
         )
+
+
+class RecordedTransaction(WrappedTransaction):
+    """Notes the commit that a tool's transaction ends with."""
+
+    def __init__(self, transaction: Transaction, store: RecordingStore) -> None:
+        super().__init__(transaction)
+        self._store = store
+
+    async def commit(self, commit: Commit) -> Committed | Refused:
+        result = await self.inner.commit(commit)
+        if isinstance(result, Committed):
+            self._store.note(commit, result)
+        return result

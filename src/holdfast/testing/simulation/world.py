@@ -17,6 +17,7 @@ from holdfast.testing.simulation.connection import Connection
 from holdfast.testing.simulation.evidence import Evidence, SessionEvidence
 from holdfast.testing.simulation.fate import Fate
 from holdfast.testing.simulation.history import History
+from holdfast.testing.simulation.ledger import LedgerStore, Row
 from holdfast.testing.simulation.loop import LIFE, Life, VirtualLoop
 from holdfast.testing.simulation.people import Person
 from holdfast.testing.simulation.program import Outside, random_agents
@@ -56,7 +57,10 @@ class World:
         self._messages = messages
         self._weather = Weather(seed)
         self._clock = VirtualClock(self.loop, f"{seed}/store")
+        self._rows: list[Row] = []
         self.memory = MemoryStore(self._clock)
+        if agents is None:
+            self.memory = LedgerStore(self._clock, self._rows)
         self._store = RecordingStore(wrap(self.memory), self.history, self._clock)
         self._outside = Outside(seed, self.history)
         self._hub = self._outside.hub if agents is None else None
@@ -181,7 +185,8 @@ class World:
                 findings=tuple(await verify(self.memory, name)),
             )
         agents = {agent.name: agent for agent in self._agents}
-        return Evidence(self.history, sessions, agents, held, unfinished)
+        rows = tuple(self._rows)
+        return Evidence(self.history, sessions, agents, rows, held, unfinished)
 
     # After the end
 
