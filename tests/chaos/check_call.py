@@ -76,9 +76,12 @@ def recorded_steps_never_rerun(evidence: Evidence) -> Iterator[str]:
 
 
 def no_tool_fails(evidence: Evidence) -> Iterator[str]:
-    """These tools never raise: what a shaken database does to one is no failure of its own."""
+    """These tools never raise: what a shaken database does to one is no failure of its own.
+
+    But a transaction that a pause of its worker outlasts is undone, and the tool is told so.
+    """
     for session, e in evidence.records(r.ToolFailed):
-        if e.error.code != "NOT_RUN":
+        if e.error.code not in ("NOT_RUN", "NOT_IN_TRANSACTION"):
             yield f"{session} {e.call_id} {evidence.tools[session, e.call_id]}: {e.error.message}"
 
 
