@@ -26,7 +26,7 @@ async def cancel(
     store: StoreUrl = DEFAULT_STORE,
     as_json: AsJson = False,
 ) -> None:
-    """Stop a session's open turn. The session and what is queued in it stay.
+    """Stop a session's open turn, or the message that is next. What else is queued stays.
 
     Example: holdfast cancel ses_01J9ZK --reason "wrong customer"
     """
