@@ -31,7 +31,7 @@ OF_SESSIONS = (
     " AND relkind IN ('r', 'p') AND NOT relispartition"
 )
 NAMES_STAY = "dispatches"
-COMMIT_ONE = load_queries("holdfast")["commit_one"]
+COMMIT_ALONE = load_queries("holdfast")["commit_alone"]
 
 Rows = list[tuple[Any, ...]]
 
@@ -52,11 +52,11 @@ class Rival:
 
     async def write(self, wanted: Commit) -> None:
         """Commit as the owner of a lane does."""
-        assert await self._send(CommitEntry(wanted, Packer(), COMMIT_ONE)) == "written"
+        assert await self._send(CommitEntry(wanted, Packer(), COMMIT_ALONE)) == "written"
 
     async def write_late(self, wanted: Commit) -> None:
         """Commit to a lane that has changed hands."""
-        assert await self._send(CommitEntry(wanted, Packer(), COMMIT_ONE)) == "lease_lost"
+        assert await self._send(CommitEntry(wanted, Packer(), COMMIT_ALONE)) == "lease_lost"
 
     async def admit(self, admission: Admission) -> None:
         assert await self._send(AdmissionEntry(admission, Packer())) == "admitted"

@@ -9,10 +9,10 @@ from contextlib import AsyncExitStack
 import pytest
 import pytest_asyncio
 from msgspec.structs import replace
-from rival import Rival, opened, rivalling
+from rival import PATIENCE, Rival, looking, opened, rivalling
 
 from holdfast.clock import Clock
-from holdfast.store import Claim, Commit, Committed
+from holdfast.store import Claim, Commit, Committed, Refused
 from holdfast.stores.postgres import PostgresStore
 from holdfast.testing.store_contract.builder import (
     admit,
@@ -132,6 +132,53 @@ async def test_the_same_commit_twice_is_written_once(store: PostgresStore) -> No
     [first], [second] = await store.commit([wanted]), await store.commit([wanted])
     assert first == second
     assert len(await read_all(store, claim.session_id)) == 3
+
+
+async def test_a_commit_that_is_refused_has_moved_nothing(
+    store: PostgresStore, postgres_url: str
+) -> None:
+    claim = await start_and_claim(store, clock)
+    late = replace(commit(replace(claim, fence=claim.fence - 1), delta()), at=clock.now() + 60_000)
+    async with looking(postgres_url) as look:
+        before = await look("SELECT last_offset, last_at FROM sessions")
+        assert await store.commit([late]) == [Refused("lease_lost")]
+        assert await look("SELECT last_offset, last_at FROM sessions") == before
+    [written] = await store.commit([commit(claim, delta())])
+    assert isinstance(written, Committed)
+    assert written.first_offset == before[0][0] + 1
+
+
+async def test_a_store_is_closed_though_who_asked_for_a_commit_was_stopped(
+    postgres_url: str, rival: Rival
+) -> None:
+    async with opened(postgres_url) as store:
+        claim = await start_and_claim(store, clock)
+        await rival.write(commit(claim, delta()))
+        writing = asyncio.create_task(store.commit([commit(claim, delta())]))
+        await rival.has_waiting()
+        closing = asyncio.create_task(store.close())
+        await asyncio.sleep(0)
+        writing.cancel()
+        async with asyncio.timeout(PATIENCE):
+            await closing
+        assert writing.cancelled()
+
+
+async def test_what_waited_for_a_lone_commit_is_written_though_it_was_stopped(
+    store: PostgresStore, rival: Rival
+) -> None:
+    claim = await start_and_claim(store, clock)
+    other = await start_and_claim(store, clock, held=[claim])
+    await rival.write(commit(claim, delta()))
+    writing = asyncio.create_task(store.commit([commit(claim, delta())]))
+    await rival.has_waiting()
+    behind = asyncio.create_task(store.commit([commit(other, delta())]))
+    await asyncio.sleep(0)
+    writing.cancel()
+    await rival.rollback()
+    async with asyncio.timeout(PATIENCE):
+        [written] = await behind
+    assert isinstance(written, Committed)
 
 
 async def test_a_commit_of_an_erased_session_is_refused(store: PostgresStore) -> None:

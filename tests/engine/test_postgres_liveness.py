@@ -283,7 +283,7 @@ async def test_a_worker_that_lost_all_connections_shows_its_sign_before_it_write
 
     def cut_off(link: Link, statements: Sequence[Statement]) -> Answer:
         """Let the network break as the commit is about to leave."""
-        if any(b"commit_one" in statement.text for statement in statements):
+        if any(b"commit_alone" in statement.text for statement in statements):
             monkeypatch.undo()
             direct.lets_nobody_through = True
             direct.cut()

@@ -40,8 +40,9 @@ class Committer:
         return CommitEntry(commit, self._packer, self._query)
 
     async def commit(self, commits: Sequence[Commit]) -> list[Committed | Refused]:
-        futures = [self._writer.submit(self.entry(commit)) for commit in commits]
-        found = [await futures[0]] if len(futures) == 1 else await asyncio.gather(*futures)
+        if len(commits) == 1:
+            return [await self._read(commits[0], await self._writer.write(self.entry(commits[0])))]
+        found = await asyncio.gather(*(self._writer.submit(self.entry(c)) for c in commits))
         return [await self._read(*each) for each in zip(commits, found, strict=True)]
 
     async def finish(

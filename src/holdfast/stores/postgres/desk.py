@@ -58,7 +58,7 @@ class Desk:
         self.registry = Registry(place, clock, queries, self.direct, self.readers, self.writer)
         self.unpacker = Unpacker(packer, self.readers.blobs)
         self.committer = Committer(
-            packer, self.unpacker, self.writer, self.messenger, queries["commit_one"]
+            packer, self.unpacker, self.writer, self.messenger, queries["commit_alone"]
         )
         self.reading = Reading(self.readers, queries, packer, self.unpacker)
         self.listing = Listing(self.readers, queries)

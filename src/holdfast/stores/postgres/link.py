@@ -43,6 +43,7 @@ class Link:
         self._loop = asyncio.get_running_loop()
         self._due: deque[Answer] = deque()
         self._results: list[PGresult] = []
+        self._loader = Transformer(connection)
         self._socket = self._raw.socket
         self._is_writing = False
         self.is_open = True
@@ -135,9 +136,10 @@ class Link:
     def _rows(self, result: PGresult) -> Rows:
         if not result.ntuples:
             return []
-        loader = Transformer(self._connection)
-        loader.set_pgresult(result)
-        return loader.load_rows(0, result.ntuples, tuple)
+        self._loader.set_pgresult(result)
+        rows = self._loader.load_rows(0, result.ntuples, tuple)
+        self._loader.set_pgresult(None)  # it may be large
+        return rows
 
     def _lose(self) -> None:
         """Give up the connection: the fate of what is under way is unknown."""

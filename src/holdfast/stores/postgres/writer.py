@@ -88,7 +88,7 @@ class Entry(Protocol):
     def alone(self) -> Statement | None:
         """Return what is quicker where no other goes along, if there is something.
 
-        It answers with a row of the first offset and the time; without one, nothing was written.
+        It answers with the first offset and the time; with nothing, if nothing was written.
         """
         ...
 
@@ -150,17 +150,43 @@ class Writer:
         self.submitted = 0
         self.counts = {"groups": 0, "grouped": 0}
         self._waiting: list[Job] = []
-        self._serving: set[asyncio.Task[None]] = set()
+        self._serving: set[asyncio.Future[Any]] = set()
 
     def submit(self, work: Entry | Errand) -> asyncio.Future[Any]:
         """Have a work done with the next group; await the future."""
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting.append(Job(work, future))
-        self.submitted += 1
+        job = self._job(work)
+        self._waiting.append(job)
         is_large = len(self._waiting) >= LARGEST_GROUP
         if not self._serving or (is_large and len(self._serving) < AT_ONCE):
-            self._serving.add(asyncio.create_task(self._serve(), name="holdfast writer"))
-        return future
+            self._begin()
+        return job.future
+
+    async def write(self, work: Entry | Errand) -> Any:
+        """Have a work done: by who asks for it while nobody else does, else with the next group.
+
+        So a lone session's commit is on its way before its event loop does anything else.
+        """
+        if self._serving:
+            return await self.submit(work)
+        job = self._job(work)
+        self._serving.add(job.future)
+        try:
+            await self._write_group([job])
+        except BaseException:  # who asked is being stopped
+            job.future.cancel()
+            raise
+        finally:
+            self._serving.discard(job.future)
+            if self._waiting and not self._serving:
+                self._begin()
+        return await job.future
+
+    def _job(self, work: Entry | Errand) -> Job:
+        self.submitted += 1
+        return Job(work, asyncio.get_running_loop().create_future())
+
+    def _begin(self) -> None:
+        self._serving.add(asyncio.create_task(self._serve(), name="holdfast writer"))
 
     async def stop(self) -> None:
         """Finish what was submitted, then close the connection."""
@@ -297,10 +323,8 @@ class Group:
 def accept_alone(job: Job, rows: Rows, hints: Hints) -> None:
     """Take in what came of a lone entry. Of one that was not written, `write` says why not."""
     job.was_alone = True
-    for first_offset, at in rows:
-        job.result = job.work.accept(["written", first_offset, at, "", []], hints)
-    if not rows:
-        job.result = AGAIN
+    [[written]] = rows
+    job.result = job.work.accept(["written", *written, "", []], hints) if written else AGAIN
 
 
 def keep_apart(wanted: Sequence[Wanted]) -> None:

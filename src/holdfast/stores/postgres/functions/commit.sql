@@ -429,27 +429,26 @@ END
 $$;
 
 -- A plain commit that goes out alone, as those of a lone session do, and changes no delivery either.
--- Returns where it stands, or nothing where anything stands against it: `write` says what.
+-- Returns where it stands and when it was written, or nothing where anything stands against it:
+-- `write` says what. Of the log's end that it has moved by then nobody has seen anything.
 --
 -- The session is held by a statement of its own: those that follow see what was written until then.
-CREATE OR REPLACE FUNCTION holdfast.commit_one(
+CREATE OR REPLACE FUNCTION holdfast.commit_alone(
     session text, name text, owner text, held_fence bigint, last_number bigint, seen integer,
     made_at bigint, next_at bigint, new_status text, new_turn text, format integer,
     new_digest bytea, records integer, bytes bytea
-) RETURNS TABLE (first_new integer, written_at bigint)
-    LANGUAGE plpgsql ROWS 1
+) RETURNS bigint[]
+    LANGUAGE plpgsql
     SET plan_cache_mode = force_generic_plan
     SET enable_seqscan = off
 AS $$
 DECLARE
     s record;
 BEGIN
-    SELECT r.tenant, r.sid, r.last_offset, r.last_at INTO s
-      FROM holdfast.sessions AS r
+    UPDATE holdfast.sessions AS r
+       SET last_offset = r.last_offset + records, last_at = greatest(r.last_at, made_at)
      WHERE r.id = session
-       FOR NO KEY UPDATE;
-    first_new := s.last_offset + 1;
-    written_at := greatest(made_at, s.last_at);
+    RETURNING r.tenant, r.sid, r.last_offset - records + 1 AS first_new, r.last_at INTO s;
     UPDATE holdfast.lanes AS l
        SET number = l.number + 1,
            status = new_status,
@@ -458,8 +457,8 @@ BEGIN
            ready_at = next_at,
            version = greatest(l.version, format),
            digest = new_digest,
-           commit_offset = first_new,
-           commit_at = written_at
+           commit_offset = s.first_new,
+           commit_at = s.last_at
      WHERE l.tenant = s.tenant
        AND l.sid = s.sid
        AND l.lane = name
@@ -468,13 +467,18 @@ BEGIN
        AND l.number = last_number
        AND l.last_arrival <= seen;
     IF NOT FOUND THEN
-        RETURN;
+        UPDATE holdfast.sessions AS r
+           SET last_offset = r.last_offset - records,
+               last_at = (SELECT g.at
+                            FROM holdfast.log AS g
+                           WHERE g.tenant = s.tenant AND g.sid = s.sid
+                           ORDER BY g.first_offset DESC
+                           LIMIT 1)
+         WHERE r.tenant = s.tenant AND r.sid = s.sid;
+        RETURN NULL;
     END IF;
-    UPDATE holdfast.sessions AS r
-       SET last_offset = s.last_offset + records, last_at = written_at
-     WHERE r.tenant = s.tenant AND r.sid = s.sid;
     INSERT INTO holdfast.log (tenant, sid, first_offset, count, lane, at, marks, data)
-    VALUES (s.tenant, s.sid, first_new, records, name, written_at, 0, bytes);
-    RETURN NEXT;
+    VALUES (s.tenant, s.sid, s.first_new, records, name, s.last_at, 0, bytes);
+    RETURN ARRAY[s.first_new, s.last_at];
 END
 $$;

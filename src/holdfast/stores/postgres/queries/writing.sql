@@ -5,10 +5,9 @@ SELECT set_config('holdfast_clock.now', :now, true);
 -- name: write
 SELECT holdfast.write(:wanted, :data)::text;
 
--- name: commit_one
-SELECT first_new, written_at
-  FROM holdfast.commit_one(:session, :lane, :worker, :fence, :number, :seen, :at, :ready_at,
-                           :status, :turn, :version, :digest, :records, :data);
+-- name: commit_alone
+SELECT holdfast.commit_alone(:session, :lane, :worker, :fence, :number, :seen, :at, :ready_at,
+                             :status, :turn, :version, :digest, :records, :data);
 
 -- name: claim
 SELECT holdfast.claim(:worker, :limit, :held, :agents, :version, :lanes, :most)::text;
