@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -83,7 +83,41 @@ async def test_what_comes_together_again_is_written_together(
     disk.waited.clear()
     for _ in range(4):
         await owner.write()
-    assert disk.waited == [OURS] * 5, "the first alone, before the others were known of"
+    assert disk.waited == [OURS] * 4
+
+
+async def test_a_lone_session_does_not_wait_for_its_event_loop(
+    store: SqliteStore, clock: ManualClock
+) -> None:
+    claim = await start_and_claim(store, clock)
+    written = [await rounds_of(store.commit([commit(claim, delta(), number=n)])) for n in range(3)]
+    assert [rounds > 0 for rounds in written] == [True, False, False]
+
+
+async def test_a_session_that_has_company_waits_for_it(
+    store: SqliteStore, clock: ManualClock
+) -> None:
+    first = await start_and_claim(store, clock)
+    second = await start_and_claim(store, clock, held=[first])
+    for number in range(3):
+        for claim in (first, second):
+            assert await rounds_of(store.commit([commit(claim, delta(), number=number)]))
+
+
+async def rounds_of(asked: Awaitable[object]) -> int:
+    """Return how many rounds of the event loop went by before an answer was there."""
+    rounds = 0
+
+    async def count() -> None:
+        nonlocal rounds
+        while True:
+            await asyncio.sleep(0)
+            rounds += 1
+
+    counting = asyncio.create_task(count())
+    await asked
+    counting.cancel()
+    return rounds
 
 
 async def test_of_very_many_the_first_do_not_wait_for_the_last(

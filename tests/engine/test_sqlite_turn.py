@@ -143,13 +143,13 @@ async def test_a_signal_in_the_middle_of_writing_leaves_nothing_open(
     store: SqliteStore, path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claim = await start_and_claim(store, clock)
-    await asyncio.sleep(0)
+    await write(store, commit(claim, delta()))  # alone: the next is written where it is asked for
     disk = Once(monkeypatch, "commit")
     disk.error = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
-        await store.commit([commit(claim, delta())])
+        await store.commit([commit(claim, delta(), number=1)])
     assert may_be_written(path)
-    assert (await write(store, commit(claim, delta()))).first_offset == 3
+    assert (await write(store, commit(claim, delta(), number=1))).first_offset == 4
 
 
 def test_a_signal_at_the_end_of_a_round_loses_nothing(

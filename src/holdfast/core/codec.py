@@ -77,11 +77,15 @@ class Packer:
 
     def pack(self, body: bytes) -> Packed:
         """Return the stored form of an encoded array of records."""
-        [packed] = self.pack_all([body])
-        return packed
+        body, blobs = take_out_blobs(body) if len(body) > BLOB_OVER else (body, NO_BLOBS)
+        if len(body) > COMPRESS_OVER:
+            return packed(self._compressor.compress(body), blobs, COMPRESSED)
+        return packed(body, blobs, 0)
 
     def pack_all(self, bodies: Sequence[bytes]) -> list[Packed]:
         """Return the stored form of each; all are compressed without the interpreter's lock."""
+        if len(bodies) < 2:
+            return [self.pack(body) for body in bodies]
         taken = [
             take_out_blobs(body) if len(body) > BLOB_OVER else (body, NO_BLOBS) for body in bodies
         ]
@@ -95,8 +99,8 @@ class Packer:
         ]
 
     def _compress(self, bodies: Sequence[bytes]) -> list[bytes]:
-        if len(bodies) < 2:
-            return [self._compressor.compress(body) for body in bodies]
+        if not bodies:
+            return []
         found = self._compressor.multi_compress_to_buffer([*bodies])
         return [found[place].tobytes() for place in range(len(found))]
 

@@ -6,11 +6,13 @@ would be most of the work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import Callable, Mapping
 
 Heard = Callable[[str, bool], None]
 
 EVERYTHING = ""
+NOBODY: Mapping[object, Heard] = {}
 
 
 class Listeners:
@@ -39,14 +41,21 @@ class Listeners:
         self._by_session.clear()
 
     def tell(self, session_id: str, arrived: bool) -> None:
-        """Call who listens to the session; a hint of nothing in particular is for all."""
-        for heard in list(self._of(session_id)):
-            heard(session_id, arrived)
+        """Call who listens to the session; a hint of nothing in particular is for all.
 
-    def _of(self, session_id: str) -> Iterator[Heard]:
+        One that fails is the event loop's to report: whoever has written hears nothing of it.
+        """
+        for heard in self._of(session_id):
+            try:
+                heard(session_id, arrived)
+            except Exception as error:  # noqa: BLE001
+                told = {"message": "a listener of a store failed", "exception": error}
+                asyncio.get_running_loop().call_exception_handler(told)
+
+    def _of(self, session_id: str) -> list[Heard]:
         if session_id == EVERYTHING:
-            for ears in self._by_session.values():
-                yield from ears.values()
-            return
-        yield from self._by_session.get(EVERYTHING, {}).values()
-        yield from self._by_session.get(session_id, {}).values()
+            return [heard for ears in self._by_session.values() for heard in ears.values()]
+        return [
+            *self._by_session.get(EVERYTHING, NOBODY).values(),
+            *self._by_session.get(session_id, NOBODY).values(),
+        ]

@@ -36,19 +36,17 @@ def resolve(
     """Resolve the answers' futures and pass on the hints, each on its own event loop.
 
     `here` is the loop whose thread this is, if it is one's: there the answers are given at once,
-    and listeners called later, so that what they do is none of the writer's business.
+    and listeners are left to who calls, so that what they do is none of the writer's business.
     """
-    by_loop: dict[Loop, list[Answer]] = {loop: [] for loop in ears or ()}
+    by_loop: dict[Loop, list[Answer]] = {loop: [] for loop in ears or () if loop is not here}
     for answer in answers:
         if answer.future:
             by_loop.setdefault(answer.future.get_loop(), []).append(answer)
     for loop, own in by_loop.items():
-        ear = ears.get(loop) if ears else None
         if loop is here:
             wake(own)
-            if ear and hints:
-                loop.call_soon(ear.hear, hints)
             continue
+        ear = ears.get(loop) if ears else None
         with suppress(RuntimeError):  # the loop was closed: there is nobody left to tell
             loop.call_soon_threadsafe(wake, own, ear, hints)
 

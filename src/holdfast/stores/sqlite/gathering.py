@@ -1,8 +1,9 @@
 """What is to be written for one event loop, gathered round by round of it.
 
-What comes alone in a round is written at once, before whoever asked goes on. When several came in
-the last round, they are expected to come together again: all are written at the end of the round,
-as one group. So a lone session never waits for its loop, and of many none pays for a disk alone.
+What comes in a round is written at its end, as one group: of many sessions none pays for a disk
+alone. But the session that wrote last, and wrote alone, is expected to be alone again: what it
+asks for first in a round is written at once, before it goes on. So a lone session never waits
+for its loop.
 """
 
 from __future__ import annotations
@@ -25,17 +26,23 @@ class Gathering:
         self._writer = writer
         self._waiting: list[Job] = []
         self._came = 0
-        self._came_last = 0
+        self._alone = ""
 
-    async def write(self, do: Do, items: Sequence[Any], size: int = 0) -> list[Any]:
-        """Have items done that write about so many bytes, with others of their kind."""
+    async def write(
+        self, do: Do, items: Sequence[Any], size: int = 0, session: str = ""
+    ) -> list[Any]:
+        """Have items done that write about so many bytes, with others of their kind.
+
+        `session` is named where they are all one session's.
+        """
         loop = asyncio.get_running_loop()
         job = Job(None, do=do, items=items, is_large=size > LARGE)
-        if not self._came:
-            loop.call_soon(self._end_round, loop)
-        self._came += 1
-        is_alone = self._came == 1 and self._came_last < 2
+        is_alone = session and session == self._alone and not self._came
         if not (is_alone and self._write_here([job], loop)):
+            if not self._came:
+                loop.call_soon(self._end_round, loop)
+            self._came += 1
+            self._alone = session if self._came == 1 else ""
             job.future = loop.create_future()
             self._waiting.append(job)
             await job.future
@@ -50,10 +57,9 @@ class Gathering:
         self._leave(group)
 
     def _end_round(self, loop: Loop) -> None:
-        self._came_last, self._came = self._came, 0
         group, self._waiting = self._waiting[:LARGEST_GROUP], self._waiting[LARGEST_GROUP:]
+        self._came = len(self._waiting)
         if self._waiting:
-            self._came = len(self._waiting)
             loop.call_soon(self._end_round, loop)
         try:
             if self._write_here(group, loop):

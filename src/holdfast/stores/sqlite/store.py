@@ -203,8 +203,9 @@ class SqliteStore(Shelf):
     # Commits
 
     async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
-        size = sum(size_of(commit) for commit in commits)
-        return await self._gathering().write(write_commits, commits, size)
+        size = sum(map(size_of, commits))
+        session = commits[0].session_id if len(commits) == 1 else ""
+        return await self._gathering().write(write_commits, commits, size, session)
 
     def transaction(self, limit: float = 5.0) -> AbstractAsyncContextManager[Transaction]:
         return OpenTransaction(self._open_writer, limit)
@@ -353,5 +354,5 @@ def try_encode(admission: Admission) -> bytes | HoldfastError:
 
 def size_of(commit: Commit) -> int:
     """Return how many bytes a commit has to be packed and written for, about."""
-    folds = (fold for fold in (commit.snapshot, commit.slices) if fold)
-    return len(commit.body) + sum(len(fold.data) for fold in folds)
+    snapshot = len(commit.snapshot.data) if commit.snapshot else 0
+    return len(commit.body) + snapshot + (len(commit.slices.data) if commit.slices else 0)

@@ -157,10 +157,13 @@ class Writer:
                 return False
             if not (self._desk.db.try_begin() and self._try(jobs)):
                 return False
-            self.announce(self._desk, jobs, self._desk.hints, loop)
-            return True
+            hints = self._desk.hints
+            self.announce(self._desk, jobs, hints, loop)
         finally:
             self._turn.release()
+        if hints and (ear := self._ears.by_loop.get(loop)):
+            ear.hear(hints)
+        return True
 
     def _try(self, jobs: Sequence[Job]) -> bool:
         """Do jobs in the open transaction, or undo all; the thread sees to what was wrong."""
@@ -244,12 +247,13 @@ class Writer:
         """Do everything in the open transaction, kind by kind, and commit."""
         desk.hints = {}
         for do, same in by_kind(jobs).items():
-            results = iter(do(desk, [item for job in same for item in job.items]))
+            items = [item for job in same for item in job.items]
+            results = iter(do(desk, items))
             for job in same:
                 job.result = list(islice(results, len(job.items)))
+            self.counts["grouped"] += len(items)
         self.commit(desk)
         self.counts["groups"] += 1
-        self.counts["grouped"] += sum(len(job.items) for job in jobs)
 
     def commit(self, desk: Desk) -> None:
         """Make what was written durable."""
