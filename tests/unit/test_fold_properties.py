@@ -209,7 +209,7 @@ def test_the_model_never_sees_a_call_without_its_result(life: Simulation) -> Non
 
     view = View()
     for entry in life.entries:
-        view.see(entry.record)
+        view.see([entry.record])
         if isinstance(entry.record, r.ModelStarted):
             messages = view.messages
             for place, message in enumerate(messages):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -120,7 +120,10 @@ class AgentPerformer:
         self, lane: Lane, slices: Slices, view: View, action: CallModel, hear: Hear
     ) -> Answered | ModelFailed:
         try:
-            request = await self._request(lane, slices, view, action)
+            instructions = self._agent.instructions
+            if not isinstance(instructions, str):
+                instructions = await self._make(instructions, lane, slices)
+            request = self._request(view, action, instructions)
         except Exception as error:  # noqa: BLE001 - the user's own instructions
             return ModelFailed(failure_of(error), kind="recoverable")
         try:
@@ -136,24 +139,22 @@ class AgentPerformer:
     def too_late(self, lane: Lane) -> ModelFailed:
         return self._failed(TimeoutError(), lane)
 
-    async def _request(
-        self, lane: Lane, slices: Slices, view: View, action: CallModel
-    ) -> ModelRequest:
+    def _request(self, view: View, action: CallModel, instructions: str) -> ModelRequest:
         return ModelRequest(
             view=view,
             call_id=action.call_id,
             attempt=action.attempt,
-            instructions=await self._instructions(lane, slices),
+            instructions=instructions,
             tools=self._agent.specs,
             output=self._agent.output,
             settings=self._agent.model_settings,
         )
 
-    async def _instructions(self, lane: Lane, slices: Slices) -> str:
-        given = self._agent.instructions
-        if isinstance(given, str):
-            return given
-        said = given(InstructionContext(self._deps, SessionContext(lane, slices)))
+    async def _make(
+        self, instructions: Callable[[Any], str | Awaitable[str]], lane: Lane, slices: Slices
+    ) -> str:
+        """Have a function of the user's say what the model is told."""
+        said = instructions(InstructionContext(self._deps, SessionContext(lane, slices)))
         return await said if inspect.isawaitable(said) else said
 
     async def _ask(self, request: ModelRequest, hear: Hear) -> Finished:
@@ -193,7 +194,10 @@ class AgentPerformer:
             if isinstance(part, ToolCall):
                 call_id = tool_call_name(action.call_id, len(wanted) + 1)
                 part = replace(part, call_id=call_id, args=storable(part.args))
-                wanted.append(await self._decided(part, lane))
+                seen = self._wanted(part, lane)
+                if self._around.deciders and not (seen.output or seen.refusal):
+                    seen = await self._decided(seen, part, lane)
+                wanted.append(seen)
             elif isinstance(part, Text | Reasoning):
                 part = replace(part, text=storable(part.text))
             parts.append(part)
@@ -210,11 +214,8 @@ class AgentPerformer:
         except StoreCorrupt as error:
             raise AnswerCutOff(f"the answer is not of the output type: {error}") from None
 
-    async def _decided(self, part: ToolCall, lane: Lane) -> Wanted:
-        """Look at a call that the model asks for, and let the hooks have their say."""
-        wanted = self._wanted(part, lane)
-        if wanted.output or wanted.refusal or not self._around.deciders:
-            return wanted
+    async def _decided(self, wanted: Wanted, part: ToolCall, lane: Lane) -> Wanted:
+        """Let the hooks have their say about a call that the model asks for."""
         call = Proposed(
             session_id=lane.session,
             agent=lane.agent,

@@ -31,6 +31,7 @@ class Arguments:
         if self.takes_context:
             parameters = parameters[1:]
         self._model = model_of(function, name, parameters, hints)
+        self._names = tuple(self._model.model_fields)
         self.schema: Mapping[str, Any] = self._model.model_json_schema()
         self.returns = hints.get("return", Any)
 
@@ -40,7 +41,7 @@ class Arguments:
             checked = self._model.model_validate_json(args or "{}")
         except ValidationError as error:
             raise Retry(f"the arguments do not fit: {explain(error)}") from None
-        return {name: getattr(checked, name) for name in type(checked).model_fields}
+        return {name: getattr(checked, name) for name in self._names}
 
 
 def type_hints(function: Callable[..., Any], name: str) -> dict[str, Any]:

@@ -40,10 +40,14 @@ class CallModel(Action, frozen=True, kw_only=True):
 
 
 class Start(Struct, frozen=True, gc=False):
-    """One tool call to begin; `reconcile` asks the outside world first."""
+    """One tool call to begin; `reconcile` asks the outside world first.
+
+    `key` is its scope and idempotency key, where no other call with the same may happen.
+    """
 
     call_id: str
     attempt: int
+    key: str = ""
     fired: str = ""
     reconcile: bool = False
 

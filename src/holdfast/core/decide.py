@@ -113,7 +113,8 @@ def is_late(lane: Lane, now: int) -> bool:
 
 def in_time(lane: Lane, at: int) -> int:
     """Return an instant, or the deadline of the session or its open turn if that comes first."""
-    return earliest(at, lane.deadline, lane.turn.deadline if lane.turn else 0)
+    due = lane.turn.deadline if lane.turn else 0
+    return earliest(at, lane.deadline, due) if due or lane.deadline else at
 
 
 def earliest(*instants: int) -> int:
@@ -131,9 +132,10 @@ def after_deadline(lane: Lane) -> AnyAction:
 def within_turn(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
     if turn.failure:
         return FailTurn(turn=turn.id, error=turn.failure, structural=turn.structural)
-    # One at a time: what becomes of its call may close others.
-    if expired := next((q for q in turn.requests.values() if 0 < q.expires_at <= now), None):
-        return Settle(expired=expired.request_id)
+    for request in turn.requests.values():
+        if 0 < request.expires_at <= now:
+            # One at a time: what becomes of its call may close others.
+            return Settle(expired=request.request_id)
     if is_late(lane, now):
         return FailTurn(turn=turn.id, error=DEADLINE_EXCEEDED)
     if policy.on_busy == "interrupt" and any(not queued.retry for queued in lane.queue):
@@ -210,8 +212,14 @@ def settle_calls(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
     """Carry each call of the step towards its outcome, by itself; then go on."""
     start: list[Start] = []
     report: list[str] = []
+    running: list[str] = []
+    are_done = True
     for call in turn.calls.values():
-        if call.is_done or call.status == RUNNING:
+        if call.is_done:
+            continue
+        are_done = False
+        if call.status == RUNNING:
+            running.append(call.call_id)
             continue
         if call.lost >= policy.max_attempts:
             return FailTurn(turn=turn.id, error=no_progress(call.call_id, call.lost))
@@ -224,16 +232,15 @@ def settle_calls(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
                 report.append(call.call_id)
             case "start":
                 start.append(begin(call, policy))
-    running = tuple(call.call_id for call in turn.calls.values() if call.status == RUNNING)
+    if are_done:
+        return after_calls(lane, turn, policy, now)
     if start or report or running:
         return RunTools(
             start=tuple(start),
             report=tuple(report),
-            running=running,
+            running=tuple(running),
             until=wake_at(turn, now, ask_again_at(lane, turn, policy, now)),
         )
-    if all(call.is_done for call in turn.calls.values()):
-        return after_calls(lane, turn, policy, now)
     until = in_time(lane, wake_at(turn, now))
     return Park(wait=waits(turn), requests=questions(turn), until=until)
 
@@ -278,7 +285,7 @@ def after_interruption(call: Call, lane: Lane, policy: Policy) -> str:
 def begin(call: Call, policy: Policy) -> Start:
     reconciles = call.status == CUT and policy.tool(call.tool).on_interrupt == "reconcile"
     fired = call.waits_for if call.status == "waiting" else ""
-    return Start(call.call_id, call.attempt + 1, fired=fired, reconcile=reconciles)
+    return Start(call.call_id, call.attempt + 1, call.dedupe, fired, reconciles)
 
 
 def after_calls(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:

@@ -38,10 +38,10 @@ Step = Callable[[Lane, Any], Lane]
 def fold(lane: Lane, record: AnyRecord, offset: int = 0) -> Lane:
     """Return the lane after one more record. Only arrivals need to know their offset."""
     kind = type(record)
-    if arrival := ARRIVALS.get(kind):
-        return arrival(lane, record, offset)
-    step = FACTS.get(kind)
-    return step(lane, record) if step else lane
+    if step := FACTS.get(kind):
+        return step(lane, record)
+    arrival = ARRIVALS.get(kind)
+    return arrival(lane, record, offset) if arrival else lane
 
 
 def fold_all(lane: Lane, entries: Iterable[Entry]) -> Lane:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from holdfast.core import record as r
 from holdfast.core.action import (
@@ -51,40 +51,34 @@ NOT_RUN = Failure("NOT_RUN", "not run: the turn was stopped before this call beg
 
 def opening(lane: Lane, action: AnyAction, now: int) -> list[AnyRecord]:
     """Return what has to be in the log before the action is performed."""
-    records = list(_opening(lane, action, now))
+    records = [*_opening(lane, action, now)]
     wakes = lane.waiting and lane.turn and not isinstance(action, Park) and records
     return [r.SessionResumed(since=now), *records] if wakes else records
 
 
-def _opening(lane: Lane, action: AnyAction, now: int) -> Iterator[AnyRecord]:
+def _opening(lane: Lane, action: AnyAction, now: int) -> Iterable[AnyRecord]:
     match action:
         case CallModel():
-            yield from model_call_opens(lane, action, now)
+            return model_call_opens(lane, action, now)
         case RunTools():
-            yield from tools_open(lane, action)
+            return tools_open(lane, action)
         case AskHuman():
-            yield ask(lane, action)
+            return [ask(lane, action)]
         case Settle():
-            yield from settle(lane, action)
+            return settle(lane, action)
         case CompleteTurn():
-            assert lane.turn is not None
-            yield r.StepCompleted(turn=action.turn, step=action.step)
-            yield r.TurnCompleted(
-                turn=action.turn,
-                call_id=action.call_id,
-                output=action.output,
-                usage=lane.turn.usage,
-            )
+            return turn_completes(lane, action)
         case CancelTurn(superseded=superseded):
-            yield from close_requests(lane, "superseded" if superseded else "cancelled")
+            return close_requests(lane, "superseded" if superseded else "cancelled")
         case FailTurn():
-            yield from close_requests(lane, "cancelled")
+            return close_requests(lane, "cancelled")
         case CompleteSession():
-            yield from session_completes(action)
+            return session_completes(action)
         case FailSession():
-            yield r.SessionFailed(error=action.error)
+            return [r.SessionFailed(error=action.error)]
         case Park():
-            yield from park(lane, action, now)
+            return park(lane, action, now)
+    return []
 
 
 def model_call_opens(lane: Lane, action: CallModel, now: int) -> Iterator[AnyRecord]:
@@ -116,6 +110,14 @@ def tools_open(lane: Lane, action: RunTools) -> Iterator[AnyRecord]:
             yield r.TimerFired(call_id=start.call_id, name=start.fired)
             yield r.ToolWoken(call_id=start.call_id, name=start.fired)
         yield r.ToolStarted(call_id=start.call_id, attempt=start.attempt)
+
+
+def turn_completes(lane: Lane, action: CompleteTurn) -> Iterator[AnyRecord]:
+    assert lane.turn is not None
+    yield r.StepCompleted(turn=action.turn, step=action.step)
+    yield r.TurnCompleted(
+        turn=action.turn, call_id=action.call_id, output=action.output, usage=lane.turn.usage
+    )
 
 
 def session_completes(action: CompleteSession) -> Iterator[AnyRecord]:
@@ -158,22 +160,22 @@ def outcome(
     slices: Slices = EMPTY,
 ) -> list[AnyRecord]:
     """Return what the action came to, as records."""
-    return list(_outcome(lane, action, result, policy, now, slices))
+    return [*_outcome(lane, action, result, policy, now, slices)]
 
 
 def _outcome(
     lane: Lane, action: AnyAction, result: Result, policy: Policy, now: int, slices: Slices
-) -> Iterator[AnyRecord]:
+) -> Iterable[AnyRecord]:
     match result:
         case Answered():
-            yield from answered(lane, result, policy, slices)
+            return answered(lane, result, policy, slices)
         case ModelFailed():
-            yield from model_failed(lane, result, policy, now)
+            return model_failed(lane, result, policy, now)
         case Stopped():
-            yield from stopped(lane, action, result, policy, now)
+            return stopped(lane, action, result, policy, now)
         case _:
             assert lane.turn is not None
-            yield from tool_ended(lane, lane.turn.calls[result.call_id], result, policy, now)
+            return tool_ended(lane, lane.turn.calls[result.call_id], result, policy, now)
 
 
 def answered(lane: Lane, result: Answered, policy: Policy, slices: Slices) -> Iterator[AnyRecord]:

@@ -49,15 +49,15 @@ class View:
         self._asked: dict[str, str] = {}
         self._edited: dict[str, tuple[str, str]] = {}
 
-    def see(self, record: AnyRecord) -> None:
-        """Take in one more record."""
-        if step := STEPS.get(type(record)):
-            step(self, record)
+    def see(self, records: Iterable[AnyRecord]) -> None:
+        """Take in more records."""
+        for record in records:
+            if step := STEPS.get(type(record)):
+                step(self, record)
 
     def see_all(self, entries: Iterable[Entry], lane: str) -> None:
-        for entry in entries:
-            if entry.lane == lane:
-                self.see(entry.record)
+        """Take in the entries of a log that are a lane's own."""
+        self.see(entry.record for entry in entries if entry.lane == lane)
 
     def _queued(self, e: r.DeliveryQueued) -> None:
         if e.content:

@@ -50,11 +50,12 @@ class Beside(Struct, frozen=True, gc=False):
 
     def without(self, commit: Commit) -> Beside:
         """Return what is left when a commit has landed."""
-        return Beside(
+        left = Beside(
             self.effects[len(commit.effects) :],
             self.frees[len(commit.frees) :],
             self.sends[len(commit.sends) :],
         )
+        return left if left != NOTHING else NOTHING
 
 
 NOTHING = Beside()

@@ -87,7 +87,7 @@ class Carrier:
         store: Store,
         clock: Clock,
         settings: WorkerSettings,
-        until_confirmed: Callable[[], Awaitable[None]],
+        until_confirmed: Callable[[], Awaitable[None] | None],
     ) -> None:
         self.lane = lane
         self._performer = performer
@@ -139,7 +139,8 @@ class Carrier:
                 if await self.lane.rest(action):  # type: ignore[arg-type]
                     return
             elif await self._open(action) and action.is_effect:
-                await self._until_confirmed()
+                if pause := self._until_confirmed():
+                    await pause
                 if not self._only_reads(action):
                     await self.lane.flush()
                 await self._record(action, await self._perform(action))
@@ -153,9 +154,9 @@ class Carrier:
         """
         if self._is_careful or not isinstance(action, RunTools) or not action.start:
             return False
-        if not self.lane.is_ahead_by(r.MessageCompleted):
+        if not all(self._is_plain_read(begin) for begin in action.start):
             return False
-        return all(self._is_plain_read(begin) for begin in action.start)
+        return self.lane.is_ahead_by(r.MessageCompleted)
 
     def _is_plain_read(self, begin: Start) -> bool:
         call = self._call(begin.call_id)
@@ -186,7 +187,7 @@ class Carrier:
         if self.lane.state.parent and isinstance(action, CompleteSession | FailSession):
             await self._report(action)
         records = opening(self.lane.state, action, self.lane.now())
-        if self._takes_key(action) or (isinstance(action, Settle) and action.expired):
+        if takes_key(action) or (isinstance(action, Settle) and action.expired):
             return await self._try_to_open(records)
         self.lane.write(records)
         return True
@@ -290,10 +291,9 @@ class Carrier:
     def _set_alarm(self, until: int | None = None) -> None:
         """Have the lane stir in time. An alarm that rings too early is set again."""
         now = self._clock.monotonic()
-        dues = [work.due_at for work in self._work.values()]
-        if until is not None:
-            dues.append(now + (until - self.lane.now()) / 1000)
-        at = min(dues, default=NEVER)
+        at = NEVER if until is None else now + (until - self.lane.now()) / 1000
+        for work in self._work.values():
+            at = min(at, work.due_at)
         if at == NEVER:
             return
         if self._alarm is not None:
@@ -409,9 +409,9 @@ class Carrier:
 
         None if one got that call's outcome.
         """
-        keyed = [call for s in action.start if (call := self._call(s.call_id)).dedupe]
-        if not keyed:
+        if not takes_key(action):
             return action
+        keyed = [self._call(begin.call_id) for begin in action.start if begin.key]
         # Committed apart: a key that another worker takes first must not cost what is known.
         await self.lane.flush()
         others = [(call, await self._other(call)) for call in keyed]
@@ -422,10 +422,9 @@ class Carrier:
         taken: set[str] = set()
         start: list[Start] = []
         for begin in action.start:
-            key = self._call(begin.call_id).dedupe
-            if begin.call_id not in held and key not in taken:
+            if begin.call_id not in held and begin.key not in taken:
                 start.append(begin)
-                taken |= {key} if key else set()
+                taken |= {begin.key} if begin.key else set()
         if len(start) == len(action.start):
             return action
         now = self.lane.now()
@@ -444,15 +443,10 @@ class Carrier:
         key = self._performer.key_of_tool(call, self.lane.state)
         return msgspec.structs.replace(action, dedupe=key)
 
-    def _takes_key(self, action: AnyAction) -> bool:
-        return isinstance(action, RunTools) and any(
-            self._call(begin.call_id).dedupe for begin in action.start
-        )
-
     async def _other(self, call: Call) -> Effect | None:
         """Return another call's hold on this call's key, if there is one."""
         scope, _, key = call.dedupe.partition("\n")
-        effect = await self.lane.insist(lambda: self._store.effect(scope, key))
+        effect = await self.lane.insist(self._store.effect, scope, key)
         if effect is None or effect.state == "free":
             return None
         ours = (effect.session_id, effect.call_id) == (self.lane.session_id, call.call_id)
@@ -487,10 +481,12 @@ class Carrier:
                 bounds = self._performer.bounds_of_model(starts_turn=bool(action.delivery))
                 return {action.call_id: bounds} if bounds else {}
             case RunTools(start=start) if start:
-                calls = (self._call(begin.call_id) for begin in start)
-                state = self.lane.state
-                found = {c.call_id: self._performer.bounds_of_tool(c, state) for c in calls}
-                return {call_id: bounds for call_id, bounds in found.items() if bounds}
+                found: dict[str, tuple[Bound, ...]] = {}
+                for begin in start:
+                    call = self._call(begin.call_id)
+                    if bounds := self._performer.bounds_of_tool(call, self.lane.state):
+                        found[call.call_id] = bounds
+                return found
         return {}
 
     # Stopping
@@ -548,13 +544,18 @@ async def end_of(
         return ChildEnd(error=Failure("ENDED", action.reason or "somebody ended it"))
     before = lane.head + 1
     outcome = await lane.insist(
-        lambda: read_outcome(store, lane.session_id, before, lambda turn: turn == action.turn)
+        read_outcome, store, lane.session_id, before, lambda turn: turn == action.turn
     )
     assert outcome is not None
     try:
         return ChildEnd(value=performer.output_of(outcome.text, outcome.output))
     except HoldfastError as error:  # the code of today cannot read what it had said
         return ChildEnd(error=Failure(error.code, error.message))
+
+
+def takes_key(action: AnyAction) -> bool:
+    """Say whether an action begins calls that no other call with the same key may accompany."""
+    return isinstance(action, RunTools) and any(begin.key for begin in action.start)
 
 
 def can_be_stored(records: list[AnyRecord]) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -50,7 +50,11 @@ from holdfast.store import (
 
 log = logging.getLogger("holdfast.engine")
 
+P = ParamSpec("P")
 T = TypeVar("T")
+
+NOTED = HOLDS | WORTH_A_LETTER
+"""The records that mean something beside the log."""
 
 SNAPSHOT_OVER = 64 * 1024
 
@@ -181,7 +185,7 @@ class OwnedLane:
                 self.slices = change_all(self.slices, (entry,))
                 self._note_changes(0, (entry,))
             if self._view and entry.lane == self.name:
-                self._view.see(entry.record)
+                self._view.see((entry.record,))
             self.head = entry.offset
             self.stirred.set()
 
@@ -189,7 +193,7 @@ class OwnedLane:
         """Return what the model sees; read from the log once, then kept."""
         if self._view is None:
             self._view = await self.insist(
-                lambda: read_view(self._store, self.session_id, self.name, self.head)
+                read_view, self._store, self.session_id, self.name, self.head
             )
         return self._view
 
@@ -198,13 +202,13 @@ class OwnedLane:
     def write(self, records: Iterable[AnyRecord]) -> None:
         """Fold records now; they are in the log after the next flush."""
         for record in records:
-            self._note(record)
+            if self._permits or type(record) in NOTED:
+                self._note(record)
             self._fold(record)
             self._buffer.append(record)
 
     def _note(self, record: AnyRecord) -> None:
-        if self._permits or type(record) in HOLDS:
-            self._beside = self._beside.noting(record, self.state, self._permits)
+        self._beside = self._beside.noting(record, self.state, self._permits)
         if type(record) in WORTH_A_LETTER:
             self.send(self._letters.about(record, self.state))
 
@@ -226,7 +230,7 @@ class OwnedLane:
 
     def _fold(self, record: AnyRecord) -> None:
         self.state = fold(self.state, record)
-        if isinstance(record, r.StateChanged):
+        if type(record) is r.StateChanged:
             self.slices = change(self.slices, record)
             self._slices_changed = True
 
@@ -383,7 +387,7 @@ class OwnedLane:
             # A call that gave its permit back and begins again in the same commit keeps it.
             self._beside = self._beside.keeping(bounds)
             self._permits |= bounds.keys()
-            results = await self.insist(lambda: self._store.acquire(wishes))
+            results = await self.insist(self._store.acquire, wishes)
         for call_id, permit in zip(bounds, results, strict=True):
             if isinstance(permit, Refused):
                 raise LaneLost
@@ -448,25 +452,22 @@ class OwnedLane:
 
     async def _commit(self, commit: Commit, *, folded: int | None = None) -> Committed | Refused:
         before = self.head
-        result = await self._ask_for(commit)
+        [result] = await self.insist(self._store.commit, [commit])
         while is_only_late(commit, result):
             self._take_in(result.arrivals)
             commit = replace(commit, seen=self.head)
-            result = await self._ask_for(commit)
+            [result] = await self.insist(self._store.commit, [commit])
         result = self._accept(commit, result, folded=folded)
-        await self._look_between(before, result)
+        if isinstance(result, Committed) and result.first_offset > before + 1:
+            await self._look_between(before, result)
         return result
 
-    async def _ask_for(self, commit: Commit) -> Committed | Refused:
-        [result] = await self.insist(lambda: self._store.commit([commit]))
-        return result
-
-    async def insist(self, ask: Callable[[], Awaitable[T]]) -> T:
+    async def insist(self, ask: Callable[P, Awaitable[T]], *args: P.args, **named: P.kwargs) -> T:
         """Ask the store for as long as it takes: one that is full or away may come back."""
         pause = 0.05
         while True:
             try:
-                return await ask()
+                return await ask(*args, **named)
             except (StoreUnavailable, StoreFull) as error:
                 log.warning(
                     "the store is away",
@@ -477,7 +478,7 @@ class OwnedLane:
 
     async def _load(self, after: int | None = None) -> Loaded:
         try:
-            return await self.insist(lambda: self._store.load(self.session_id, self.name, after))
+            return await self.insist(self._store.load, self.session_id, self.name, after)
         except UnknownSession:
             raise LaneLost from None  # it was erased
 
@@ -494,8 +495,9 @@ class OwnedLane:
             return result
         self.number += 1
         self._step_began = self._tally.committed(commit, result.at, self._step_began)
-        self._beside = self._beside.without(commit)
-        self._permits -= set(commit.frees)
+        if self._beside is not NOTHING:
+            self._beside = self._beside.without(commit)
+            self._permits.difference_update(commit.frees)
         if commit.index.changes_slices:
             self._slices_seen = change_offset(commit.records, result.first_offset)
         if commit.snapshot:
@@ -505,20 +507,18 @@ class OwnedLane:
         self.last_at = result.at
         # Arrivals first: a turn that starts in this commit takes a message that arrived before.
         self._take_in(result.arrivals)
-        for place, record in enumerate(commit.records):
-            if folded is not None and place >= folded:
+        if folded is not None:
+            for record in commit.records[folded:]:
                 self._fold(record)
-            if self._view:
-                self._view.see(record)
+        if self._view:
+            self._view.see(commit.records)
         self.head = max(self.head, result.first_offset + len(commit.records) - 1)
         if self._tail > max(SNAPSHOT_OVER, self._snapshot_size) and not self._buffer:
             self._take_snapshots()
         return result
 
-    async def _look_between(self, before: int, result: Committed | Refused) -> None:
+    async def _look_between(self, before: int, result: Committed) -> None:
         """Take in what other lanes of the session shared since; with one lane there is nothing."""
-        if isinstance(result, Refused):
-            return
         if result.first_offset - before - 1 <= len(result.arrivals):
             return
         loaded = await self._load()

@@ -17,9 +17,7 @@ from holdfast.store import Commit
 BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """How long steps took, in seconds."""
 
-COUNTED = frozenset(
-    {r.LaneTakenOver, r.UsageRecorded, r.StepStarted, r.StepCompleted, r.StepFailed}
-)
+STEP_ENDS = frozenset({r.StepCompleted, r.StepFailed})
 
 
 class Tally:
@@ -40,19 +38,17 @@ class Tally:
         """Count a commit that was written; return when the step began that is open after it."""
         self._commits += 1
         for record in commit.records:
-            if type(record) not in COUNTED:
-                continue
-            match record:
-                case r.StepStarted():
-                    step_began = at
-                case r.StepCompleted() | r.StepFailed():
-                    self._step_took(max(0, at - step_began) / 1000 if step_began else 0.0)
-                    step_began = 0
-                case r.UsageRecorded():
-                    self._input_tokens += record.input_tokens
-                    self._output_tokens += record.output_tokens
-                case r.LaneTakenOver(graceful=False):
-                    self._takeovers += 1
+            kind = type(record)
+            if kind is r.StepStarted:
+                step_began = at
+            elif kind in STEP_ENDS:
+                self._step_took(max(0, at - step_began) / 1000 if step_began else 0.0)
+                step_began = 0
+            elif isinstance(record, r.UsageRecorded):
+                self._input_tokens += record.input_tokens
+                self._output_tokens += record.output_tokens
+            elif isinstance(record, r.LaneTakenOver) and not record.graceful:
+                self._takeovers += 1
         return step_began
 
     def refused(self) -> None:

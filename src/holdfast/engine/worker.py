@@ -10,7 +10,7 @@ import asyncio
 import os
 import socket
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from functools import cache
 from importlib.metadata import version
 
@@ -176,6 +176,11 @@ class Worker:
     def _warn(self, phrase: str, error: StoreError) -> None:
         log.warning(phrase, extra={"worker": self.name, "code": error.code})
 
+    def _confirmation(self) -> Awaitable[None] | None:
+        """Return what to wait for before something new may begin, if there is something."""
+        assert self._ownership is not None
+        return None if self._ownership.is_confirmed else self._until_confirmed()
+
     async def _until_confirmed(self) -> None:
         """Wait until something new may begin: a worker taken for dead gets another lease."""
         assert self._ownership is not None
@@ -271,7 +276,7 @@ class Worker:
                 self._store,
                 self._clock,
                 self._settings,
-                self._until_confirmed,
+                self._confirmation,
             )
             self._carriers[claim.session_id][claim.lane] = carrier
             if self._stopping:

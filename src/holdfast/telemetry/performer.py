@@ -10,10 +10,8 @@ from typing import Any
 from holdfast.agents.agent import Agent
 from holdfast.clock import Clock
 from holdfast.core.action import CallModel, Start
-from holdfast.core.lane import Call, Lane, Reply
-from holdfast.core.limit import Bound
-from holdfast.core.name import request_name, turn_and_step
-from holdfast.core.policy import Policy
+from holdfast.core.lane import Call, Lane
+from holdfast.core.name import request_name
 from holdfast.core.result import (
     Answered,
     Interrupted,
@@ -26,7 +24,6 @@ from holdfast.core.result import (
 from holdfast.core.slices import Slices
 from holdfast.core.view import View
 from holdfast.engine.performer import Desk, Hear, Performer
-from holdfast.engine.work import Patience
 from holdfast.ids import enter, get_logger
 from holdfast.telemetry import content
 from holdfast.telemetry.instrument import Instruments
@@ -62,35 +59,16 @@ class ObservedPerformer:
         self._clock = clock
         self._to = instruments
         self._facts = model_facts(model)
-
-    @property
-    def policy(self) -> Policy:
-        return self._performer.policy
-
-    @property
-    def patience(self) -> Patience:
-        return self._performer.patience
-
-    def output_of(self, text: str, output: str | None) -> str:
-        return self._performer.output_of(text, output)
-
-    def patience_with(self, tool: str) -> Patience:
-        return self._performer.patience_with(tool)
-
-    def bounds_of_model(self, *, starts_turn: bool) -> tuple[Bound, ...]:
-        return self._performer.bounds_of_model(starts_turn=starts_turn)
-
-    def bounds_of_tool(self, call: Call, lane: Lane) -> tuple[Bound, ...]:
-        return self._performer.bounds_of_tool(call, lane)
-
-    def key_of_tool(self, call: Call, lane: Lane) -> str:
-        return self._performer.key_of_tool(call, lane)
-
-    async def may_answer(self, lane: Lane, reply: Reply) -> bool:
-        return await self._performer.may_answer(lane, reply)
-
-    def too_late(self, lane: Lane) -> ModelFailed:
-        return self._performer.too_late(lane)
+        # Not worth observing.
+        self.policy = performer.policy
+        self.patience = performer.patience
+        self.patience_with = performer.patience_with
+        self.bounds_of_model = performer.bounds_of_model
+        self.bounds_of_tool = performer.bounds_of_tool
+        self.key_of_tool = performer.key_of_tool
+        self.may_answer = performer.may_answer
+        self.too_late = performer.too_late
+        self.output_of = performer.output_of
 
     # The model
 
@@ -167,8 +145,9 @@ class ObservedPerformer:
     # The tools
 
     async def run_tool(self, call: Call, start: Start, desk: Desk) -> ToolEnd | None:
-        turn, step = turn_and_step(call.call_id)
-        enter(turn=turn, step=step, call=call.call_id, attempt=start.attempt)
+        assert desk.lane.turn is not None
+        turn = desk.lane.turn.id
+        enter(turn=turn, step=desk.lane.turn.step, call=call.call_id, attempt=start.attempt)
         if call.asks:
             enter(request=request_name(desk.lane.session, call.call_id, "approval#0"))
         if self._to is None or not self._to.is_heard:
