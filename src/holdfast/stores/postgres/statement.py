@@ -37,13 +37,18 @@ class Query(NamedTuple):
         return cls(numbered.encode(), names)
 
     def bind(self, params: Params) -> Statement:
-        values = [params[name] for name in self.names]
-        return Statement(
-            self.text,
-            [to_wire(value) for value in values],
-            [BYTEA if isinstance(value, bytes) else UNKNOWN for value in values],
-            [BINARY if isinstance(value, bytes) else TEXT for value in values],
-        )
+        """Return the query with its values as they are sent: bytes as they are, others as text."""
+        bound = Statement(self.text, [], [], [])
+        for name in self.names:
+            value = params[name]
+            is_raw = isinstance(value, bytes)
+            if value is not None and not is_raw:
+                text = str(value) if not isinstance(value, bool) else "true" if value else "false"
+                value = text.encode()
+            bound.values.append(value)
+            bound.types.append(BYTEA if is_raw else UNKNOWN)
+            bound.formats.append(BINARY if is_raw else TEXT)
+        return bound
 
 
 class Statement(NamedTuple):
@@ -53,15 +58,6 @@ class Statement(NamedTuple):
     values: list[Value]
     types: list[int]
     formats: list[int]
-
-
-def to_wire(value: Any) -> Value:
-    """Return a value as it is sent: bytes as they are, all else as text."""
-    if value is None or isinstance(value, bytes):
-        return value
-    if isinstance(value, bool):
-        return b"true" if value else b"false"
-    return str(value).encode()
 
 
 def in_schema(text: str, schema: str) -> str:
