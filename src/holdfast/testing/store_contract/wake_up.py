@@ -41,6 +41,10 @@ class Ear:
                 await self._news.wait()
 
 
+def fail(session_id: str, arrived: bool) -> None:
+    raise ZeroDivisionError
+
+
 class WakeUpContract(Subject):
     async def test_nothing_becomes_ready_where_everything_waits(
         self, store: Store, clock: ManualClock
@@ -114,6 +118,22 @@ class WakeUpContract(Subject):
         await ear.wait_for(lambda heard, arrived: heard in (mine, "") and arrived)
         assert other not in {session_id for session_id, _ in ear.heard}
         stop()
+
+    async def test_a_listener_that_fails_is_in_nobodys_way(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        """Neither of who writes nor of who listens as well; its event loop is told of it."""
+        claim = await start_and_claim(store, clock)
+        failures: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, told: failures.append(told))
+        ear = Ear()
+        stops = [store.listen(fail), store.listen(ear)]
+        for number in range(2):
+            await write(store, commit(claim, delta(), number=number))
+        await ear.wait_for(lambda heard, _: heard in (claim.session_id, ""))
+        assert failures
+        for stop in stops:
+            stop()
 
     async def test_a_listener_that_stopped_hears_no_more(
         self, store: Store, clock: ManualClock
