@@ -52,6 +52,19 @@ def instant_of(deadline: datetime | timedelta | None, now: int) -> int:
     return instant
 
 
+def deadline_of(text: str | None) -> datetime | None:
+    """Return a deadline that came as a text."""
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidInput("a deadline is an instant: 2099-01-31T12:00:00Z") from None
+    if found.utcoffset() is None:
+        raise InvalidInput("a deadline says its offset from UTC: 2099-01-31T12:00:00Z")
+    return found
+
+
 def callback_value(body: bytes, content_type: str) -> str:
     """Return what came in for a webhook, as JSON text."""
     if len(body) > MAX_MESSAGE:

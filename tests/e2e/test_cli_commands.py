@@ -154,6 +154,22 @@ def test_the_same_dispatch_is_sent_once(fresh: Place) -> None:
     assert "code: DISPATCH_CONFLICT" in other.stderr
 
 
+def test_a_message_may_have_a_deadline(fresh: Place) -> None:
+    session = fresh.chat("hello")
+
+    sent = fresh.json("send", session, "again", "--deadline", "2099-01-31T12:00:00Z")
+    late = fresh.run("send", session, "again", "--deadline", "2020-01-31T12:00:00Z")
+    vague = fresh.run("send", session, "again", "--deadline", "tomorrow")
+
+    log = map(json.loads, fresh.run("logs", session, "--json").stdout.splitlines())
+    *_, queued = [event for event in log if event["type"] == "delivery.queued"]
+    assert queued["delivery_id"] == sent["delivery_id"]
+    assert queued["data"]["deadline_at"] == 4_073_544_000_000
+    assert late.returncode == vague.returncode == 1
+    assert "error: the deadline has passed already" in late.stderr
+    assert "error: a deadline is an instant: 2099-01-31T12:00:00Z" in vague.stderr
+
+
 def test_waiting_for_an_answer_prints_it(fresh: Place) -> None:
     session = fresh.chat("hello")
     with fresh.piped("chat", "shop:app", "--session", session) as process:

@@ -27,6 +27,7 @@ Place = Any
 """A Holdfast or a Client: what stands below does not care which."""
 
 IDS = re.compile(r"(?:ses|dlv|req|dsp)_\w+")
+IN_TIME = datetime(2099, 1, 31, 12, tzinfo=UTC)
 PLAN: Any = {"output_type": Plan}
 UNLIKE = ("at", "since", "spent", "expires_at", "digest", "principal", "by", "worker")
 """Instants and spans; what is made of ids; and who a caller is."""
@@ -69,7 +70,8 @@ async def talk(place: Place, seen: list[Any]) -> None:
     assert isinstance(receipt, Receipt)
     seen.append(await receipt.result())
 
-    sent = await session.send(["more: ", Image(b"\0\xff", media_type="image/png")])
+    parts = ["more: ", Image(b"\0\xff", media_type="image/png")]
+    sent = await session.send(parts, deadline=IN_TIME)
     seen += [sent.lane, await sent.result(), await session.result_of(sent.delivery_id)]
 
     hanging = await session.send("hang")
@@ -138,8 +140,7 @@ async def test_one_session_is_the_same_held_here_and_held_over_the_wire() -> Non
 
 async def test_a_session_tells_what_it_waits_for_and_what_it_has_cost() -> None:
     async with far_away() as far:
-        deadline = datetime(2099, 1, 31, 12, tzinfo=UTC)
-        remote = await far.client.start("teller", "refund", deadline=deadline)
+        remote = await far.client.start("teller", "refund", deadline=IN_TIME)
         result = await remote.wait()
 
         info = await remote.info()
@@ -151,7 +152,7 @@ async def test_a_session_tells_what_it_waits_for_and_what_it_has_cost() -> None:
         assert [wait.wait for wait in info.waits] == [("input",)]
         assert info.requests == result.requests
         assert info.usage.output_tokens > 0
-        assert info.deadline_at == deadline.timestamp() * 1000
+        assert info.deadline_at == IN_TIME.timestamp() * 1000
 
 
 async def test_where_a_session_and_a_request_come_from_is_told() -> None:
@@ -213,6 +214,19 @@ async def test_an_output_is_of_the_type_that_is_given_or_that_the_agent_has() ->
         assert (await plain.wait()).output == {"title": "move", "hours": 3}
         with pytest.raises(InvalidInput, match="no int"):
             await far.client.session(session.id, output_type=int).wait()
+
+
+@pytest.mark.parametrize("deadline", [timedelta(0), datetime(2020, 1, 1, tzinfo=UTC), "noon", 7])
+async def test_a_message_whose_deadline_is_none_is_not_sent(deadline: Any) -> None:
+    async with far_away() as far:
+        session = await far.client.start("teller", "hello")
+        await session.wait()
+        before = len(far.wire.requests)
+
+        with pytest.raises(InvalidInput, match="deadline"):
+            await session.send("in vain", deadline=deadline)
+
+        assert len(far.wire.requests) == before
 
 
 async def place_of(place: Place, session_id: str) -> None:

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from http_scene import OUTSIDE, scene
+from http_scene import FAST, OUTSIDE, scene
+from msgspec.structs import replace
+
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.clock import ManualClock
+
+HOUR = 3_600_000
+AN_HOUR_LATER = "2023-11-14T23:13:20Z"
+"""Where a manual clock begins, and an hour."""
+WRONG_DEADLINES = ("2000-01-31T12:00:00Z", "2099-01-31T12:00:00", "tomorrow", "", 7, True)
 
 
 async def test_a_session_is_started_once_and_says_where_it_is() -> None:
@@ -105,7 +114,7 @@ async def test_a_deadline_is_an_instant_in_the_future() -> None:
         shown = await caller.ask("GET", f"/sessions/{started['session_id']}")
 
         assert shown["deadline"] == "2099-01-31T11:00:00.000Z"
-        for wrong in ("2000-01-31T12:00:00Z", "2099-01-31T12:00:00", "tomorrow", ""):
+        for wrong in WRONG_DEADLINES:
             body = {"agent": "teller", "message": "hello", "deadline": wrong}
             assert await caller.refused("POST", "/sessions", 422, json=body) == "INVALID_INPUT"
 
@@ -142,6 +151,56 @@ async def test_a_message_gets_a_receipt_and_the_same_again_the_same() -> None:
         assert (sent["deduplicated"], again["deduplicated"]) == (False, True)
         result = await caller.result(session, sent["delivery_id"])
         assert (result["status"], result["output"]) == ("completed", "You said: and now")
+
+
+async def test_a_turn_fails_at_the_deadline_of_its_message_and_the_session_goes_on() -> None:
+    clock = ManualClock()
+    patient = replace(FAST, lease=HOUR)
+    given = {"store": MemoryStore(clock), "clock": clock, "worker": patient}
+    async with scene(**given) as bank, bank.caller() as caller:
+        session = (await caller.start())["session_id"]
+        path = f"/sessions/{session}/deliveries"
+        body = {"message": "bank", "deadline": AN_HOUR_LATER}
+        late = await caller.ask("POST", path, 202, json=body)
+        await bank.until(session, "tool.waiting")
+
+        clock.advance(HOUR)
+
+        result = await caller.result(session, late["delivery_id"])
+        assert (result["status"], result["error"]["code"]) == ("failed", "DEADLINE_EXCEEDED")
+        sent = await caller.ask("POST", path, 202, json={"message": "well?"})
+        assert (await caller.result(session, sent["delivery_id"]))["output"] == "You said: well?"
+
+
+async def test_a_messages_deadline_is_an_instant_in_the_future_and_no_answers() -> None:
+    async with scene() as bank, bank.caller() as caller:
+        started = await caller.start("refund")
+        path = f"/sessions/{started['session_id']}/deliveries"
+        [asked] = (await caller.ask("GET", "/approvals"))["requests"]
+        answer = {"request_id": asked["request_id"], "option": "approve"}
+        bodies = [{"message": "hello", "deadline": wrong} for wrong in WRONG_DEADLINES]
+        bodies.append({"input_responses": [answer], "deadline": "2099-01-31T12:00:00Z"})
+
+        for body in bodies:
+            assert await caller.refused("POST", path, 422, json=body) == "INVALID_INPUT"
+
+        queued = [e for e in await caller.events(started["session_id"]) if "queued" in e["type"]]
+        assert [e["delivery_id"] for e in queued] == [started["delivery_id"]]
+
+
+async def test_the_same_dispatch_with_another_deadline_is_the_same_and_keeps_its_first() -> None:
+    async with scene() as bank, bank.caller() as caller:
+        session = (await caller.start())["session_id"]
+        path = f"/sessions/{session}/deliveries"
+        body = {"message": "and now", "dispatch_id": "two", "deadline": "2099-01-31T12:00:00Z"}
+
+        sent = await caller.ask("POST", path, 202, json=body)
+        other = {**body, "deadline": "2099-06-30T12:00:00Z"}
+        again = await caller.ask("POST", path, 202, json=other)
+
+        assert again == {**sent, "deduplicated": True}
+        *_, queued = [e for e in await caller.events(session) if e["type"] == "delivery.queued"]
+        assert queued["data"]["deadline_at"] == 4_073_544_000_000
 
 
 async def test_a_delivery_is_either_a_message_or_answers() -> None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from msgspec.structs import asdict
 
+from holdfast.admission import deadline_of
 from holdfast.cli.event_line import call_text, value_text
 from holdfast.cli.output import error_out, json_out, out
 from holdfast.cli.person import By, person
@@ -35,6 +36,10 @@ async def send(
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the answer; print it.")] = False,
     lane: Annotated[str, typer.Option(help="The lane of the session to send it to.")] = "main",
+    deadline: Annotated[
+        str | None,
+        typer.Option(metavar="INSTANT", help="Its turn fails then: 2099-01-31T12:00:00Z."),
+    ] = None,
     by: By = None,
     store: StoreUrl = DEFAULT_STORE,
     as_json: AsJson = False,
@@ -48,7 +53,13 @@ async def send(
     async with open_place(store) as app:
         handle = await app.session(session)
         message = sys.stdin.read() if text == "-" else text
-        receipt = await handle.send(message, dispatch_id=dispatch_id, lane=lane, by=person(by))
+        receipt = await handle.send(
+            message,
+            dispatch_id=dispatch_id,
+            lane=lane,
+            by=person(by),
+            deadline=deadline_of(deadline),
+        )
         await note_idleness(app.store, as_json=as_json)
         if not wait:
             show_receipt(receipt, as_json=as_json)

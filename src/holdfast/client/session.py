@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import aclosing
+from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
 from holdfast.client.address import segment
@@ -12,7 +13,13 @@ from holdfast.client.connection import Connection
 from holdfast.client.family import Family
 from holdfast.client.incoming import RUNNING, HistoryIn, ReceiptIn, ResultIn, decode
 from holdfast.client.info import RemoteInfo, SessionIn
-from holdfast.client.outgoing import check_answered, dispatch_out, message_out, some
+from holdfast.client.outgoing import (
+    check_answered,
+    deadline_out,
+    dispatch_out,
+    message_out,
+    some,
+)
 from holdfast.client.receipt import RemoteReceipt
 from holdfast.client.stream import read_page, read_to_rest
 from holdfast.client.trouble import Missed, Trouble
@@ -85,17 +92,24 @@ class RemoteSession(Generic[Out]):
     # In
 
     async def send(
-        self, message: Said, *, dispatch_id: str | None = None, lane: str = MAIN
+        self,
+        message: Said,
+        *,
+        dispatch_id: str | None = None,
+        lane: str = MAIN,
+        deadline: datetime | timedelta | None = None,
     ) -> RemoteReceipt[Out]:
         """Put a message into the session's queue; it is there for good when this returns.
 
-        The same `dispatch_id` again returns the first receipt.
+        The same `dispatch_id` again returns the first receipt. At its `deadline` the message's
+        turn fails.
         """
-        body = {
-            "message": message_out(message),
-            "lane": check_id("lane", lane),
-            "dispatch_id": self._dispatch(dispatch_id),
-        }
+        body = some(
+            message=message_out(message),
+            lane=check_id("lane", lane),
+            dispatch_id=self._dispatch(dispatch_id),
+            deadline=deadline_out(deadline, self._connection.clock),
+        )
         return await self._deliver(body, is_ours=dispatch_id is None)
 
     async def answer(

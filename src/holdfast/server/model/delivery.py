@@ -21,6 +21,10 @@ DispatchId = Annotated[
     ),
 ]
 Lane = Annotated[Id, Field(description="The lane that it is for.", examples=["main"])]
+Deadline = Annotated[
+    str | None,
+    Field(json_schema_extra={"format": "date-time"}, examples=["2099-01-31T12:00:00Z"]),
+]
 Reason = Annotated[str, Field(max_length=1000, examples=["no longer needed"])]
 
 
@@ -44,11 +48,8 @@ class StartIn(In):
     )
     lane: Lane = MAIN
     capabilities: Capabilities | None = None
-    deadline: str | None = Field(
-        None,
-        description="When the session ends by itself: an instant with its offset from UTC.",
-        json_schema_extra={"format": "date-time"},
-        examples=["2099-01-31T12:00:00Z"],
+    deadline: Deadline = Field(
+        None, description="When the session ends by itself: an instant with its offset from UTC."
     )
     callback_url: str | None = Field(
         None,
@@ -103,11 +104,16 @@ class DeliveryIn(In):
     input_responses: list[InputResponse] = Field(default_factory=list, min_length=1, max_length=100)
     dispatch_id: DispatchId = None
     lane: Lane = MAIN
+    deadline: Deadline = Field(
+        None, description="When the message's turn fails: an instant with its offset from UTC."
+    )
 
     @model_validator(mode="after")
     def has_one(self) -> Self:
         if len(self.model_fields_set & {"message", "input_responses"}) != 1:
             raise ValueError("give exactly one of `message` and `input_responses`")
+        if self.input_responses and self.deadline is not None:
+            raise ValueError("a `deadline` is a message's: answers have none")
         return self
 
 

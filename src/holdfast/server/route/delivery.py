@@ -6,6 +6,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
+from holdfast.admission import deadline_of
 from holdfast.errors import HoldfastError, NoActiveSession
 from holdfast.server.body import JsonRoute
 from holdfast.server.caller import Known, Sender, Served, answers
@@ -41,7 +42,11 @@ async def send_delivery(
     session, _ = await gate.handle(caller, session_id)
     if not body.input_responses:
         receipt = await session.send(
-            said(body.message), dispatch_id=body.dispatch_id, lane=body.lane, by=caller.name
+            said(body.message),
+            dispatch_id=body.dispatch_id,
+            lane=body.lane,
+            by=caller.name,
+            deadline=deadline_of(body.deadline),
         )
         return AnsweredOut(**receipt_out(receipt))
     receipts = await answer_all(session, body.input_responses, body.dispatch_id, caller)

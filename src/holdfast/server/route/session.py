@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
-from holdfast.errors import InvalidInput
+from holdfast.admission import deadline_of
 from holdfast.server.body import JsonRoute
 from holdfast.server.caller import Admin, Reader, Sender, Served, answers
 from holdfast.server.model.delivery import StartedOut, StartIn, receipt_out
@@ -91,15 +90,3 @@ async def erase_session(
     """End a session and erase all that is known of it."""
     info = await gate.owned_session(caller, session_id)
     await gate.app.erase(info.session_id, recall=recall)
-
-
-def deadline_of(text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidInput("a deadline is an instant: 2099-01-31T12:00:00Z") from None
-    if found.utcoffset() is None:
-        raise InvalidInput("a deadline says its offset from UTC: 2099-01-31T12:00:00Z")
-    return found
