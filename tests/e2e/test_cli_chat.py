@@ -8,6 +8,30 @@ from pathlib import Path
 import pytest
 from terminal import Place
 
+HUB = """
+from holdfast import Agent, Connection, Context, Holdfast, tool
+from holdfast.testing import ScriptedModel, call
+
+@tool
+async def look(ctx: Context) -> str:
+    return await ctx.require_auth("hub")
+
+app = Holdfast(
+    [Agent("a", ScriptedModel([call("look")]), tools=[look])],
+    connections=[
+        Connection(
+            "hub",
+            authorize_url="https://hub.example/authorize",
+            token_url="https://hub.example/token",
+            client_id="shop",
+        )
+    ],
+    secret_key="a key that is long enough for tests",
+    public_url="https://shop.example",
+)
+"""
+"""An app whose tool needs somebody to sign in first."""
+
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
@@ -133,6 +157,42 @@ def test_a_turn_is_cancelled_by_a_line(place: Place) -> None:
     ended = place.run("chat", "shop:app", say="hang on\n/cancel\nhello\n")
 
     assert ended.stdout.splitlines()[-2:] == ["(cancelled)", "You said: hello"]
+
+
+def test_an_unknown_command_is_told_the_known_ones_and_not_said(place: Place) -> None:
+    lines = ["/help", "hello", "ask me", "/red", "blue", "/etc/hosts is gone"]
+
+    ended = place.run("chat", "shop:app", say="\n".join(lines))
+
+    for word in ("/help", "/red"):
+        assert f"there is no {word}: /cancel stops an answer, /quit leaves\n" in ended.stderr
+    assert [line for line in ended.stdout.splitlines() if "ou said" in line or "<-" in line] == [
+        "You said: hello",
+        "<- ask_question: blue",
+        "You said: /etc/hosts is gone",
+    ]
+
+
+def test_a_cancel_where_nothing_runs_says_so(place: Place) -> None:
+    with place.terminal("chat", "shop:app") as terminal:
+        terminal.until("> ")
+        terminal.type("/cancel\n")
+        terminal.until("nothing runs that could be cancelled\n> ")
+        terminal.type("hello\n")
+        terminal.until("You said: hello\n> ")
+        terminal.type("/cancel\n")
+        terminal.until("nothing runs that could be cancelled\n> ")
+
+
+def test_a_turn_that_waits_for_a_sign_in_is_cancelled_at_the_prompt(place: Place) -> None:
+    (place.path / "hub.py").write_text(HUB)
+    with place.terminal("chat", "hub:app") as terminal:
+        terminal.until("> ")
+        terminal.type("look\n")
+        terminal.until("sign in to hub: https://hub.example/")
+        terminal.until("\n> ")
+        terminal.type("/cancel\n")
+        terminal.until("(cancelled)\n> ")
 
 
 def test_quitting_leaves_the_rest_unsaid(place: Place) -> None:

@@ -106,6 +106,20 @@ def test_talking_to_an_agent_that_is_not_there_is_an_error(empty: Place) -> None
     assert "this app has no agent sales; it has: support" in ended.stderr
 
 
+def test_a_session_that_is_not_there_is_told_whatever_agents_there_are(empty: Place) -> None:
+    (empty.path / "two.py").write_text(
+        "from holdfast import Agent, Holdfast\n"
+        "from holdfast.testing import ScriptedModel\n"
+        "app = Holdfast([Agent(name, ScriptedModel([])) for name in ('a', 'b')])\n"
+    )
+
+    unnamed, lost = empty.run("chat", "two:app"), empty.run("chat", "two:app", "--session", "nope")
+
+    assert "error: say which agent to talk to: a, b" in unnamed.stderr
+    assert "error: there is no session nope" in lost.stderr
+    assert "code: UNKNOWN_SESSION" in lost.stderr
+
+
 @pytest.mark.parametrize(
     "args",
     [

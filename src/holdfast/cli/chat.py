@@ -41,7 +41,8 @@ async def chat(
     Example: holdfast chat shop:app support
     """
     opened = load_app(app)
-    name = agent_name(opened, agent)
+    # A session says by itself whom it is with.
+    name = "" if session is not None and agent is None else agent_name(opened, agent)
     async with opened:
         talk = Conversation(opened, name, by=person(by), as_json=as_json)
         if session is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any, get_args
 
 from holdfast.app import Holdfast
@@ -11,11 +12,14 @@ from holdfast.cli.following import until_moved
 from holdfast.cli.lines import Lines
 from holdfast.cli.output import error_out
 from holdfast.cli.transcript import Transcript
+from holdfast.core.name import MAIN
 from holdfast.core.record import AnyRecord
 from holdfast.errors import Conflict, InvalidInput
 from holdfast.session import Request, Session
 
 INTERNAL = {kind.__struct_config__.tag for kind in get_args(AnyRecord) if kind.internal}
+COMMANDS = "/cancel stops an answer, /quit leaves"
+A_COMMAND = re.compile(r"/[^\s/]*")
 
 
 class News:
@@ -72,16 +76,32 @@ class Conversation:
             error_out(f"session {self._session.id}", "dim")
             await self._listen()
         else:
-            error_out(f"talking to {self._agent}; /cancel stops an answer, /quit leaves", "dim")
+            error_out(f"talking to {self._agent}; {COMMANDS}", "dim")
         while not (self._leaving.is_set() or self._shown.is_over):
             self._shown.prompt()
             said = await self._line_or_news()
             if said is None or said == "/quit":
                 break
-            if isinstance(said, str) and said != "/cancel":
-                await self._say(said)
+            if isinstance(said, str):
+                await self._take(said)
             await self._listen()
         return 1 if self._shown.has_failed else 0
+
+    async def _take(self, line: str) -> None:
+        """Say what a line says, or do what it commands."""
+        if line == "/cancel":
+            await self._cancel()
+        elif not is_unknown_command(line):
+            await self._say(line)
+
+    async def _cancel(self) -> None:
+        """Stop a turn that neither works nor asks: it waits for a sign-in, or for somebody else."""
+        info = await self._session.info() if self._session else None
+        lanes = [lane for lane in info.lanes if lane.lane == MAIN] if info else []
+        if self._session and any(lane.turn or lane.queued for lane in lanes):
+            await self._stop(self._session, "/cancel")
+        else:
+            error_out("nothing runs that could be cancelled", "dim")
 
     async def _say(self, text: str) -> None:
         if self._session is None:
@@ -188,6 +208,8 @@ class Conversation:
             if said == "/cancel":
                 await self._stop(session, said)
                 return
+            if is_unknown_command(said):
+                continue
             if await self._answer(session, request, said):
                 return
 
@@ -212,6 +234,14 @@ class Conversation:
             return True
         self._shown.line(problem, "red")
         return False
+
+
+def is_unknown_command(line: str) -> bool:
+    """Say which commands there are if a line is like one; it is not said to anybody then."""
+    found = A_COMMAND.fullmatch(line) is not None
+    if found:
+        error_out(f"there is no {line}: {COMMANDS}")
+    return found
 
 
 async def stop_tasks(*tasks: asyncio.Task[Any]) -> None:
