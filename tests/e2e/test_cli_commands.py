@@ -184,6 +184,21 @@ def test_waiting_for_an_answer_prints_it(fresh: Place) -> None:
     assert result["requests"][0]["tool"] == "refund"
 
 
+def test_who_does_not_wait_for_the_answer_is_told_where_to_look_for_it(fresh: Place) -> None:
+    session = fresh.chat("refund it")
+    [request] = fresh.json("show", session)["requests"]
+    approve = ("approvals", "approve", request["request_id"], "--wait")
+
+    for command in (("send", session, "again", "--wait"), approve):
+        with fresh.terminal(*command) as terminal:
+            terminal.until("no worker is running")
+            terminal.type("\x03")
+            terminal.until("dlv_")
+            terminal.until(f"look at it with: holdfast show {session}\n")
+            assert terminal.wait() == 130
+        assert "Traceback" not in terminal.shown
+
+
 def test_a_request_is_answered_by_its_id_alone(fresh: Place) -> None:
     session = fresh.chat("refund it")
     [request] = fresh.json("show", session)["requests"]

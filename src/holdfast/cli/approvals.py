@@ -25,7 +25,7 @@ from holdfast.cli.place import (
     open_place_or_app,
 )
 from holdfast.cli.run import command
-from holdfast.cli.send import show_receipt, show_result
+from holdfast.cli.send import result_of, show_receipt, show_result
 from holdfast.core.index import PEOPLE, RELAYED
 from holdfast.errors import UnknownRequest
 from holdfast.session import Request, request_of
@@ -132,7 +132,7 @@ async def answer(
     receipt = await session.answer(request.request_id, option, text=text, args=args, by=by)
     await note_idleness(place.store, as_json=as_json)
     if wait:
-        return show_result(receipt, await receipt.result(), as_json=as_json)
+        return show_result(receipt, await result_of(receipt), as_json=as_json)
     show_receipt(receipt, as_json=as_json, did="answered")
     return 0
 

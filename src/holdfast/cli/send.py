@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from typing import Annotated, Any
 
@@ -64,7 +65,7 @@ async def send(
         if not wait:
             show_receipt(receipt, as_json=as_json)
             return 0
-        return show_result(receipt, await receipt.result(), as_json=as_json)
+        return show_result(receipt, await result_of(receipt), as_json=as_json)
 
 
 def plain_receipt(receipt: Receipt[Any]) -> dict[str, Any]:
@@ -86,6 +87,16 @@ def show_receipt(receipt: Receipt[Any], *, as_json: bool, did: str = "queued") -
     else:
         before = f", {receipt.position} before it" if receipt.position else ""
         out(f"{did} as {receipt.delivery_id}{before}")
+
+
+async def result_of(receipt: Receipt[Any]) -> Result[Any]:
+    """Wait for what a message comes to; tell who leaves before that where to look later."""
+    try:
+        return await receipt.result()
+    except asyncio.CancelledError:  # Ctrl-C
+        look = f"holdfast show {receipt.session_id}"
+        error_out(f"{receipt.delivery_id} is in the queue all the same; look at it with: {look}")
+        raise
 
 
 def show_result(receipt: Receipt[Any], result: Result[Any], *, as_json: bool) -> int:
