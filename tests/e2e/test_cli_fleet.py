@@ -18,6 +18,7 @@ from terminal import EXECUTABLE, PATIENCE, Place, environment
 
 from holdfast import Agent, Event, Holdfast
 from holdfast.cli.following import follow
+from holdfast.store import WorkerInfo
 from holdfast.testing.scripted import ScriptedModel
 
 ATTEMPTS, OPENED = "attempts", "opened"
@@ -284,6 +285,16 @@ def test_workers_are_listed_with_their_load(yard: Yard) -> None:
     assert " 1/7 " in lines[1]
     assert (info["pid"], info["held"], info["concurrency"]) == (worker.process.pid, 1, 7)
     assert info["seen_at"] < info["lease_until"]
+
+
+async def test_what_a_worker_has_counted_is_listed_as_json_is(yard: Yard) -> None:
+    counted = WorkerInfo(worker="w1", host="h", pid=1, started_at=1, tally='{"commits":3}')
+    async with yard.opened() as app:
+        await app.store.enlist(counted, 600_000)
+
+        [info] = await asyncio.to_thread(yard.json, "workers")
+
+    assert info["tally"] == {"commits": 3}
 
 
 def test_lanes_are_listed_with_their_owner(yard: Yard) -> None:

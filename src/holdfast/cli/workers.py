@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from msgspec.structs import asdict
+
 from holdfast.cli.output import json_out, moment, out, table
 from holdfast.cli.place import DEFAULT_STORE, AsJson, StoreUrl, open_place
 from holdfast.cli.run import command
+from holdfast.engine.tally import tally_of
 from holdfast.store import WorkerInfo
 
 HEADERS = ("WORKER", "HOST", "PID", "VERSION", "LANES", "SERVES", "SEEN", "STATE")
@@ -21,7 +24,7 @@ async def workers(store: StoreUrl = DEFAULT_STORE, as_json: AsJson = False) -> N
     async with open_place(store) as app:
         found = await app.workers()
     if as_json:
-        json_out(found)
+        json_out([{**asdict(info), "tally": tally_of(info)} for info in found])
     elif found:
         table(HEADERS, [row(info) for info in found])
     else:

@@ -8,16 +8,23 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 
 from holdfast.core import record as r
-from holdfast.store import Commit
+from holdfast.store import Commit, WorkerInfo
 
 BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """How long steps took, in seconds."""
 
 STEP_ENDS = frozenset({r.StepCompleted, r.StepFailed})
+
+
+def tally_of(info: WorkerInfo) -> dict[str, Any]:
+    """Return what a worker has counted, as it told the store last."""
+    found: dict[str, Any] = msgspec.json.decode(info.tally) if info.tally else {}
+    return found
 
 
 class Tally:

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
+from holdfast.engine.tally import tally_of
 from holdfast.store import Census, WorkerInfo
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -41,11 +40,6 @@ def exposition(
     yield from family(
         "holdfast_open_streams", GAUGE, "Streams that this server has open.", [("", {}, streams)]
     )
-
-
-def tally_of(info: WorkerInfo) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.json.decode(info.tally) if info.tally else {}
-    return found
 
 
 def of_store(census: Census, now: int) -> Iterator[str]:

@@ -8,11 +8,11 @@ from typing import Annotated
 import msgspec
 from fastapi import APIRouter, Query
 
+from holdfast.engine.tally import tally_of
 from holdfast.errors import InvalidInput
 from holdfast.server.body import JsonRoute
 from holdfast.server.caller import Insider, Reader, Served, answers
 from holdfast.server.gate import is_id
-from holdfast.server.metric import tally_of
 from holdfast.server.model.fleet import LaneOut, LanePage, WorkerOut, WorkersOut
 from holdfast.server.model.shape import Id, instant, instant_or_none
 from holdfast.server.principal import INTERNALS
