@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -28,7 +28,7 @@ from holdfast.connection.opening import open_bureau
 from holdfast.core.index import PEOPLE
 from holdfast.core.message import Said
 from holdfast.core.name import MAIN, check_dispatch, check_token, is_id
-from holdfast.core.setting import count_of
+from holdfast.core.setting import count_of, settings_of
 from holdfast.engine.settings import WorkerSettings
 from holdfast.engine.worker import Worker
 from holdfast.erasure import Erasure
@@ -48,7 +48,7 @@ from holdfast.schedule.standing import Standing
 from holdfast.schedule.starter import Starter
 from holdfast.session import Receipt, Request, Session, request_of
 from holdfast.store import LaneInfo, SessionInfo, Store, WorkerInfo
-from holdfast.stores.url import open_store
+from holdfast.stores.url import store_of
 from holdfast.telemetry import Telemetry
 from holdfast.webhook.book import AddressBook
 from holdfast.webhook.settings import WebhookSettings
@@ -96,8 +96,8 @@ class Holdfast:
     ) -> None:
         self.agents = agents_by_name(agents)
         self.clock = clock or Clock()
-        self.store = open_store(store, self.clock) if isinstance(store, str) else store
-        self.settings = worker
+        self.store = store_of(store, self.clock)
+        self.settings = settings_of(WorkerSettings, "worker", worker)
         self.worker: Worker | None = None
         self.public_url = checked_url(public_url)
         self._stack: AsyncExitStack | None = None
@@ -118,7 +118,12 @@ class Holdfast:
             self._inbox.reply,
         )
         self._workshop = Workshop(
-            self.agents, self.store, self.clock, deps, telemetry, self._surroundings
+            self.agents,
+            self.store,
+            self.clock,
+            deps,
+            settings_of(Telemetry, "telemetry", telemetry),
+            self._surroundings,
         )
 
     def _join(self, channels: Mapping[str, Channel], webhooks: WebhookSettings | None) -> None:
@@ -311,9 +316,12 @@ class Holdfast:
         limit: int = 50,
     ) -> tuple[Request, ...]:
         """List open questions to humans across sessions, oldest first."""
-        wanted = [kind for kind in PEOPLE if kinds is None or kind in kinds]
         found = await self.store.requests(
-            tenant=tenant, agent=agent, kinds=wanted, after=after, limit=check_limit(limit)
+            tenant=tenant,
+            agent=agent,
+            kinds=check_kinds(kinds),
+            after=after,
+            limit=check_limit(limit),
         )
         return tuple(request_of(info) for info in found)
 
@@ -475,6 +483,17 @@ class Holdfast:
             return function
 
         return register
+
+
+def check_kinds(kinds: Any) -> Sequence[str]:
+    """Return the kinds of questions that are wanted, by default all."""
+    if kinds is None:
+        return PEOPLE
+    is_several = isinstance(kinds, Iterable) and not isinstance(kinds, str)
+    wanted = list(kinds) if is_several else [kinds]
+    if not is_several or any(kind not in PEOPLE for kind in wanted):
+        raise InvalidInput(f"kinds are a list of some of {', '.join(PEOPLE)}, not {kinds!r}")
+    return tuple(kind for kind in PEOPLE if kind in wanted)
 
 
 def check_limit(limit: Any) -> int:

@@ -135,6 +135,11 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
     ),
     "list a few sessions": (lambda app, _: app.sessions(limit="a few"), "INVALID_INPUT"),
     "list no requests": (lambda app, _: app.requests(limit=0), "INVALID_INPUT"),
+    "list requests of a number": (lambda app, _: app.requests(kinds=7), "INVALID_INPUT"),
+    "list requests of a word": (lambda app, _: app.requests(kinds="approval"), "INVALID_INPUT"),
+    "list strange requests": (lambda app, _: app.requests(kinds=["wish", []]), "INVALID_INPUT"),
+    "query a number": (lambda _, s: s.query(7), "INVALID_INPUT"),
+    "query a name": (lambda _, s: s.query("Note"), "INVALID_INPUT"),
     "list less than no lanes": (lambda app, _: app.lanes(limit=-1), "INVALID_INPUT"),
     "read from a word": (lambda _, s: log_of(s, after="x"), "INVALID_INPUT"),
     "read from before": (lambda _, s: log_of(s, after=-1), "INVALID_INPUT"),
@@ -225,12 +230,28 @@ async def test_a_callback_that_cannot_be_is_refused(callback: dict[str, Any]) ->
 
 @pytest.mark.parametrize(
     "option",
-    [{"max_queued": "x"}, {"max_queued": -1}, {"max_queued_per_tenant": None}, {"public_url": 7}],
+    [
+        {"max_queued": "x"},
+        {"max_queued": -1},
+        {"max_queued_per_tenant": None},
+        {"public_url": 7},
+        {"agents": 7},
+        {"agents": None},
+        {"agents": agent([])},
+        {"agents": "a"},
+        {"schedules": 7},
+        {"connections": 7},
+        {"channels": 7},
+        {"webhooks": 7},
+        {"worker": True},
+        {"telemetry": 7},
+    ],
     ids=str,
 )
 def test_an_app_that_cannot_work_is_refused(option: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInput):
-        Holdfast([agent([])], store="memory://", **option)
+    [what] = option
+    with pytest.raises(InvalidInput, match=f"^{what} "):
+        Holdfast(**{"agents": [agent([])], "store": "memory://", **option})
 
 
 def test_two_agents_of_one_name_are_refused() -> None:
@@ -243,8 +264,11 @@ def test_something_that_is_no_agent_is_refused() -> None:
         Holdfast(["a"], store="memory://")  # type: ignore[list-item]
 
 
-@pytest.mark.parametrize("url", ["mongodb://x", "holdfast.db", "sqlite://", "sqlite://host/x"])
-def test_a_store_that_there_is_none_of_is_refused(url: str) -> None:
+@pytest.mark.parametrize(
+    "url",
+    ["mongodb://x", "holdfast.db", "sqlite://", "sqlite://host/x", Path("holdfast.db"), 7, None],
+)
+def test_a_store_that_there_is_none_of_is_refused(url: Any) -> None:
     with pytest.raises(HoldfastError) as refused:
         Holdfast([], store=url)
     assert refused.value.code == "UNSUPPORTED_STORE"

@@ -9,6 +9,7 @@ from holdfast.agents.definition import (
     checked_instructions,
     checked_model,
     checked_name,
+    checked_settings,
     collect,
     one_of_each_name,
     output_spec,
@@ -87,7 +88,7 @@ class Agent(Generic[Deps, Out]):
         self.model = checked_model(name, model)
         self.model_timeout = seconds_of("model_timeout", model_timeout)
         self.idle_timeout = seconds_of("idle_timeout", idle_timeout)
-        self.model_settings = dict(model_settings or {})
+        self.model_settings = checked_settings(name, model_settings)
         self.model_limit = checked_limit("model_limit", model_limit)
         self.stream = stream
         self.instructions: Instructions = checked_instructions(name, instructions)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -64,6 +64,18 @@ def checked_model(agent: str, model: Any) -> Any:
             agent=agent,
         )
     return model
+
+
+def checked_settings(agent: str, given: Any) -> dict[str, Any]:
+    """Return what a model is set to; it may hold secrets, which are not repeated."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        raise InvalidDefinition(
+            f'the model_settings of agent {agent} are values by name: {{"temperature": 0.2}}',
+            agent=agent,
+        )
+    return dict(given)
 
 
 def checked_instructions(agent: str, given: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 from holdfast.agents.agent import Agent
 from holdfast.agents.subagent import family
+from holdfast.core.setting import listed
 from holdfast.errors import InvalidDefinition, UnknownAgent
 
 Agents = Mapping[str, Agent[Any, Any]]
@@ -14,6 +15,7 @@ Agents = Mapping[str, Agent[Any, Any]]
 
 def agents_by_name(agents: Sequence[Agent[Any, Any]]) -> dict[str, Agent[Any, Any]]:
     """Return agents with all that they may hand work to, if no two have the same name."""
+    agents = listed("agents", agents)
     for agent in agents:
         if not isinstance(agent, Agent):
             raise InvalidDefinition(f"a {type(agent).__name__} is not an Agent")

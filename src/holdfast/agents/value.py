@@ -9,7 +9,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from holdfast.errors import NotEncodable, StoreCorrupt
+from holdfast.errors import InvalidInput, NotEncodable, StoreCorrupt
 
 T = TypeVar("T")
 
@@ -48,4 +48,7 @@ def from_json(text: str, kind: type[T] | Any = Any) -> Any:
 
 def slice_name(kind: type) -> str:
     """Return the name under which values of a type are kept: its own, or `__slice__`."""
-    return str(getattr(kind, "__slice__", kind.__name__))
+    name = getattr(kind, "__slice__", None) or getattr(kind, "__name__", None)
+    if name is None:
+        raise InvalidInput(f"what is kept is asked for by its type, not by {kind!r}")
+    return str(name)

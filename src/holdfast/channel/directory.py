@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from holdfast.channel.channel import Channel
+from holdfast.core.setting import listed
 from holdfast.errors import InvalidDefinition
 from holdfast.webhook.book import Subscriber
 
@@ -14,7 +15,7 @@ def channels_by_name(
 ) -> dict[str, Channel]:
     """Return channels whose agents there are, if no two have the same name."""
     found: dict[str, Channel] = {}
-    for channel in channels:
+    for channel in listed("channels", channels):
         if not isinstance(channel, Channel):
             raise InvalidDefinition(f"a {type(channel).__name__} is not a Channel")
         if channel.name in found:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import Clock
 from holdfast.connection.connection import Connection
+from holdfast.core.setting import listed
 from holdfast.errors import InvalidDefinition
 from holdfast.store import Store
 
@@ -28,6 +29,7 @@ def open_bureau(
 
     Their providers are spoken to by what `outbound` makes, else by the guarded client.
     """
+    connections = listed("connections", connections)
     if not connections:
         return None
     try:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import isfinite
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from holdfast.errors import InvalidDefinition
+
+T = TypeVar("T")
 
 
 def one_of(kind: Any, what: str, value: Any) -> Any:
@@ -31,6 +33,20 @@ def seconds_of(what: str, value: Any, *, or_none: bool = False) -> float:
         least = "of 0 or more" if or_none else "over 0"
         raise InvalidDefinition(f"{what} is a number of seconds {least}, not {value!r}")
     return float(value)
+
+
+def listed(what: str, value: Any) -> list[Any]:
+    """Return several things, if they are given as such."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise InvalidDefinition(f"{what} are given in a list, not {value!r}")
+    return list(value)
+
+
+def settings_of(kind: type[T], what: str, value: T | None) -> T | None:
+    """Return settings, if they are of their kind, or none."""
+    if value is not None and not isinstance(value, kind):
+        raise InvalidDefinition(f"{what} is {kind.__name__}(…) or None, not {value!r}")
+    return value
 
 
 def names_of(what: str, value: Any) -> tuple[str, ...]:

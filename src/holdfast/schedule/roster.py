@@ -7,6 +7,7 @@ from collections.abc import Container, Sequence
 from msgspec.structs import replace
 
 from holdfast.clock import Clock
+from holdfast.core.setting import listed
 from holdfast.errors import InvalidDefinition, UnknownAgent, UnknownSchedule
 from holdfast.schedule.mark import SKIPPED, mark
 from holdfast.schedule.schedule import Schedule, read_fingerprint
@@ -98,7 +99,7 @@ def standing(schedule: Schedule | None, row: ScheduleInfo | None) -> Standing:
 
 def by_name(schedules: Sequence[Schedule], agents: Container[str]) -> dict[str, Schedule]:
     found: dict[str, Schedule] = {}
-    for schedule in schedules:
+    for schedule in listed("schedules", schedules):
         if not isinstance(schedule, Schedule):
             raise InvalidDefinition(f"a {type(schedule).__name__} is not a Schedule")
         if schedule.agent not in agents:

@@ -12,8 +12,16 @@ from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 
 
+def store_of(given: str | Store, clock: Clock) -> Store:
+    """Return a store, or the one that a URL names. Nothing is opened yet."""
+    if isinstance(given, str):
+        return open_store(given, clock)
+    if not callable(getattr(given, "admit", None)):
+        raise UnsupportedStore(f"a store is a URL such as sqlite:///file.db, not {given!r}")
+    return given
+
+
 def open_store(url: str, clock: Clock) -> Store:
-    """Return the store that a URL names. Nothing is opened yet."""
     parts = urlsplit(url)
     match parts.scheme:
         case "memory":

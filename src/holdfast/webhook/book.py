@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from holdfast.core.event import Event
 from holdfast.core.record import NewOutlet
+from holdfast.core.setting import settings_of
 from holdfast.errors import InvalidDefinition, InvalidInput
 from holdfast.outbound.address import check_url
 from holdfast.store import Outlet
@@ -93,7 +94,7 @@ class AddressBook:
         channels: Threads | None = None,
         followers: Followers | None = None,
     ) -> None:
-        self.settings = settings or WebhookSettings()
+        self.settings = settings_of(WebhookSettings, "webhooks", settings) or WebhookSettings()
         self._posts = settings is not None
         self._secrets = secrets_of(self.settings.secret)
         self._agents = agents
