@@ -241,6 +241,47 @@ async def test_an_answer_that_could_not_be_read_again_fails_its_turn_and_no_more
         assert (await (await session.send("and now?")).result()).output == "here"
 
 
+WRONG_JUDGEMENTS = {
+    "nothing": None,
+    "a word": "transient",
+    "a kind that there is none of": ModelFailure("hopeless", Failure("X", "x")),  # type: ignore[arg-type]
+    "a failure that is none": ModelFailure("recoverable", "X"),  # type: ignore[arg-type]
+    "an error": ZeroDivisionError("division by zero"),
+}
+
+
+class Confused(ScriptedModel):
+    """A client of somebody's own that cannot say what its errors mean."""
+
+    def __init__(self, judgement: Any) -> None:
+        super().__init__(self._fail)
+        self._judgement = judgement
+
+    def _fail(self, request: ModelRequest) -> Reply:
+        if text_of(request.view.messages[-1].content) == "and now?":
+            return say("here")
+        raise KeyError("model is out of order")
+
+    def classify(self, error: Exception) -> ModelFailure:
+        if isinstance(self._judgement, Exception):
+            raise self._judgement
+        return self._judgement  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("wrong", WRONG_JUDGEMENTS)
+async def test_a_client_that_cannot_say_what_an_error_means_fails_the_turn_and_no_more(
+    wrong: str,
+) -> None:
+    async with running(Agent("a", Confused(WRONG_JUDGEMENTS[wrong]))) as app:
+        session = await app.start("a", "hi")
+
+        result = await session.wait()
+        assert (result.status, result.error.code) == ("failed", "MODEL_CALL_FAILED")
+        assert "model is out of order" in result.error.message
+        assert "Confused.classify gave no ModelFailure: " in result.error.message
+        assert (await (await session.send("and now?")).result()).output == "here"
+
+
 # Answers that are cut off
 
 

@@ -20,8 +20,14 @@ from collections.abc import Iterable, Mapping
 from math import ceil
 from typing import Any, Literal
 
-from holdfast.agents.model import ModelFailure
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.agents.model import ModelClient, ModelFailure
+from holdfast.core import codec
 from holdfast.core.record import Failure
+
+_failures = msgspec.msgpack.Decoder(ModelFailure)
 
 Kind = Literal["transient", "recoverable", "structural"]
 
@@ -63,6 +69,18 @@ SECRETS = (
     re.compile(r"\b(sk|pk|rk|gsk|xai|key)-[\w*.\-]{4,}"),
     re.compile(r"\b(AIza)[\w\-]{20,}"),
 )
+
+
+def judge(client: ModelClient, error: Exception) -> ModelFailure:
+    """Have a client say what an error means. If it cannot, that is told too: it is others' code."""
+    try:
+        return codec.proven(client.classify(error), _failures)
+    except Exception as wrong:  # noqa: BLE001 - a client's own
+        found = classify(error)
+        message = redact(
+            f"{in_words(error)}; {type(client).__name__}.classify gave no ModelFailure: {wrong}"
+        )
+        return replace(found, error=Failure(found.error.code, message))
 
 
 def classify(error: Exception, secrets: Iterable[str] = ()) -> ModelFailure:

@@ -16,6 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.agents.agent import Agent
+from holdfast.agents.classification import judge
 from holdfast.agents.context import Context, SessionContext
 from holdfast.agents.decision import LONGEST_DECISION, Proposed, decided
 from holdfast.agents.definition import OUTPUT_TOOL
@@ -179,7 +180,7 @@ class AgentPerformer:
             message = str(error) or "the model did not answer in time"
             code = "MODEL_TIMEOUT" if isinstance(error, TimeoutError) else "ANSWER_CUT_OFF"
             return ModelFailed(Failure(code, message), "transient", backoff=self._backoff(failed))
-        meaning = self._client.classify(error)
+        meaning = judge(self._client, error)
         return ModelFailed(
             meaning.error, meaning.kind, meaning.retry_after, backoff=self._backoff(failed)
         )
