@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import httpx
 import pytest
+import uvicorn
 from fastapi import FastAPI
 from http_scene import FAST, Caller, teller
 
 from holdfast import Holdfast
 from holdfast.server import ServerSettings
+from holdfast.server.listening import Listener, open_socket
 
 
 def app_of(**given: str) -> Holdfast:
@@ -91,6 +94,36 @@ async def test_an_app_that_is_open_already_stays_open() -> None:
         async with calling(app.asgi()) as caller:
             await caller.start()
         assert app.is_open
+
+
+async def test_a_server_that_waits_no_longer_for_streams_cuts_them_and_logs_no_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    app, ready = app_of(), asyncio.Event()
+    outer, api = FastAPI(lifespan=app.lifespan), app.asgi()
+    outer.mount("/agents", api)
+    config = uvicorn.Config(outer, lifespan="on", log_config=None, timeout_graceful_shutdown=0)
+    server = Listener(config, ready.set)
+    with open_socket(ServerSettings(port=0)) as to:
+        serving = asyncio.create_task(server.serve([to]))
+        await ready.wait()
+        host, port = to.getsockname()[:2]
+        async with Caller(base_url=f"http://{host}:{port}/agents", timeout=20) as caller:
+            session = (await caller.start())["session_id"]
+            poll = f"/v1/streams/sessions/{session}?offset=now&live=long-poll"
+            polled = asyncio.create_task(caller.get(poll))
+            async with caller.stream("GET", f"/v1/sessions/{session}/stream") as stream:
+                while api.state.gate.feeds.readers < 2:  # noqa: ASYNC110 - a request has no event
+                    await asyncio.sleep(0.01)
+
+                server.should_exit = True
+
+                with pytest.raises(httpx.RemoteProtocolError, match="incomplete"):
+                    await stream.aread()
+            assert (await polled).status_code == 503
+        await serving
+    assert not app.is_open
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == []
 
 
 @pytest.mark.parametrize("path", ["/readyz", "/v1/sessions"])

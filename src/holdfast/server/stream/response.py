@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import AbstractAsyncContextManager, aclosing, suppress
 from typing import Any, TypeVar
 
 from starlette.responses import Response, StreamingResponse
@@ -46,8 +46,10 @@ class StreamResponse(StreamingResponse):
         self._hold = hold
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._hold:
-            await unless_gone(receive, self._send(send))
+        # Who runs the server has it stop, and waits no longer: then this stream is cut, too.
+        with suppress(asyncio.CancelledError):
+            async with self._hold:
+                await unless_gone(receive, self._send(send))
 
     async def _send(self, send: Send) -> None:
         head = {"status": self.status_code, "headers": self.raw_headers}
@@ -79,8 +81,11 @@ class LaterResponse(Response):
         self._hold = hold
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._hold:
-            response = await unless_gone(receive, self._make())
+        try:
+            async with self._hold:
+                response = await unless_gone(receive, self._make())
+        except asyncio.CancelledError:  # the server stops, and waits no longer
+            response = come_again().response()
         if response is not None:
             await response(scope, receive, send)
 
