@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from holdfast.admission import Inbox, Room, checked_url
 from holdfast.agents.agent import Agent
-from holdfast.agents.directory import agents_by_name
+from holdfast.agents.directory import agents_by_name, envoys_of
 from holdfast.agents.subagent import kin_of
 from holdfast.agents.surrounding import Surroundings
 from holdfast.callback import Callbacks
@@ -95,6 +95,7 @@ class Holdfast:
         channels: Sequence[Channel] = (),
     ) -> None:
         self.agents = agents_by_name(agents)
+        self._envoys = envoys_of(self.agents)
         self.clock = clock or Clock()
         self.store = store_of(store, self.clock)
         self.settings = settings_of(WorkerSettings, "worker", worker)
@@ -119,6 +120,7 @@ class Holdfast:
         )
         self._workshop = Workshop(
             self.agents,
+            self._envoys,
             self.store,
             self.clock,
             deps,
@@ -129,14 +131,15 @@ class Holdfast:
     def _join(self, channels: Mapping[str, Channel], webhooks: WebhookSettings | None) -> None:
         """Join those who bring messages to sessions and those who tell of what became of them."""
         agents, store, clock, inbox = self.agents, self.store, self.clock, self._inbox
-        recall = Recall(agents, store, lambda: self.public_url)
+        everybody = {**agents, **self._envoys}
+        recall = Recall(everybody, store, lambda: self.public_url)
         speakers = Speakers(channels, agents, store, clock)
         self._hooks = Hooks()
-        self._book = AddressBook(agents, webhooks, self._hooks, speakers, recall)
+        self._book = AddressBook(everybody, webhooks, self._hooks, speakers, recall)
         self.webhooks = self._book.settings
-        self._reception = Reception(agents, store, clock, inbox, self._book)
+        self._reception = Reception(agents, self._envoys, store, clock, inbox, self._book)
         self._switchboard = Switchboard(channels, store, self._reception)
-        self._callbacks = Callbacks(agents, store, clock, inbox, self._reception.handle)
+        self._callbacks = Callbacks(everybody, store, clock, inbox, self._reception.handle)
         self._erasure = Erasure(store, inbox, recall)
 
     # Life
@@ -165,7 +168,8 @@ class Holdfast:
 
     def _surroundings(self) -> Surroundings:
         """Return what tools may reach: hooks and the app's address may have come late."""
-        kin = {name: kin_of(each, self._book.outlets(name)) for name, each in self.agents.items()}
+        known = {**self.agents, **self._envoys}
+        kin = {name: kin_of(each, self._book.outlets(name)) for name, each in known.items()}
         return Surroundings(self.public_url, kin, self._hooks.deciders, self._bureau)
 
     async def close(self) -> None:

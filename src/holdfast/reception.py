@@ -64,12 +64,19 @@ class Addressed(Struct, frozen=True):
 
 
 class Reception:
-    """Brings messages to sessions, and starts those that there are not yet."""
+    """Brings messages to sessions, and starts those that there are not yet; no envoys', though."""
 
     def __init__(
-        self, agents: Agents, store: Store, clock: Clock, inbox: Inbox, book: AddressBook
+        self,
+        agents: Agents,
+        envoys: Agents,
+        store: Store,
+        clock: Clock,
+        inbox: Inbox,
+        book: AddressBook,
     ) -> None:
         self._agents = agents
+        self._all = {**agents, **envoys}
         self._store = store
         self._clock = clock
         self._inbox = inbox
@@ -77,7 +84,7 @@ class Reception:
 
     def handle(self, session_id: str, receipt: StoreReceipt | None = None) -> Session[Any]:
         """Return what users hold of a session."""
-        return Session(session_id, self._store, self._clock, self._agents, self._inbox, receipt)
+        return Session(session_id, self._store, self._clock, self._all, self._inbox, receipt)
 
     async def start(
         self, agent: Agent[Any, Any] | str, message: Said, terms: Terms

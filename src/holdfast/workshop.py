@@ -35,13 +35,15 @@ class Workshop:
     def __init__(
         self,
         agents: Agents,
+        envoys: Agents,
         store: Store,
         clock: Clock,
         deps: Deps | None,
         telemetry: Telemetry | None,
         surroundings: Callable[[], Surroundings],
     ) -> None:
-        self._agents = agents
+        self._agents = {**agents, **envoys}
+        self._envoys = envoys
         self._store = store
         self._clock = clock
         self._deps = deps
@@ -58,8 +60,10 @@ class Workshop:
         return self._observed_worker(performers, settings)
 
     def _served(self, names: Sequence[str]) -> list[str]:
-        """Return the agents that this process works for: those named, or all."""
-        return [name_of(name, self._agents) for name in names or self._agents]
+        """Return the agents that this process works for: those named with their envoys, or all."""
+        served = [name_of(name, self._agents) for name in names or self._agents]
+        known = [far for name in served for far in self._agents[name].elsewhere]
+        return list(dict.fromkeys([*served, *(far for far in known if far in self._envoys)]))
 
     def _performers(self, names: Sequence[str], deps: Any) -> dict[str, AgentPerformer]:
         threads, around = ToolThreads(), self._surroundings()

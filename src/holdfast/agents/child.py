@@ -1,4 +1,7 @@
-"""Another agent, as a tool asks it: it waits durably for a session of its own."""
+"""Another agent, as a tool asks it: it waits durably for a session of its own.
+
+Where that agent is elsewhere, the session is that of its envoy here.
+"""
 
 from __future__ import annotations
 

@@ -334,7 +334,7 @@ class Context(Generic[Deps]):
         )
 
     def agent(self, name: str) -> Subagent:
-        """Return another agent of the app, to be asked."""
+        """Return another agent of the app, or one elsewhere that its agents know, to be asked."""
         self._not_in_transaction("agent")
         kin = self._around.kin.get(name)
         if kin is None:

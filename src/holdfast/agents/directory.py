@@ -25,6 +25,20 @@ def agents_by_name(agents: Sequence[Agent[Any, Any]]) -> dict[str, Agent[Any, An
     return family(agents)
 
 
+def envoys_of(agents: Agents) -> dict[str, Agent[Any, Any]]:
+    """Return who asks the agents elsewhere for tools, by the names of these.
+
+    A name that an agent here has, or several elsewhere, means none of them.
+    """
+    remotes = [remote for agent in agents.values() for remote in agent.elsewhere.values()]
+    return {
+        remote.name: remote.envoy()
+        for remote in remotes
+        if remote.name not in agents
+        and all(each is remote for each in remotes if each.name == remote.name)
+    }
+
+
 def name_of(agent: Agent[Any, Any] | str, known: Agents) -> str:
     """Return the name of an agent, if it is among those that are known."""
     name = agent if isinstance(agent, str) else getattr(agent, "name", "")

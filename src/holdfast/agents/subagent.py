@@ -54,6 +54,10 @@ class Askable(Protocol):
 class Elsewhere(Askable, Protocol):
     """An agent of another Holdfast."""
 
+    def envoy(self) -> Agent[Any, Any]:
+        """Return the agent here whose sessions ask it for tools."""
+        ...
+
     def events(self, session_id: str, after: int, *, follow: bool) -> AsyncIterator[Event]:
         """Give the events of a session there."""
         ...

@@ -9,11 +9,14 @@ from typing import Any
 
 import msgspec
 
+from holdfast.agents.agent import Agent
 from holdfast.agents.context import Context
+from holdfast.agents.definition import checked_name
 from holdfast.agents.subagent import FOR_EVER, Recalled
 from holdfast.agents.tool import Tool
 from holdfast.agents.value import from_json, to_json
 from holdfast.core.event import Event
+from holdfast.remote.envoy import envoy_of
 from holdfast.remote.errand import Errand
 from holdfast.remote.far import Commission, FarSide, Started
 
@@ -39,12 +42,12 @@ class RemoteAgent:
         patience: float = 10.0,
         poll: float = 2.0,
     ) -> None:
-        self.name = name
+        self.name = checked_name(name)
         self.description = description
         self.poll = poll
         self.far = FarSide(url, token, agent or name, patience)
         self._key = (token or "").encode()
-        self._output_type = output_type
+        self.output_type = output_type
 
     def __repr__(self) -> str:
         return f"RemoteAgent({self.name!r})"
@@ -65,6 +68,10 @@ class RemoteAgent:
         made.callback_secret = self._callback_secret
         return made
 
+    def envoy(self) -> Agent[Any, Any]:
+        """Return the agent here whose sessions ask it for tools."""
+        return envoy_of(InJson(self))
+
     def events(self, session_id: str, after: int, *, follow: bool) -> AsyncIterator[Event]:
         """Give the events of a session there."""
         return self.far.events(session_id, after, follow=follow)
@@ -84,9 +91,7 @@ class RemoteAgent:
 
     def parse(self, output: Any) -> Any:
         """Return an answer as a value of its type."""
-        return (
-            output if self._output_type is None else from_json(to_json(output), self._output_type)
-        )
+        return output if self.output_type is None else from_json(to_json(output), self.output_type)
 
     # What only both sides can know
 
@@ -114,3 +119,13 @@ class RemoteAgent:
 
     def _derived(self, purpose: str, text: str) -> bytes:
         return hmac.digest(self._key, f"holdfast {purpose}\n{text}".encode(), "sha256")
+
+
+class InJson(RemoteAgent):
+    """The same agent, whose answers are JSON text of their values, so that nothing is lost."""
+
+    def __init__(self, remote: RemoteAgent) -> None:
+        vars(self).update(vars(remote))
+
+    def parse(self, output: Any) -> Any:
+        return to_json(super().parse(output))
