@@ -33,8 +33,13 @@ def keyed_token(agent: str, key: str) -> str:
     return storable_key(f"{KEYED}{agent}:{check_id('key', key)}")
 
 
-def instant_of(deadline: datetime | timedelta | None, now: int) -> int:
-    """Return a deadline in milliseconds since the epoch, 0 for none."""
+def instant_of(
+    deadline: datetime | timedelta | None, now: int, dispatch_id: str | None = None
+) -> int:
+    """Return a deadline in milliseconds since the epoch, 0 for none.
+
+    What has a `dispatch_id` may be said again after its deadline: it is not refused for that.
+    """
     if deadline is None:
         return 0
     if isinstance(deadline, timedelta):
@@ -47,9 +52,9 @@ def instant_of(deadline: datetime | timedelta | None, now: int) -> int:
         raise InvalidInput("a deadline needs a time zone: datetime(…, tzinfo=UTC)")
     else:
         instant = int(deadline.timestamp() * 1000)
-    if instant <= now:
+    if instant <= now and dispatch_id is None:
         raise InvalidInput("the deadline has passed already")
-    return instant
+    return max(instant, 1)
 
 
 def deadline_of(text: str | None) -> datetime | None:

@@ -111,7 +111,7 @@ class Reception:
             tenant=check_id("tenant", terms.tenant),
             principal=check_who("principal", terms.principal),
             token=terms.token or self._clock.token(),
-            deadline_at=instant_of(terms.deadline, self._clock.now()),
+            deadline_at=instant_of(terms.deadline, self._clock.now(), terms.dispatch_id),
             outlets=self._book.outlets(
                 name,
                 terms.callback_url,

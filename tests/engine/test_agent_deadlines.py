@@ -100,6 +100,32 @@ async def test_a_deadline_that_has_passed_is_refused(deadline: datetime | timede
         assert await app.sessions() == []
 
 
+async def test_what_is_sent_again_after_its_deadline_is_no_mistake() -> None:
+    async with at_standstill(agent([say("hi"), say("there")])) as (app, clock):
+        by = datetime.fromtimestamp(clock.now() / 1000 + 60, UTC)
+        session = await app.start("a", "go", dispatch_id="d", deadline=by + timedelta(days=1))
+        await session.wait()
+        sent = await session.send("more", dispatch_id="m", deadline=by)
+        await sent.result()
+        clock.advance(2 * DAY)
+        again = await session.send("more", dispatch_id="m", deadline=by)
+        assert (again.delivery_id, again.duplicate) == (sent.delivery_id, True)
+        started = await app.start("a", "go", dispatch_id="d", deadline=by + timedelta(days=1))
+        assert started.id == session.id
+
+
+async def test_what_is_new_after_its_deadline_fails_though_it_may_be_said_again() -> None:
+    async with at_standstill(agent([say("hi")])) as (app, clock):
+        session = await app.start("a", "go")
+        await session.wait()
+        late = datetime.fromtimestamp(clock.now() / 1000 - 60, UTC)
+        sent = await session.send("more", dispatch_id="m", deadline=late)
+        result = await sent.result()
+        assert result.status == "failed"
+        with pytest.raises(DeadlineExceeded):
+            result.unwrap()
+
+
 async def test_a_deadline_needs_a_time_zone() -> None:
     async with running(agent([])) as app:
         with pytest.raises(HoldfastError, match="time zone"):

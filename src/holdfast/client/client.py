@@ -122,7 +122,7 @@ class Client:
             continuation_token=continuation_token,
             lane=check_id("lane", lane),
             capabilities=capabilities,
-            deadline=deadline_out(deadline, self._clock),
+            deadline=deadline_out(deadline, self._clock, dispatch_id),
             callback_url=callback_url,
             callback_events=callback_events,
             callback_secret=callback_secret,

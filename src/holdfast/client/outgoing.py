@@ -34,11 +34,13 @@ def dispatch_out(dispatch_id: str | None, clock: Clock) -> str:
     return clock.new_id("dsp") if dispatch_id is None else check_id("dispatch_id", dispatch_id)
 
 
-def deadline_out(deadline: datetime | timedelta | None, clock: Clock) -> str | None:
+def deadline_out(
+    deadline: datetime | timedelta | None, clock: Clock, dispatch_id: str | None
+) -> str | None:
     """Return a deadline as an instant in UTC."""
     if deadline is None:
         return None
-    instant = datetime.fromtimestamp(instant_of(deadline, clock.now()) / 1000, UTC)
+    instant = datetime.fromtimestamp(instant_of(deadline, clock.now(), dispatch_id) / 1000, UTC)
     return instant.isoformat(timespec="milliseconds")
 
 

@@ -108,7 +108,7 @@ class RemoteSession(Generic[Out]):
             message=message_out(message),
             lane=check_id("lane", lane),
             dispatch_id=self._dispatch(dispatch_id),
-            deadline=deadline_out(deadline, self._connection.clock),
+            deadline=deadline_out(deadline, self._connection.clock, dispatch_id),
         )
         return await self._deliver(body, is_ours=dispatch_id is None)
 

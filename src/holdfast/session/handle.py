@@ -17,6 +17,7 @@ from holdfast.agents.tool import Tool
 from holdfast.agents.value import from_json, slice_name
 from holdfast.clock import Clock
 from holdfast.core import record as r
+from holdfast.core.decide import DEADLINE_EXCEEDED
 from holdfast.core.event import Event
 from holdfast.core.index import PEOPLE, RELAYED
 from holdfast.core.message import Message, Said, check_text, content_of
@@ -121,7 +122,7 @@ class Session(Generic[Out]):
             delivery_id="",
             content=content_of(message),
             by=check_who(BY, by),
-            deadline_at=instant_of(deadline, self._clock.now()),
+            deadline_at=instant_of(deadline, self._clock.now(), dispatch_id),
         )
         scope = scope or f"session:{self.id}"
         return await self._add(info, queued, lane, scope, dispatch_id, mark)
@@ -297,7 +298,9 @@ class Session(Generic[Out]):
                     if delivery.turn:
                         before = None if answered else delivery.settled_offset
                         return await self._result(info, delivery.turn, before)
-                    return Result(status=delivery.outcome)
+                    # Only its deadline makes a message fail before it had a turn.
+                    error = DEADLINE_EXCEEDED if delivery.outcome == "failed" else None
+                    return Result(status=delivery.outcome, error=error)
                 if is_at_rest(info):
                     return await self._result(info, None)
                 await wakeups.wait()
