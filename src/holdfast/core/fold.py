@@ -477,7 +477,9 @@ def subagent_ended(lane: Lane, e: r.SubagentCompleted | r.SubagentFailed) -> Lan
 
 
 def timer_set(lane: Lane, e: r.TimerSet) -> Lane:
-    return lane.with_call(e.call_id, due_at=e.due_at)
+    assert lane.turn is not None
+    timers = {**lane.turn.calls[e.call_id].timers, e.name: e.due_at}
+    return lane.with_call(e.call_id, due_at=e.due_at, timers=timers)
 
 
 def timer_fired(lane: Lane, e: r.TimerFired) -> Lane:
