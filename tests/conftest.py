@@ -1,7 +1,8 @@
+import asyncio
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from uuid import uuid4
 
@@ -10,6 +11,7 @@ from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from patient_loop import PatientLoop
 from postgres_server import drop_schema, empty_schema, shared_server
 
 # A deadline would time the machine, not the code.
@@ -20,6 +22,10 @@ settings.load_profile("holdfast")
 # they start would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    return {"patient": PatientLoop}
 
 
 @pytest.fixture(scope="session")
