@@ -12,7 +12,6 @@ import fcntl
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,8 +22,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import psycopg
+from free_port import free_port
 
-PATIENCE = 30.0
+PATIENCE = 100.0
 LOOK_EVERY = 0.3
 PASSWORD = "hunter2-and-more"
 VERSION = "HOLDFAST_TEST_POSTGRES_VERSION"
@@ -105,12 +105,6 @@ def programs() -> Path:
     assert package is not None
     assert package.origin is not None
     return Path(package.origin).parent / INSTALLED[os.environ.get(VERSION, "18")] / "bin"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def empty_schema(url: str, schema: str) -> bool:

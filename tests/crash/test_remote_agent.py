@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -15,6 +14,7 @@ import pytest
 import pytest_asyncio
 from crash_process import Process, Zygote
 from crash_remote import READY, app_of
+from free_port import free_port
 from postgres_proxy import Wire
 
 from holdfast import Holdfast, Session
@@ -49,7 +49,7 @@ class Network:
 
     async def missed(self) -> None:
         """Wait until somebody has tried in vain."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             waits = [asyncio.ensure_future(wire.refused.wait()) for wire in self._wires]
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             for each in waits:
@@ -99,7 +99,7 @@ class Scene:
     async def until(self, side: str, kind: str) -> Any:
         """Wait for an event of a type in the session of a side, however often that rests."""
         session = await self.session(side)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             with Wakeups(self.apps[side].store, session.id) as wakeups:
                 while True:
                     wakeups.clear()
@@ -130,11 +130,6 @@ async def two_sides(zygote: Zygote, folder: Path) -> AsyncIterator[Scene]:
         scene.apps = {"near": near, "far": far}
         await scene.start(*BOTH)
         yield scene
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
 
 
 def paid(folder: Path) -> list[tuple[int]]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from client_scene import BadWire, planner
+from free_port import free_port
 from http_scene import FAST, on_a_socket, teller
 
 from holdfast import Agent, Holdfast, Session
@@ -88,12 +88,6 @@ async def token_for(app: Holdfast) -> str:
     token, key = mint(app.clock, tenant="default", name="near", scopes=tuple(SCOPES))
     await app.store.add_key(key)
     return token
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 async def output_of(session: Session[Any]) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from client_wire import (
     shown,
     start_of,
 )
+from free_port import free_port
 from http_scene import FAST, on_a_socket, teller
 from stream_scene import talker
 from stream_troupe import troupe
@@ -35,10 +35,9 @@ from holdfast.server import ServerSettings
 
 
 async def test_a_reader_goes_on_when_the_server_is_started_again(tmp_path: Path) -> None:
-    store = f"sqlite:///{tmp_path / 'restart.db'}"
+    store, settings = f"sqlite:///{tmp_path / 'restart.db'}", ServerSettings(port=free_port())
     async with Holdfast([teller, poet], store=store, worker=FAST) as app:
-        async with on_a_socket(app) as (host, port):
-            again = ServerSettings(port=port)
+        async with on_a_socket(app, settings) as (host, port):
             client = Client(f"http://{host}:{port}", clock=Hasty(), stream_patience=None)
             await client.open()
             session = await client.start(poet, "A story, please")
@@ -46,7 +45,7 @@ async def test_a_reader_goes_on_when_the_server_is_started_again(tmp_path: Path)
             seen = [await anext(events)]
         rest = asyncio.create_task(read_on(events))
         waiting = asyncio.create_task(session.wait())
-        async with on_a_socket(app, again):
+        async with on_a_socket(app, settings):
             seen += await rest
             assert (await waiting).output == STORY
             assert seen == [event async for event in (await app.session(session.id)).events()]
@@ -75,11 +74,6 @@ async def test_a_reader_goes_on_when_the_server_is_killed(tmp_path: Path) -> Non
 
         assert (await session.wait()).status == "completed"
         assert seen == [event async for event in (await app.session(session.id)).events()]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
 
 
 async def hang_and(session: RemoteSession[Any], act: Callable[[], Awaitable[None]]) -> None:

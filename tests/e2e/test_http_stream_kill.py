@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from pathlib import Path
 
 import httpx
 import pytest
+from free_port import free_port
 from stream_scene import ENOUGH, SPEECH, talker
 from stream_troupe import (
     Watched,
@@ -22,11 +22,6 @@ from holdfast import Holdfast
 from holdfast.server.stream.line import encode
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
-
-
 async def test_every_reader_of_a_turn_sees_the_same_whatever_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -38,7 +33,7 @@ async def test_every_reader_of_a_turn_sees_the_same_whatever_is_killed(
     async with (
         Holdfast([talker], store=store, worker=None) as app,
         troupe(roles, store, port) as players,
-        httpx.AsyncClient(base_url=url, timeout=30) as http,
+        httpx.AsyncClient(base_url=url, timeout=60) as http,
     ):
         servers, workers = players[:3], players[3:]
         session = await app.start(talker, SPEECH)

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from client_scene import Plan
+from free_port import free_port
 from http_scene import FAST, on_a_socket, teller
-from remote_scene import boss, far_side, free_port, output_of, the, told, two_apps, until
+from remote_scene import boss, far_side, output_of, the, told, two_apps, until
 
 from holdfast import Agent, Holdfast, Session
 from holdfast.agents.model import ModelRequest

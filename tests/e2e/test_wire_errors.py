@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from email.utils import format_datetime
 from typing import Any
 
 import pytest
+from free_port import free_port
 from pydantic_ai import exceptions as ai
 from pydantic_ai.messages import ModelResponse, TextPart
 from pydantic_ai.models.fallback import FallbackModel
@@ -159,9 +159,7 @@ async def test_a_connection_reset_before_the_answer_is_transient(build: Builder,
 
 @both_ways
 async def test_a_refused_connection_is_transient(ask: Ask) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    provider = OpenAIProvider(base_url=f"http://127.0.0.1:{port}/v1", api_key=KEY)
+    provider = OpenAIProvider(base_url=f"http://127.0.0.1:{free_port()}/v1", api_key=KEY)
     model = ProviderModel(OpenAIChatModel("gpt-wire", provider=provider))
     failure = await failure_of(model, ask)
     assert (failure.kind, failure.error.code) == ("transient", "PROVIDER_UNREACHABLE")
