@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-PATIENCE = 30
+PATIENCE = 60
 CERTIFICATE = Path(__file__).with_name("hook_example.pem")
 """For hook.example, signed by itself, good until 2120; its key is no secret."""
 

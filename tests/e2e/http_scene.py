@@ -131,12 +131,12 @@ class Scene:
 
     def caller(self, headers: Any = None, *, peer: str = "127.0.0.1", url: str = HERE) -> Caller:
         transport = httpx.ASGITransport(self.api, client=(peer, 4711))
-        return Caller(transport=transport, base_url=url, headers=headers, timeout=20)
+        return Caller(transport=transport, base_url=url, headers=headers, timeout=60)
 
     async def until(self, session_id: str, kind: str) -> None:
         """Wait for an event of a type in a session's log."""
         session = await self.app.session(session_id)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             async for event in session.events():
                 if event.type == kind:
                     return

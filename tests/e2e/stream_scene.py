@@ -86,7 +86,7 @@ class Scene:
         self.server = server
         self.gate = gate
         self.url = url
-        self.http = httpx.AsyncClient(base_url=url, timeout=10)
+        self.http = httpx.AsyncClient(base_url=url, timeout=60)
 
     async def start(self, message: str = "look", **given: Any) -> Session[str]:
         """Start a session, and wait until it rests."""

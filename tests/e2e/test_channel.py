@@ -376,7 +376,7 @@ class Settled(WrappedStore):
 
     async def until_failed(self, error: str, tries: int = 1) -> Outlet:
         """Wait until the one outlet has failed so often, the last time like this."""
-        async with asyncio.timeout(10), self._news:
+        async with asyncio.timeout(60), self._news:
             while True:
                 [outlet] = await self.outlets()
                 if (outlet.error, outlet.tries) == (error, tries):
@@ -384,7 +384,7 @@ class Settled(WrappedStore):
                 await self._news.wait()
 
     async def until_dead(self) -> DeadLetter:
-        async with asyncio.timeout(10), self._news:
+        async with asyncio.timeout(60), self._news:
             while not (found := await self.dead_letters()):
                 await self._news.wait()
         return found[0]
@@ -476,7 +476,7 @@ class Board(Channel):
             self.news.notify_all()
 
     async def until(self, count: int) -> None:
-        async with asyncio.timeout(10), self.news:
+        async with asyncio.timeout(60), self.news:
             await self.news.wait_for(lambda: len(self.sent) >= count)
 
 
@@ -558,7 +558,7 @@ async def test_a_channel_that_hangs_keeps_nobody_else_from_being_told() -> None:
     heard: asyncio.Queue[Event] = asyncio.Queue()
     app.hook("turn.completed")(heard.put)
 
-    async with app, asyncio.timeout(10):
+    async with app, asyncio.timeout(60):
         await say_to(app, "dm-1", "hello", "1")
         await heard.get()
         await board.called.wait()

@@ -269,7 +269,7 @@ async def test_a_server_that_is_killed_while_it_takes_somebody_in_costs_one_more
     port = int(await process.stdout.readline())
     async with (
         Holdfast([hub.agent()], store=store, worker=None, **hub.app) as app,
-        httpx.AsyncClient(verify=PLAIN, timeout=20) as browser,
+        httpx.AsyncClient(verify=PLAIN, timeout=60) as browser,
     ):
         session = await app.start("a", "go", **ADA)
         asked = await required(session)

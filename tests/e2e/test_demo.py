@@ -122,7 +122,7 @@ def test_ctrl_c_leaves_no_worker_behind(tmp_path: Path) -> None:
         until(running.stdout, "you ▸")
         assert len(workers_in(tmp_path)) == 2
         running.send_signal(signal.SIGINT)
-        _, err = running.communicate(timeout=20)
+        _, err = running.communicate(timeout=60)
     assert (running.returncode, err.strip()) == (130, "stopped; no worker is left behind")
     assert workers_in(tmp_path) == []
 
@@ -130,7 +130,7 @@ def test_ctrl_c_leaves_no_worker_behind(tmp_path: Path) -> None:
 def test_a_directory_with_something_in_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("keep")
     with demo("--dir", str(tmp_path)) as running:
-        _, err = running.communicate(timeout=20)
+        _, err = running.communicate(timeout=60)
     assert running.returncode == 2
     assert "is not empty" in err
     assert [file.name for file in tmp_path.iterdir()] == ["mine"]

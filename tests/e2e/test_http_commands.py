@@ -58,7 +58,7 @@ class Server:
         return found.group()
 
     def ask(self, method: str, path: str, **given: Any) -> httpx.Response:
-        return httpx.request(method, f"{self.url}/v1{path}", timeout=20, **given)
+        return httpx.request(method, f"{self.url}/v1{path}", timeout=60, **given)
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
@@ -242,7 +242,7 @@ def test_a_server_only_serves_and_stops_when_it_is_told(place: Place) -> None:
         assert shown["status"] == "queued", "nobody works here"
 
         path = f"{server.url}/v1/sessions/{session}/stream"
-        with httpx.stream("GET", path, timeout=20, headers=header) as stream:
+        with httpx.stream("GET", path, timeout=60, headers=header) as stream:
             lines = stream.iter_lines()
             assert '"session.started"' in next(lines)
             Keys(place.path).run("revoke", key["key_id"])

@@ -25,7 +25,7 @@ async def talk(port: int, sent: bytes, *, closes: bool = True) -> bytes:
     try:
         writer.write(sent)
         await writer.drain()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             head = await reader.readuntil(b"\r\n\r\n")
             with suppress(ConnectionResetError):  # it will not read the rest of what was sent
                 return head + (await reader.read() if closes else b"")

@@ -199,7 +199,7 @@ async def test_a_session_that_is_erased_takes_its_streams_with_it() -> None:
 
             await scene.app.erase(session.id)
 
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 assert [event async for event in events][-1]["type"] == "session.waiting"
         gone = await scene.http.get(f"/sessions/{session.id}/stream")
         assert (gone.status_code, gone.json()["error"]["code"]) == (404, "UNKNOWN_SESSION")
@@ -216,7 +216,7 @@ async def test_a_stream_whose_key_is_revoked_is_cut_at_the_next_heartbeat() -> N
             await scene.app.store.revoke_key(key_id, scene.app.clock.now())
 
             with pytest.raises(httpx.RemoteProtocolError):
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(60):
                     [event async for event in events]
 
 
@@ -230,7 +230,7 @@ async def test_streams_are_cut_when_the_server_is_about_to_stop() -> None:
             scene.gate.feeds.close()
 
             with pytest.raises(httpx.RemoteProtocolError):  # it is seen not to be the end
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(60):
                     [event async for event in events]
         again = await scene.http.get(f"/sessions/{session.id}/stream")
         assert (again.status_code, again.json()["error"]["code"]) == (503, "STREAM_CUT")
@@ -247,7 +247,7 @@ async def test_a_reader_who_leaves_leaves_nothing_behind(monkeypatch: pytest.Mon
             assert (len(scene.gate.feeds), scene.gate.streams.total) == (1, 1)
             [feed] = [t for t in asyncio.all_tasks() if t.get_name() == f"feed of {session.id}"]
 
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await asyncio.wait([feed])
         assert (len(scene.gate.feeds), scene.gate.streams.total) == (0, 0)
 

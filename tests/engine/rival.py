@@ -23,7 +23,7 @@ from holdfast.stores.postgres.place import read_url
 from holdfast.stores.postgres.statement import load_queries
 from holdfast.stores.postgres.writer import Buffer, Entry
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid))"
 OF_SESSIONS = (
     "SELECT relname FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid"

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import msgspec
 import pytest
-from scene import FAST, running, the, types_of, until
+from scene import FAST, at_standstill, running, the, types_of, until
 
 from holdfast import Agent, Context, Holdfast, Limit, WorkerSettings, tool
 from holdfast.engine import upkeep
@@ -202,13 +202,16 @@ async def test_a_lane_keeps_its_place_in_the_queue_for_a_model_whatever_it_is_ca
 
 
 async def test_a_rate_spreads_the_turns_of_an_agent():
-    agent = Agent("a", ScriptedModel(lambda _: say("Hi.")), limit=Limit(rate=2, per=0.2))
-    async with running(agent) as app:
+    agent = Agent("a", ScriptedModel(lambda _: say("Hi.")), limit=Limit(rate=2, per=7200))
+    hour = timedelta(hours=1)
+    async with at_standstill(agent) as (app, clock):
         sessions = [await app.start(agent, "Go") for _ in range(4)]
-        assert {(await session.wait()).output for session in sessions} == {"Hi."}
+        results = asyncio.as_completed([session.wait() for session in sessions])
+        for passes in (timedelta(), timedelta(), hour, hour):
+            clock.advance(passes // timedelta(milliseconds=1))
+            assert (await next(results)).output == "Hi."
         starts = sorted([(await the(s, "turn.started"))[0].at for s in sessions])
-        assert starts[2] - starts[0] >= timedelta(milliseconds=90)
-        assert starts[3] - starts[0] >= timedelta(milliseconds=190)
+        assert [at - starts[0] for at in starts] == [timedelta(), timedelta(), hour, 2 * hour]
 
 
 async def test_no_more_sessions_of_an_agent_are_at_work_than_its_limit_says(store):
@@ -434,7 +437,7 @@ async def test_whatever_a_model_says_makes_a_key_that_can_be_stored(database):
     agent = Agent("a", ScriptedModel(script), tools=[edit])
     async with running(agent, store=database) as app:
         session = await app.start(agent, "Go")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert (await session.wait()).output == "Done."
         ended = await the(session, "tool.completed")
         assert [event.data["value"] for event in ended] == [len(path) for path in RUBBISH]
@@ -491,6 +494,6 @@ async def test_a_call_that_no_worker_comes_for_loses_its_place_to_the_next(monke
         await leaving.worker.until_stopped()
 
         session = await app.start(new, "x")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert (await session.wait()).output == "Done."
         assert [permit.held for permit in await store.permits()] == [False]

@@ -18,7 +18,7 @@ from holdfast.testing.crash import CrashingStore
 from holdfast.testing.everywhere import KeptOpen
 from holdfast.testing.scripted import ScriptedModel, call, calls, say
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 
 class Noting(KeptOpen):

@@ -605,7 +605,7 @@ async def test_a_sync_tool_that_never_returns_is_abandoned_and_its_late_result_d
 
     @tool(timeout=0.01)
     def pay() -> str:
-        release.wait(10)
+        release.wait(60)
         ended.set()
         return "paid"
 
@@ -614,7 +614,7 @@ async def test_a_sync_tool_that_never_returns_is_abandoned_and_its_late_result_d
         assert (await session.wait()).output == "hm"
 
         release.set()
-        await asyncio.to_thread(ended.wait, 5)
+        await asyncio.to_thread(ended.wait, 60)
         receipt = await session.send("and now?")
 
         assert (await receipt.result()).output == "later"
@@ -627,7 +627,7 @@ def everything_taken() -> tuple[Tool, list[tuple[str, dict[str, int]]], threadin
 
     @tool(readonly=True)
     def block(n: int) -> None:
-        release.wait(20)
+        release.wait(60)
 
     return block, [("block", {"n": n}) for n in range(64)], release
 

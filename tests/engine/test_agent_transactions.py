@@ -58,13 +58,13 @@ class SlowToCommit(WrappedStore):
     @asynccontextmanager
     async def transaction(self, limit: float = 5.0) -> AsyncIterator[Any]:
         async with self.inner.transaction(limit) as transaction:
-            yield SlowTransaction(transaction, 0.4)
+            yield SlowTransaction(transaction, 2.5)
 
 
 async def test_a_tool_whose_time_is_up_while_it_commits_has_its_effect_once(
     tmp_path: Path,
 ) -> None:
-    @tool(transactional=True, timeout=0.2)
+    @tool(transactional=True, timeout=2)
     async def pay(ctx: Context) -> str:
         await ctx.tx.execute(PAY)
         return "paid"
@@ -101,7 +101,7 @@ async def test_a_tool_that_hangs_in_its_transaction_is_cancelled_when_that_was_u
         session = await app.start("a", "go")
         await until(session, "tool.started")
         await session.cancel()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert (await session.wait()).status == "cancelled"
 
         may_end.set()

@@ -11,7 +11,7 @@ from holdfast.errors import UnknownAgent
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.scripted import call, say
 
-SHORT = replace(FAST, lease=0.3, grace=5.0)
+SHORT = replace(FAST, lease=6.0, grace=60.0)
 
 
 async def test_a_worker_that_is_asked_to_drain_records_what_runs_and_leaves() -> None:

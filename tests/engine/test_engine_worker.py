@@ -50,7 +50,7 @@ async def takeovers(session: Session[Any]) -> list[bool]:
 
 async def test_a_graceful_stop_waits_a_little_for_calls_and_records_their_outcome() -> None:
     gate, store = Gate(), MemoryStore()
-    async with running(gate.agent(), store=store, settings=named("w1", grace=5.0)) as app:
+    async with running(gate.agent(), store=store, settings=named("w1", grace=60.0)) as app:
         session = await app.start("a", "go")
         await until(session, "tool.started")
         await gate.is_entered.wait()

@@ -307,7 +307,7 @@ async def test_an_answer_is_not_slept_through_that_comes_while_a_stopped_call_re
         [request] = await session.requests()
         receipt = await session.answer(request.request_id, "approve")
 
-        assert (await asyncio.wait_for(receipt.result(), 5)).output == "done"
+        assert (await asyncio.wait_for(receipt.result(), 60)).output == "done"
 
 
 async def test_a_crash_between_two_calls_with_one_key_leaves_neither_waiting_for_itself() -> None:
@@ -331,7 +331,7 @@ async def test_a_crash_between_two_calls_with_one_key_leaves_neither_waiting_for
         async with running(twins, store=store, settings=replace(FAST, name="w2")):
             store.declare_dead("w1")
 
-            assert (await asyncio.wait_for(session.wait(), 5)).output == "done"
+            assert (await asyncio.wait_for(session.wait(), 60)).output == "done"
             assert runs == 2
 
 

@@ -146,7 +146,7 @@ async def stores_of(url: str, stack: AsyncExitStack) -> AsyncIterator[PostgresSt
 
 async def deadlocks(url: str) -> int:
     """Count them when all others have left: that is when the last are added."""
-    async with looking(url) as look, asyncio.timeout(10):
+    async with looking(url) as look, asyncio.timeout(60):
         while (await look(OTHERS))[0][0] > 1:  # noqa: ASYNC110 - only the server knows
             await asyncio.sleep(0.01)
         if int((await look("SHOW server_version_num"))[0][0]) < 150_000:

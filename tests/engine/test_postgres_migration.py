@@ -160,7 +160,7 @@ async def test_a_schema_is_migrated_while_others_write(new_url: str) -> None:
         working = asyncio.gather(keep_claiming(rivals[0], migrated), *works)
         store = await stack.enter_async_context(opened(new_url))
         migrated.set()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             _, *written = await working
         for session, count in written:
             entries = await read_all(store, session)

@@ -17,7 +17,7 @@ from holdfast.testing.clock import ManualClock
 from holdfast.testing.store_contract.builder import commit, delta, end_of, start_and_claim, write
 
 OURS = "MainThread"
-PATIENCE = 20.0
+PATIENCE = 60.0
 WRITERS = "holdfast writer"
 
 

@@ -31,7 +31,7 @@ from holdfast.testing.store_contract.builder import (
     write_in_vain,
 )
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 WORKER = """
 import asyncio, os, subprocess, sys
 from holdfast.stores.sqlite import SqliteStore

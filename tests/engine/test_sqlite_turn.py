@@ -33,7 +33,7 @@ from holdfast.testing.store_contract.builder import (
     write,
 )
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 class Once:

@@ -35,7 +35,7 @@ from holdfast.testing.store_contract.builder import (
     write,
 )
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 def size_of(path: Path) -> int:
