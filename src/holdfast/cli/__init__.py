@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
@@ -86,6 +87,9 @@ def options(
 
 def main() -> None:
     """Run the command line; the entry point of the executable."""
+    # What was imported stays: to look through it once more, at the exit, takes longer than
+    # most commands do.
+    gc.freeze()
     for stream in (sys.stdout, sys.stderr):
         # Whoever reads a pipe waits for lines, not for a buffer to be full.
         stream.reconfigure(errors="replace", line_buffering=True)  # type: ignore[union-attr]
