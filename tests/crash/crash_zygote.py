@@ -7,6 +7,7 @@ Orders come in as lines of JSON; out go the children's pids, exits and what they
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -87,6 +88,7 @@ def main() -> None:
     signal.set_wakeup_fd(waker)
     living: set[int] = set()
     unread = b""
+    gc.freeze()  # else every child that collects would copy what was imported
     with selectors.DefaultSelector() as selector:
         selector.register(0, selectors.EVENT_READ)
         selector.register(woken, selectors.EVENT_READ)
