@@ -18,6 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from warm import warm
+
 EXECUTABLE = str(Path(sys.executable).with_name("holdfast"))
 PATIENCE = 60
 STYLE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -34,16 +36,7 @@ class Place:
 
     def run(self, *args: str, say: str = "", store: str | None = None) -> Ended:
         """Run a command to its end, with its lines coming through a pipe."""
-        return subprocess.run(
-            [EXECUTABLE, *args],
-            input=say,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            cwd=self.path,
-            env=environment(store),
-            check=False,
-        )
+        return warm().run([EXECUTABLE, *args], say, self.path, environment(store))
 
     def json(self, *args: str, say: str = "") -> Any:
         """Run a command with --json and return what it printed."""
