@@ -14,7 +14,7 @@ from typing import Self
 
 from chaos.worker import READY
 
-GRACE = 20.0
+GRACE = 60.0
 TESTS = Path(__file__).parents[1]
 
 

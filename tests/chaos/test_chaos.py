@@ -24,6 +24,7 @@ SHORT_LEASE = 3.0
 """Of the workers whose takeovers are timed; the others have that of `Settings`."""
 
 
+@pytest.mark.timeout(300)  # a slow machine has all its patience
 @pytest.mark.parametrize("store", STORES)
 async def test_every_promise_is_kept_while_workers_die_and_the_database_shakes(
     store: str, tmp_path: Path

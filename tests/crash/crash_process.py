@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
-DEADLINE = 60.0
+DEADLINE = 120.0
 
 
 class Process:

@@ -20,9 +20,9 @@ from holdfast import Holdfast, Session
 from holdfast.store import LaneInfo
 from holdfast.verify import verify
 
-SHORT_LEASE = 1.0
-PROMPTLY = 10.0
-"""Far less than a lease, and far more than the death watch takes."""
+SHORT_LEASE = 3.0
+PROMPTLY = 15.0
+"""Half of a lease, and far more than the death watch takes."""
 
 
 async def main_lane(app: Holdfast, session: Session[Any]) -> LaneInfo:

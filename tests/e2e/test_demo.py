@@ -57,7 +57,7 @@ def tellings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running
 
 @pytest.fixture(scope="module")
 def counted(tellings: tuple[Running, Running, Path]) -> dict[str, Any]:
-    out, err = tellings[0].communicate(timeout=60)
+    out, err = tellings[0].communicate(timeout=100)
     assert (tellings[0].returncode, err) == (0, "")
     found: dict[str, Any] = json.loads(out)
     return found
@@ -65,7 +65,7 @@ def counted(tellings: tuple[Running, Running, Path]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def lines(tellings: tuple[Running, Running, Path]) -> list[str]:
-    out, err = tellings[1].communicate(timeout=60)
+    out, err = tellings[1].communicate(timeout=100)
     assert (tellings[1].returncode, err) == (0, "")
     return out.splitlines()
 
@@ -122,7 +122,7 @@ def test_ctrl_c_leaves_no_worker_behind(tmp_path: Path) -> None:
         until(running.stdout, "you ▸")
         assert len(workers_in(tmp_path)) == 2
         running.send_signal(signal.SIGINT)
-        _, err = running.communicate(timeout=60)
+        _, err = running.communicate(timeout=100)
     assert (running.returncode, err.strip()) == (130, "stopped; no worker is left behind")
     assert workers_in(tmp_path) == []
 
@@ -130,7 +130,7 @@ def test_ctrl_c_leaves_no_worker_behind(tmp_path: Path) -> None:
 def test_a_directory_with_something_in_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("keep")
     with demo("--dir", str(tmp_path)) as running:
-        _, err = running.communicate(timeout=60)
+        _, err = running.communicate(timeout=100)
     assert running.returncode == 2
     assert "is not empty" in err
     assert [file.name for file in tmp_path.iterdir()] == ["mine"]
