@@ -13,9 +13,9 @@ from chaos.agent import porter
 from chaos.ledger import Ledger
 from chaos.watched import WatchedStore
 from holdfast import Holdfast, WorkerSettings
-from holdfast.app import open_store
 from holdfast.clock import Clock
 from holdfast.errors import StoreUnavailable
+from holdfast.stores.url import open_store
 
 READY = "at work"
 PAUSE = 0.2
