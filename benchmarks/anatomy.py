@@ -12,6 +12,8 @@ from holdfast.stores.sqlite.connection import Database
 from holdfast.stores.sqlite.writer import Writer
 
 DISK = "waiting for the disk"
+BEGIN = ((Database, "begin"), (Database, "try_begin"))
+PACKING = ((codec.Packer, "pack"), (codec.Packer, "pack_all"))
 
 
 @dataclass(frozen=True)
@@ -33,10 +35,10 @@ class Anatomy:
 
 SQLITE = Anatomy(
     on_loop={
-        "SQL": ((Database, "one"), (Database, "run"), (Database, "all"), (Database, "begin")),
-        "compression": ((codec.Packer, "pack_all"),),
+        "SQL": ((Database, "one"), (Database, "run"), (Database, "all"), *BEGIN),
+        "compression": PACKING,
         "COMMIT": ((Database, "commit"),),
-        "writer's rest": ((Writer, "_write_group"),),
+        "writer's rest": ((Writer, "write_here"), (Writer, "_write_group")),
     },
     durable="COMMIT",
     rest="other threads and processes",
@@ -44,7 +46,7 @@ SQLITE = Anatomy(
 
 POSTGRES = Anatomy(
     on_loop={
-        "compression": ((codec.Packer, "pack_all"),),
+        "compression": PACKING,
         "group composed": ((Group, "compose"),),
         "sent": ((Link, "send"),),
         "answer received": ((Link, "_read"),),
