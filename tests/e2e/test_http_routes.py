@@ -208,7 +208,12 @@ async def test_a_delivery_is_either_a_message_or_answers() -> None:
         session = (await caller.start())["session_id"]
         answers = [{"request_id": "req_1", "option": "approve"}]
 
-        for body in ({}, {"message": "a", "input_responses": answers}, {"input_responses": []}):
+        for body in (
+            {},
+            {"message": "a", "input_responses": answers},
+            {"input_responses": []},
+            {"input_responses": answers, "lane": "other"},
+        ):
             path = f"/sessions/{session}/deliveries"
             assert await caller.refused("POST", path, 422, json=body) == "INVALID_INPUT"
 

@@ -114,6 +114,8 @@ class DeliveryIn(In):
             raise ValueError("give exactly one of `message` and `input_responses`")
         if self.input_responses and self.deadline is not None:
             raise ValueError("a `deadline` is a message's: answers have none")
+        if self.input_responses and self.lane != MAIN:
+            raise ValueError("a `lane` is a message's: answers find theirs by their request")
         return self
 
 
