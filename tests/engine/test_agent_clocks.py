@@ -1,20 +1,19 @@
 """Clocks that differ: what a tool waits for is due by the store's, whatever a worker's shows."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from scene import PATIENT, agent, results_of, running, seen, the, types_of, until
+from scene import PATIENT, agent, results_of, running, the, types_of, until
 
 from holdfast import Agent, Context, Holdfast, Session, tool
 from holdfast.reading import Wakeups
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.clock import START, ManualClock
 from holdfast.testing.everywhere import KeptOpen
-from holdfast.testing.scripted import ScriptedModel, call, calls, say
+from holdfast.testing.scripted import calls, say
 
 HOUR = 3_600_000
 DUE = START + HOUR
@@ -75,26 +74,6 @@ async def test_a_timer_is_due_by_the_stores_clock(off: int, wait: Any) -> None:
 
         assert (await session.wait()).output == "done"
         assert len(await the(session, "timer.fired")) == 1
-
-
-async def test_a_sleep_takes_as_long_as_it_says_whatever_wakes_its_tool_meanwhile() -> None:
-    @tool(on_interrupt="rerun")
-    async def nap_beside(ctx: Context) -> str:
-        await asyncio.gather(ctx.sleep(timedelta(hours=1)), ctx.agent("helper").ask("go"))
-        return "rested"
-
-    helper = Agent("helper", ScriptedModel([call("ask"), say("there")]), tools=[ask])
-    script = [call("nap_beside"), say("done")]
-    async with off_by(0, agent(script, tools=[nap_beside]), helper) as (app, clock):
-        session = await app.start("a", "go")
-        asked = await until(session, "input.requested")
-        clock.set(DUE - 1)
-        await session.answer(asked.data["request_id"], text="now")
-        timers = await seen(session, "timer.set", 2)
-        assert [timer.data["due_at"] for timer in timers] == [DUE, DUE]
-        clock.set(DUE)
-
-        assert (await session.wait()).output == "done"
 
 
 @behind_or_ahead

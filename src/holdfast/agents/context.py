@@ -243,8 +243,8 @@ class Context(Generic[Deps]):
         """Wait, holding nothing. The call is run again from its first line afterwards."""
         self._not_in_transaction("sleep")
         name, known = self.waiting.next("sleep")
-        due_at = self.waiting.until(name, milliseconds(duration))
-        if known is None and due_at > self._desk.now():
+        if known is None:
+            due_at = self._desk.now() + max(1, milliseconds(duration))
             raise self.waiting.park(Waits(self.call_id, name, due_at=due_at))
 
     async def wait_until(self, at: datetime) -> None:

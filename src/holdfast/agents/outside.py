@@ -57,9 +57,7 @@ class Webhook:
             return None
         if (known := self._waiting.come_since(self.name)) is not None:
             return self._callback(known)
-        due_at = self._waiting.until(pause, int(duration.total_seconds() * 1000))
-        if due_at <= self._waiting.desk.now():
-            return None
+        due_at = self._waiting.desk.now() + max(1, int(duration.total_seconds() * 1000))
         raise self._waiting.park(Waits(self._waiting.call_id, pause, due_at=due_at))
 
     def _callback(self, known: str) -> Callback:

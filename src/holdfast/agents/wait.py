@@ -54,7 +54,6 @@ class Waiting:
         self.desk = desk
         self.parked: Parked | None = None
         self._memo = call.memo
-        self._timers = call.timers
         self._courses: dict[asyncio.Task[Any] | None, Course] = {asyncio.current_task(): Course("")}
 
     @property
@@ -79,13 +78,6 @@ class Waiting:
             twins = sum(each.name.startswith(first) for each in self._courses.values())
             self._courses[task] = Course(f"{first}.{twins + 1}.")
         return self._courses[task]
-
-    def until(self, name: str, milliseconds: int) -> int:
-        """Return when a wait is over that takes so long from when it began.
-
-        Something else may have woken the call since.
-        """
-        return self._timers.get(name) or self.desk.now() + max(1, milliseconds)
 
     def come_since(self, name: str) -> str | None:
         """Return what a wait has come to by now, even if that was while this run was going on."""

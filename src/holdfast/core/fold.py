@@ -477,9 +477,7 @@ def subagent_ended(lane: Lane, e: r.SubagentCompleted | r.SubagentFailed) -> Lan
 
 
 def timer_set(lane: Lane, e: r.TimerSet) -> Lane:
-    assert lane.turn is not None
-    timers = {**lane.turn.calls[e.call_id].timers, e.name: e.due_at}
-    return lane.with_call(e.call_id, due_at=e.due_at, timers=timers)
+    return lane.with_call(e.call_id, due_at=e.due_at)
 
 
 def timer_fired(lane: Lane, e: r.TimerFired) -> Lane:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from holdfast.core.record import Failure, Parent, Tokens
 
-FOLD = 4
+FOLD = 3
 """Grows whenever the same log would fold into something else than before."""
 
 RUNNING = "running"
@@ -84,8 +84,7 @@ class Call(Struct, frozen=True, gc=False, omit_defaults=True):
     """A tool call of the open step.
 
     `status`: requested, asked, approved, running, cut, waiting, woken, again, done.
-    `memo` holds what the call's own steps and answered waits returned, as JSON text by name;
-    `timers` when those waits are over that only take time.
+    `memo` holds what the call's own steps and answered waits returned, as JSON text by name.
     `failure` is how the last attempt failed, after which another is due.
     """
 
@@ -105,7 +104,6 @@ class Call(Struct, frozen=True, gc=False, omit_defaults=True):
     due_at: int = 0
     waits_for: str = ""
     memo: Mapping[str, str] = {}
-    timers: Mapping[str, int] = {}
     by: str = ""
     succeeded: bool = False
     failure: Failure | None = None

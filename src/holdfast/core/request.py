@@ -14,7 +14,7 @@ from holdfast.core import record as r
 from holdfast.core.action import AskHuman, Settle
 from holdfast.core.index import GIVEN_UP
 from holdfast.core.lane import Call, Lane, Relay, Reply, Request, Turn
-from holdfast.core.name import args_digest, request_name
+from holdfast.core.name import PAUSE, args_digest, request_name
 from holdfast.core.record import AnyRecord, Failure, Option
 from holdfast.core.result import ChildEnd
 from holdfast.core.slices import grant
@@ -132,7 +132,7 @@ def expire(lane: Lane, request_id: str) -> Iterator[AnyRecord]:
     call = lane.turn.calls[request.call_id]
     if request.kind in ("webhook", "authorization"):
         yield close_request(request, "expired")
-        yield from wake(call)
+        yield from wake(lane, request.call_id, request.name)
         return
     yield r.InputExpired(request_id=request_id)
     if request.origin:
@@ -141,7 +141,7 @@ def expire(lane: Lane, request_id: str) -> Iterator[AnyRecord]:
         turn = lane.turn
         yield r.StepFailed(turn=turn.id, step=turn.step, error=NOBODY_ANSWERED)
     elif request.name:
-        yield from wake(call)
+        yield from wake_at_answer(call)
     elif call.attempt:  # nobody said what became of it, so nobody knows
         yield given_up(call)
         yield from close_opened(lane, call.call_id)
@@ -175,7 +175,7 @@ def take(lane: Lane, reply: Reply, dedupe: str = "") -> Iterator[AnyRecord]:
         yield from webhook_answered(lane, request, reply)
     elif request.kind == "authorization":
         yield authorization_ends(request, reply.option, reply.text)
-        yield from wake(lane.turn.calls[request.call_id])
+        yield from wake(lane, request.call_id, request.name)
     elif request.kind == "child":
         yield from child_ended(lane, request, reply)
     else:
@@ -228,7 +228,7 @@ def request_answered(
     if request.origin:
         return  # the child that asked is told
     if request.name:
-        yield from wake(call)
+        yield from wake_at_answer(call)
     else:
         yield from after_answer(call, reply)
         if reply.option in ("done", "give_up"):
@@ -262,17 +262,16 @@ def given_up(call: Call) -> AnyRecord:
 
 
 def webhook_answered(lane: Lane, request: Request, reply: Reply) -> Iterator[AnyRecord]:
-    """Keep what came in for a tool, and wake it if it waits already.
+    """Keep what came in for a tool, and wake it if it waits for that already.
 
     Each attempt at a call has an address of its own for the same wait: one answer is enough.
     """
-    assert lane.turn is not None
     call_id, name = request.call_id, request.name
     yield r.WebhookClosed(request_id=request.request_id, call_id=call_id, value=reply.args)
     for other in webhooks_of(lane, call_id, name):
         if other is not request:
             yield close_request(other, "superseded")
-    yield from wake(lane.turn.calls[call_id])
+    yield from wake(lane, call_id, name)
 
 
 def authorization_ends(
@@ -302,11 +301,19 @@ def child_ended(lane: Lane, request: Request, reply: Reply) -> Iterator[AnyRecor
         yield r.SubagentFailed(**where, error=came.error)
     else:
         yield r.SubagentCompleted(**where, value=came.value)
-    yield from wake(lane.turn.calls[request.call_id])
+    yield from wake(lane, request.call_id, request.name)
 
 
-def wake(call: Call) -> Iterator[AnyRecord]:
-    """Wake a tool that waits: something has come, maybe for another of its tasks than stopped."""
+def wake(lane: Lane, call_id: str, name: str) -> Iterator[AnyRecord]:
+    """Wake a tool that stopped at this very wait."""
+    assert lane.turn is not None
+    call = lane.turn.calls[call_id]
+    if call.status == "waiting" and call.waits_for.partition(PAUSE)[0] == name:
+        yield r.ToolWoken(call_id=call_id, name=call.waits_for)
+
+
+def wake_at_answer(call: Call) -> Iterator[AnyRecord]:
+    """Wake a tool whose question was answered, whatever it waits for besides."""
     if call.status == "waiting":
         yield r.ToolWoken(call_id=call.call_id, name=call.waits_for)
 
