@@ -247,13 +247,12 @@ class Writer:
         """Do everything in the open transaction, kind by kind, and commit."""
         desk.hints = {}
         for do, same in by_kind(jobs).items():
-            items = [item for job in same for item in job.items]
-            results = iter(do(desk, items))
+            results = iter(do(desk, [item for job in same for item in job.items]))
             for job in same:
                 job.result = list(islice(results, len(job.items)))
-            self.counts["grouped"] += len(items)
         self.commit(desk)
         self.counts["groups"] += 1
+        self.counts["grouped"] += sum(len(job.items) for job in jobs)
 
     def commit(self, desk: Desk) -> None:
         """Make what was written durable."""
