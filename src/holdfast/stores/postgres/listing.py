@@ -73,7 +73,8 @@ class Listing:
         return describe_request(rows[0]) if rows else None
 
     async def requests(self, filters: Params) -> list[RequestInfo]:
-        return [describe_request(row) for row in await self._all("requests", filters)]
+        name = "requests" if filters["session_id"] is None else "requests_of_session"
+        return [describe_request(row) for row in await self._all(name, filters)]
 
     async def find_token(self, tenant: str, token: str, *, living: bool) -> str | None:
         name = "find_token" if living else "find_last_token"

@@ -135,6 +135,8 @@ async def walk(connection: Connection, place: Place, queries: Mapping[str, Query
         version = await find_version(connection, place, queries)
         if not version:
             await connection.execute(queries["add_schema"].text)
+        elif version < NEWEST:
+            await connection.execute(queries["lock_sessions"].text)
         for number, page in enumerate(load_migrations()[version:], version + 1):
             await run(connection, page, place)
             async with psycopg.AsyncRawCursor(connection) as cursor:

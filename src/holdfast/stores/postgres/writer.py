@@ -1,11 +1,11 @@
 """The store's one writer: a connection on which groups are committed.
 
-A group is what waited while the last one was made durable; there is no timer. When so much waits
-that it would be a large one, a second goes out behind the first, so that the server has its next
-work while ours is done. A group is one batch, hence one transaction and one round trip, whatever
-it holds. If it fails for a reason of its own, its works are done one by one, so that the one at
-fault fails alone. If the connection fails, the same group goes out again on the next: every work
-finds what it has written before.
+A group is what waited while the last one was made durable; there is no timer. When enough waits
+for another, it goes out behind the first, so that the server has its next work while ours is done.
+A group is one batch, hence one transaction and one round trip, whatever it holds. If it fails for a
+reason of its own, its works are done one by one, so that the one at fault fails alone. If the
+connection fails, the same group goes out again on the next: every work finds what it has written
+before.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ JSONB = 3802
 LARGEST_GROUP = 64
 AT_ONCE = 2
 """How many groups are under way at most: the server does one after the other."""
+WORTH_A_GROUP = 24
+"""How many works go out behind a group that is under way: of fewer each would cost more."""
 
 Hints = dict[str, bool]
 
@@ -156,8 +158,8 @@ class Writer:
         """Have a work done with the next group; await the future."""
         job = self._job(work)
         self._waiting.append(job)
-        is_large = len(self._waiting) >= LARGEST_GROUP
-        if not self._serving or (is_large and len(self._serving) < AT_ONCE):
+        is_worth_it = len(self._waiting) >= WORTH_A_GROUP
+        if not self._serving or (is_worth_it and len(self._serving) < AT_ONCE):
             self._begin()
         return job.future
 

@@ -55,7 +55,7 @@ BEGIN
         ELSIF w.token <> '' AND EXISTS (
             SELECT 1
               FROM holdfast.tokens AS t
-             WHERE t.tenant = w.tenant AND t.token = w.token AND t.living
+             WHERE t.token = w.token AND t.tenant IS NOT DISTINCT FROM w.tenant AND t.living
         ) THEN
             RETURN '["token_taken"]';
         END IF;
@@ -82,7 +82,9 @@ BEGIN
                     THEN 'expired' ELSE q.state END AS state
           INTO request
           FROM holdfast.requests AS q
-         WHERE q.id = w.request AND q.tenant = w.tenant AND q.sid = s.sid;
+         WHERE q.id = w.request
+           AND q.tenant IS NOT DISTINCT FROM w.tenant
+           AND q.sid IS NOT DISTINCT FROM s.sid;
         IF request.state IS NULL THEN
             RETURN '["unknown_request"]';
         ELSIF request.state <> 'open' THEN
@@ -120,7 +122,7 @@ BEGIN
     ELSE
         UPDATE holdfast.sessions AS r
            SET last_offset = arrived, last_at = w.at
-         WHERE r.tenant = s.tenant AND r.sid = s.sid;
+         WHERE r.id = w.session;
     END IF;
     before := coalesce(l.queued, 0);
     -- An arrival makes its lane ready at once. An owned lane too: were its owner to die
@@ -148,7 +150,7 @@ BEGIN
     IF w.kind = 'reply' THEN
         UPDATE holdfast.requests AS q
            SET state = 'answered', answered_offset = arrived
-         WHERE q.id = w.request AND q.tenant = w.tenant;
+         WHERE q.id = w.request AND q.tenant IS NOT DISTINCT FROM w.tenant;
     END IF;
     IF wanted ? 'blobs' THEN
         PERFORM holdfast.use_blobs(w.tenant, s.sid, wanted->'blobs');

@@ -97,7 +97,7 @@ BEGIN
     IF w.count > 0 THEN
         UPDATE holdfast.sessions AS r
            SET last_offset = r.last_offset + w.count, last_at = written_at
-         WHERE r.tenant = s.tenant AND r.sid = s.sid;
+         WHERE r.id = w.session;
         INSERT INTO holdfast.log (tenant, sid, first_offset, count, lane, at, marks, data)
         VALUES (s.tenant, s.sid, first_new, w.count, w.lane, written_at, w.marks,
                 substr(data, w.start + 1, w.size));
@@ -126,7 +126,13 @@ BEGIN
         SELECT e.* INTO held
           FROM jsonb_to_recordset(wanted->'effects')
                    AS w (scope text, key text, session_id text, call_id text)
-          JOIN holdfast.effects AS e ON e.scope = w.scope AND e.key = w.key AND e.tenant = owner
+         CROSS JOIN LATERAL (
+                   SELECT *
+                     FROM holdfast.effects AS x
+                    WHERE x.scope = w.scope AND x.key = w.key
+                      AND x.tenant IS NOT DISTINCT FROM owner
+                   OFFSET 0
+               ) AS e
          WHERE (e.session_id, e.call_id) <> (w.session_id, w.call_id) AND e.state <> 'free'
          LIMIT 1;
         IF FOUND THEN
@@ -140,8 +146,13 @@ BEGIN
     END IF;
     IF wanted ? 'tokens' AND EXISTS (SELECT 1
                  FROM jsonb_array_elements_text(wanted->'tokens') AS w (token)
-                 JOIN holdfast.tokens AS t
-                   ON t.tenant = owner AND t.token = w.token AND t.living
+                CROSS JOIN LATERAL (
+                          SELECT x.sid
+                            FROM holdfast.tokens AS x
+                           WHERE x.token = w.token AND x.living
+                             AND x.tenant IS NOT DISTINCT FROM owner
+                          OFFSET 0
+                      ) AS t
                 WHERE t.sid <> session) THEN
         RETURN '["token_taken"]';
     END IF;
@@ -156,7 +167,12 @@ BEGIN
     IF wanted ? 'closed' AND EXISTS (
                SELECT 1
                  FROM jsonb_to_recordset(wanted->'closed') AS w (id text, how text)
-                 JOIN holdfast.requests AS q ON q.id = w.id AND q.tenant = owner
+                CROSS JOIN LATERAL (
+                          SELECT x.answered_offset
+                            FROM holdfast.requests AS x
+                           WHERE x.id = w.id AND x.tenant IS NOT DISTINCT FROM owner
+                          OFFSET 0
+                      ) AS q
                 WHERE w.how <> 'answered' AND q.answered_offset > seen) THEN
         RETURN '["arrivals"]';
     END IF;
@@ -185,13 +201,13 @@ BEGIN
                AND d.sid = session AND d.lane = name
           INTO waited
           FROM holdfast.deliveries AS d
-         WHERE d.id = change.id AND d.tenant = owner;
+         WHERE d.id = change.id AND d.tenant IS NOT DISTINCT FROM owner;
         UPDATE holdfast.deliveries AS d
            SET state = change.state,
                outcome = change.outcome,
                turn = coalesce(change.turn, d.turn),
                settled_offset = first_new + change.settled
-         WHERE d.id = change.id AND d.tenant = owner;
+         WHERE d.id = change.id AND d.tenant IS NOT DISTINCT FROM owner;
         left_queue := left_queue + coalesce(waited, false)::integer;
     END LOOP;
 
@@ -201,12 +217,11 @@ BEGIN
           FROM jsonb_to_recordset(wanted->'opened')
                    AS q (id text, kind text, expires_at bigint, data text);
     END IF;
-    IF wanted ? 'closed' THEN
+    FOR change IN SELECT * FROM jsonb_to_recordset(wanted->'closed') AS x (id text, how text) LOOP
         UPDATE holdfast.requests AS q
-           SET state = c.how
-          FROM jsonb_to_recordset(wanted->'closed') AS c (id text, how text)
-         WHERE q.id = c.id AND q.tenant = owner;
-    END IF;
+           SET state = change.how
+         WHERE q.id = change.id AND q.tenant IS NOT DISTINCT FROM owner;
+    END LOOP;
     IF wanted ?| ARRAY['tokens', 'revoked'] THEN
         PERFORM holdfast.take_tokens(wanted, owner, session);
     END IF;
@@ -378,7 +393,8 @@ BEGIN
                        SELECT (d.state = 'queued' AND d.kind IN ('message', 'retry')
                                AND d.sid = s.sid AND d.lane = w.lane)::integer AS waited
                          FROM holdfast.deliveries AS d
-                        WHERE d.id = w.deliveries->0->>'id' AND d.tenant = s.tenant
+                        WHERE d.id = w.deliveries->0->>'id'
+                          AND d.tenant IS NOT DISTINCT FROM s.tenant
                    ) AS q ON true
              WHERE w.plain
                AND n.worker = w.worker
@@ -408,13 +424,13 @@ BEGIN
                    turn = coalesce(f.change->>'turn', d.turn),
                    settled_offset = f.first_new + (f.change->>'settled')::integer
               FROM found AS f
-             WHERE d.id = f.change->>'id' AND d.tenant = f.tenant
+             WHERE d.id = f.change->>'id' AND d.tenant IS NOT DISTINCT FROM f.tenant
         ),
         counted AS (
             UPDATE holdfast.sessions AS s
                SET last_offset = s.last_offset + f.count, last_at = f.written_at
               FROM found AS f
-             WHERE s.tenant = f.tenant AND s.sid = f.sid AND f.count > 0
+             WHERE s.id = f.session AND f.count > 0
         ),
         added AS (
             INSERT INTO holdfast.log (tenant, sid, first_offset, count, lane, at, marks, data)
@@ -462,7 +478,7 @@ BEGIN
      WHERE l.tenant = s.tenant
        AND l.sid = s.sid
        AND l.lane = name
-       AND l.worker = owner
+       AND l.worker IS NOT DISTINCT FROM owner
        AND l.fence = held_fence
        AND l.number = last_number
        AND l.last_arrival <= seen;
@@ -474,7 +490,7 @@ BEGIN
                            WHERE g.tenant = s.tenant AND g.sid = s.sid
                            ORDER BY g.first_offset DESC
                            LIMIT 1)
-         WHERE r.tenant = s.tenant AND r.sid = s.sid;
+         WHERE r.id = session;
         RETURN NULL;
     END IF;
     INSERT INTO holdfast.log (tenant, sid, first_offset, count, lane, at, marks, data)

@@ -92,7 +92,8 @@ $$;
 CREATE OR REPLACE FUNCTION holdfast.forget_effects(owner text, session text) RETURNS void
     LANGUAGE sql
 AS $$
-    DELETE FROM holdfast.effects AS e WHERE e.tenant = owner AND e.scope = 'session:' || session;
+    DELETE FROM holdfast.effects AS e
+     WHERE e.scope = 'session:' || session AND e.tenant IS NOT DISTINCT FROM owner;
     DELETE FROM holdfast.effects AS e
      WHERE e.tenant = owner AND e.session_id = session AND e.state = 'free';
     UPDATE holdfast.effects AS e

@@ -19,7 +19,7 @@ BEGIN
           JOIN holdfast.lanes AS n ON n.tenant = s.tenant AND n.sid = s.sid
          WHERE s.id = wish->>'session_id'
            AND n.lane = wish->>'lane'
-           AND n.worker = wish->>'worker'
+           AND n.worker IS NOT DISTINCT FROM wish->>'worker'
            AND n.fence = (wish->>'fence')::bigint
            -- Nobody erases it before this ends; who has begun to holds it, and only he does.
            FOR KEY SHARE OF n SKIP LOCKED;

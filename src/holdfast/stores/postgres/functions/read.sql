@@ -122,6 +122,9 @@ CREATE OR REPLACE FUNCTION holdfast.row_with(owner text, session bigint, wanted 
     LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
+    IF wanted <= 1 THEN
+        RETURN 1;
+    END IF;
     RETURN coalesce((SELECT max(g.first_offset)
                        FROM holdfast.log AS g
                       WHERE g.tenant = owner AND g.sid = session AND g.first_offset <= wanted),

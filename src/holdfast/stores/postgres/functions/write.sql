@@ -9,8 +9,19 @@
 --
 -- Commits that only move their lane, add to the log and change one delivery are written all at
 -- once, if nothing stands against them. All else is done one by one, and so is whatever that left.
+--
+-- Plans are made once, on the first day before anything was counted, and have to stay right
+-- whatever the tables grow to. So little is left to choose, here and in what is called from here:
+-- rows are looked up one after the other (OFFSET 0 keeps the order of a join), and a statement
+-- compares by `=` what is in the index that it means. What else must be so is said with IS NOT
+-- DISTINCT FROM, which no index knows.
 CREATE OR REPLACE FUNCTION holdfast.write(wanted jsonb, data bytea) RETURNS jsonb
     LANGUAGE plpgsql
+    SET plan_cache_mode = force_generic_plan
+    SET enable_seqscan = off
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off
+    SET jit = off
 AS $$
 DECLARE
     one jsonb;
@@ -35,10 +46,12 @@ BEGIN
         PERFORM holdfast.hold_tenants(entries);
     END IF;
     PERFORM 1
-       FROM holdfast.sessions AS s
-      WHERE s.id IN (SELECT e->>'session' FROM jsonb_array_elements(entries) AS e)
-      ORDER BY s.id
-        FOR NO KEY UPDATE;
+       FROM (SELECT DISTINCT e->>'session' COLLATE "C" AS id
+               FROM jsonb_array_elements(entries) AS e
+              ORDER BY id) AS w
+      CROSS JOIN LATERAL (
+                SELECT 1 FROM holdfast.sessions AS s WHERE s.id = w.id FOR NO KEY UPDATE
+            ) AS s;
     IF has_blobs THEN
         PERFORM holdfast.lay_blobs(entries, data);
     END IF;

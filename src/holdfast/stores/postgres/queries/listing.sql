@@ -19,7 +19,7 @@ SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.
 SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.last_offset,
        s.over, s.token, s.parent, s.lanes, holdfast.now_ms()
   FROM holdfast.session_list AS s
- WHERE s.tenant = :tenant
+ WHERE s.tenant = :tenant AND s.id <> ''
    AND (:before::text IS NULL OR s.id < :before)
    AND (:agent::text IS NULL OR s.agent = :agent)
    AND (:status::text IS NULL OR s.status = :status)
@@ -68,6 +68,23 @@ SELECT q.id, s.id, q.lane, q.kind, q.state, q.expires_at, q.data, s.tenant, s.ag
   JOIN holdfast.sessions AS s ON s.tenant = q.tenant AND s.sid = q.sid
  WHERE q.id = :request_id;
 
+-- name: requests_of_session
+-- Its own first: in the order of the list those of its whole tenant would be looked through.
+SELECT q.id, s.id, q.lane, q.kind, q.state, q.expires_at, q.data, q.tenant, s.agent
+  FROM holdfast.sessions AS s
+ CROSS JOIN LATERAL (
+           SELECT * FROM holdfast.requests AS r WHERE r.tenant = s.tenant AND r.sid = s.sid OFFSET 0
+       ) AS q
+ WHERE s.id = :session_id
+   AND (:tenant::text IS NULL OR s.tenant = :tenant)
+   AND (:agent::text IS NULL OR s.agent = :agent)
+   AND (:kinds::jsonb IS NULL OR :kinds ? q.kind)
+   AND (:after::text IS NULL
+        OR q.rid > coalesce((SELECT a.rid FROM holdfast.requests AS a WHERE a.id = :after), 0))
+   AND (NOT :open_only OR q.state = 'open')
+ ORDER BY q.rid
+ LIMIT :limit;
+
 -- name: requests
 -- It is planned anew each time it is asked, so a filter that is not given costs nothing. Each
 -- request has one session: said so that it is looked up for those that are listed, and no other.
@@ -79,11 +96,7 @@ SELECT q.id, s.id, q.lane, q.kind, q.state, q.expires_at, q.data, q.tenant, s.ag
             WHERE r.tenant = q.tenant AND r.sid = q.sid
             LIMIT 1
        ) AS s
- WHERE (:session_id::text IS NULL
-        OR (q.tenant, q.sid) = (SELECT r.tenant, r.sid
-                                  FROM holdfast.sessions AS r
-                                 WHERE r.id = :session_id))
-   AND (:tenant::text IS NULL OR q.tenant = :tenant)
+ WHERE (:tenant::text IS NULL OR q.tenant = :tenant)
    AND (:agent::text IS NULL OR s.agent = :agent)
    AND (:kinds::jsonb IS NULL OR :kinds ? q.kind)
    AND (:after::text IS NULL
@@ -128,7 +141,7 @@ SELECT s.id, s.tenant, s.agent, l.lane,
   FROM holdfast.sessions AS s
   JOIN holdfast.lanes AS l ON l.tenant = s.tenant AND l.sid = s.sid
  WHERE (:session_id::text IS NULL OR s.id = :session_id)
-   AND (:tenant::text IS NULL OR s.tenant = :tenant)
+   AND (:tenant::text IS NULL OR s.tenant = :tenant AND s.id <> '')
    AND (:agent::text IS NULL OR s.agent = :agent)
    AND (:status::text IS NULL
         OR :status = CASE WHEN l.status = 'idle' AND l.queued > 0 THEN 'queued' ELSE l.status END)

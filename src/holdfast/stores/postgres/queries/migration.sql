@@ -17,6 +17,10 @@ SELECT max(version) FROM holdfast.migrations;
 -- One process at a time; the lock goes with the transaction.
 SELECT pg_advisory_xact_lock(:class, 0);
 
+-- name: lock_sessions
+-- Whoever writes begins with these. One who has others and waits for them could not be waited for.
+LOCK TABLE holdfast.sessions IN ACCESS EXCLUSIVE MODE;
+
 -- name: add_schema
 CREATE SCHEMA IF NOT EXISTS holdfast;
 
