@@ -46,6 +46,14 @@ def empty_schemas(postgres_server: str) -> Iterator[list[str]]:
 
 
 @pytest.fixture
+def new_url(postgres_server: str) -> Iterator[str]:
+    """The URL of a store in a schema that does not exist."""
+    schema = f"test_{uuid4().hex}"
+    yield f"{postgres_server}?schema={schema}&options=-csearch_path%3D{schema}"
+    drop_schema(postgres_server, schema)
+
+
+@pytest.fixture
 def postgres_url(postgres_server: str, empty_schemas: list[str]) -> Iterator[str]:
     """The URL of a store that is the test's own, and so are the tables that its tools make."""
     schema = empty_schemas.pop() if empty_schemas else f"test_{uuid4().hex}"

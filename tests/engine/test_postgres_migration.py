@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
-from uuid import uuid4
 
 import psycopg
 import pytest
-from postgres_server import drop_schema
 from rival import Rival, ask, opened, rivalling
 
 from holdfast.clock import Clock
@@ -40,14 +38,6 @@ async def make_version_one(url: str) -> None:
     script = in_schema(VERSION_ONE.read_text("utf-8"), schema)
     await ask(url, f"CREATE SCHEMA {schema}; {script}")
     await ask(url, "INSERT INTO migrations (version, name) VALUES (1, '0001_initial.sql')")
-
-
-@pytest.fixture
-def new_url(postgres_server: str):  # type: ignore[no-untyped-def]
-    """The URL of a schema that does not exist."""
-    schema = f"test_{uuid4().hex}"
-    yield f"{postgres_server}?schema={schema}&options=-csearch_path%3D{schema}"
-    drop_schema(postgres_server, schema)
 
 
 async def test_fifty_may_migrate_at_once(new_url: str) -> None:

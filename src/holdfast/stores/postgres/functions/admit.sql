@@ -27,7 +27,7 @@ BEGIN
     SELECT r.id AS session, d.lane, d.id, d.arrival, d.position, d.fingerprint
       INTO earlier
       FROM holdfast.find_delivery(w.tenant, decode(w.name, 'hex'), w.delivery) AS d
-      LEFT JOIN holdfast.sessions AS r ON r.tenant = d.tenant AND r.sid = d.sid;
+      LEFT JOIN holdfast.sessions AS r ON r.tenant = ANY (ARRAY[d.tenant]) AND r.sid = d.sid;
     IF FOUND AND earlier.session IS NULL THEN
         RETURN '["erased"]';
     ELSIF FOUND THEN
@@ -193,7 +193,7 @@ BEGIN
         SELECT d.*
           FROM holdfast.dispatches AS p
           LEFT JOIN holdfast.deliveries AS d
-            ON d.tenant = p.tenant AND d.sid = p.sid AND d.arrival = p.arrival
+            ON d.tenant = ANY (ARRAY[p.tenant]) AND d.sid = p.sid AND d.arrival = p.arrival
          WHERE p.tenant = owner AND p.name = dispatch;
     END IF;
 END

@@ -19,7 +19,7 @@ BEGIN
       FROM (SELECT DISTINCT ON (1, 2) coalesce(w->>'tenant', s.tenant) AS tenant,
                    decode(x.hash, 'hex') AS hash, x.start, x.size
               FROM jsonb_array_elements(wanted) AS w
-              LEFT JOIN holdfast.sessions AS s ON s.id = w->>'session'
+              LEFT JOIN holdfast.sessions AS s ON s.id = ANY (ARRAY[w->>'session'])
              CROSS JOIN LATERAL jsonb_to_recordset(w->'blobs')
                         AS x (hash text, start integer, size integer)) AS u
      WHERE u.tenant IS NOT NULL;
@@ -31,7 +31,7 @@ BEGIN
             ON CONFLICT (tenant, hash) DO NOTHING;
         PERFORM 1
            FROM unnest(owners, hashes) AS u (tenant, hash)
-           JOIN holdfast.blobs AS b ON b.tenant = u.tenant AND b.hash = u.hash
+           JOIN holdfast.blobs AS b ON b.tenant = ANY (ARRAY[u.tenant]) AND b.hash = u.hash
           ORDER BY b.tenant, b.hash
             FOR KEY SHARE OF b;
         GET DIAGNOSTICS held = ROW_COUNT;
@@ -60,7 +60,7 @@ CREATE OR REPLACE FUNCTION holdfast.clear_blobs(wanted jsonb) RETURNS void
 AS $$
     DELETE FROM holdfast.blobs AS b
      USING jsonb_array_elements(wanted) AS w
-      LEFT JOIN holdfast.sessions AS s ON s.id = w->>'session'
+      LEFT JOIN holdfast.sessions AS s ON s.id = ANY (ARRAY[w->>'session'])
      CROSS JOIN LATERAL jsonb_array_elements(w->'blobs') AS x
      WHERE b.tenant = coalesce(w->>'tenant', s.tenant)
        AND b.hash = decode(x->>'hash', 'hex')

@@ -80,7 +80,7 @@ BEGIN
                 SELECT l.lid, l.tenant, l.agent, l.sid, l.lane, l.worker, l.fence,
                        coalesce(l.ready_at, 0) AS ready_at
                   FROM holdfast.lanes AS l
-                  JOIN holdfast.sessions AS s ON s.tenant = l.tenant AND s.sid = l.sid
+                  JOIN holdfast.sessions AS s ON s.tenant = ANY (ARRAY[l.tenant]) AND s.sid = l.sid
                  WHERE l.worker = claimer
                    AND NOT held ? (s.id || ' ' || l.lane)
                    AND (served IS NULL OR served ? l.agent)
@@ -193,7 +193,7 @@ BEGIN
                 SELECT l.tenant, l.sid, l.lane, c.class, c.place, c.ready_at, c.lid
                   FROM chosen AS c
                   JOIN holdfast.lanes AS l
-                    ON l.tenant = c.tenant AND l.sid = c.sid AND l.lane = c.lane
+                    ON l.tenant = ANY (ARRAY[c.tenant]) AND l.sid = c.sid AND l.lane = c.lane
                  WHERE l.fence = c.fence AND l.worker IS NOT DISTINCT FROM c.worker
                  ORDER BY c.class, c.place, c.ready_at, c.lid
                  LIMIT most
@@ -203,7 +203,7 @@ BEGIN
                 UPDATE holdfast.lanes AS l
                    SET worker = claimer, fence = l.fence + 1
                   FROM taken AS t
-                 WHERE l.tenant = t.tenant AND l.sid = t.sid AND l.lane = t.lane
+                 WHERE l.tenant = ANY (ARRAY[t.tenant]) AND l.sid = t.sid AND l.lane = t.lane
                 RETURNING l.sid, l.tenant, l.lane, l.agent, l.fence, l.number, l.last_arrival,
                           t.class, t.place, t.ready_at, l.lid
             )
@@ -218,7 +218,7 @@ BEGIN
                )
           INTO claims
           FROM claimed AS c
-          JOIN holdfast.sessions AS s ON s.tenant = c.tenant AND s.sid = c.sid;
+          JOIN holdfast.sessions AS s ON s.tenant = ANY (ARRAY[c.tenant]) AND s.sid = c.sid;
     END IF;
     RETURN jsonb_build_object(
         'claims', coalesce(claims, '[]'),
@@ -234,6 +234,9 @@ $$;
 -- them; say whether nobody had before.
 CREATE OR REPLACE FUNCTION holdfast.bury(gone text) RETURNS boolean
     LANGUAGE plpgsql
+    SET enable_seqscan = off
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off
 AS $$
 BEGIN
     DELETE FROM holdfast.workers AS w WHERE w.worker = gone;
@@ -242,7 +245,7 @@ BEGIN
     END IF;
     PERFORM 1
        FROM holdfast.lanes AS l
-       JOIN holdfast.sessions AS s ON s.tenant = l.tenant AND s.sid = l.sid
+       JOIN holdfast.sessions AS s ON s.tenant = ANY (ARRAY[l.tenant]) AND s.sid = l.sid
       WHERE l.worker = gone
       ORDER BY s.id, l.lane
         FOR NO KEY UPDATE OF l;

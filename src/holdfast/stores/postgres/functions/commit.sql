@@ -126,13 +126,9 @@ BEGIN
         SELECT e.* INTO held
           FROM jsonb_to_recordset(wanted->'effects')
                    AS w (scope text, key text, session_id text, call_id text)
-         CROSS JOIN LATERAL (
-                   SELECT *
-                     FROM holdfast.effects AS x
-                    WHERE x.scope = w.scope AND x.key = w.key
-                      AND x.tenant IS NOT DISTINCT FROM owner
-                   OFFSET 0
-               ) AS e
+          JOIN holdfast.effects AS e
+            ON e.scope = ANY (ARRAY[w.scope]) AND e.key = w.key
+           AND e.tenant IS NOT DISTINCT FROM owner
          WHERE (e.session_id, e.call_id) <> (w.session_id, w.call_id) AND e.state <> 'free'
          LIMIT 1;
         IF FOUND THEN
@@ -146,13 +142,9 @@ BEGIN
     END IF;
     IF wanted ? 'tokens' AND EXISTS (SELECT 1
                  FROM jsonb_array_elements_text(wanted->'tokens') AS w (token)
-                CROSS JOIN LATERAL (
-                          SELECT x.sid
-                            FROM holdfast.tokens AS x
-                           WHERE x.token = w.token AND x.living
-                             AND x.tenant IS NOT DISTINCT FROM owner
-                          OFFSET 0
-                      ) AS t
+                 JOIN holdfast.tokens AS t
+                   ON t.token = ANY (ARRAY[w.token]) AND t.living
+                  AND t.tenant IS NOT DISTINCT FROM owner
                 WHERE t.sid <> session) THEN
         RETURN '["token_taken"]';
     END IF;
@@ -167,12 +159,8 @@ BEGIN
     IF wanted ? 'closed' AND EXISTS (
                SELECT 1
                  FROM jsonb_to_recordset(wanted->'closed') AS w (id text, how text)
-                CROSS JOIN LATERAL (
-                          SELECT x.answered_offset
-                            FROM holdfast.requests AS x
-                           WHERE x.id = w.id AND x.tenant IS NOT DISTINCT FROM owner
-                          OFFSET 0
-                      ) AS q
+                 JOIN holdfast.requests AS q
+                   ON q.id = ANY (ARRAY[w.id]) AND q.tenant IS NOT DISTINCT FROM owner
                 WHERE w.how <> 'answered' AND q.answered_offset > seen) THEN
         RETURN '["arrivals"]';
     END IF;
@@ -346,9 +334,8 @@ $$;
 -- each session, whose lanes are their owners' and have had no arrival unseen. Returns the places of
 -- those that were written, with their answers; `commit` says what becomes of the others.
 --
--- The plan is made once and has to be right whatever the tables grow to. So nothing is left
--- to choose: each row is looked up by its key and locked, one after the other. It is changed by
--- its key as well: where it was found, a row that was waited for is not yet to be seen.
+-- Each row is looked up by its key and locked, one after the other. It is changed by its key as
+-- well: where it was found, a row that was waited for is not yet to be seen.
 CREATE OR REPLACE FUNCTION holdfast.commit_plain(wanted jsonb, data bytea)
     RETURNS TABLE (place bigint, answer jsonb)
     LANGUAGE plpgsql ROWS 100
@@ -393,7 +380,7 @@ BEGIN
                        SELECT (d.state = 'queued' AND d.kind IN ('message', 'retry')
                                AND d.sid = s.sid AND d.lane = w.lane)::integer AS waited
                          FROM holdfast.deliveries AS d
-                        WHERE d.id = w.deliveries->0->>'id'
+                        WHERE d.id = ANY (ARRAY[w.deliveries->0->>'id'])
                           AND d.tenant IS NOT DISTINCT FROM s.tenant
                    ) AS q ON true
              WHERE w.plain
@@ -415,7 +402,7 @@ BEGIN
                    commit_at = f.written_at,
                    worker = CASE WHEN f.release THEN NULL ELSE n.worker END
               FROM found AS f
-             WHERE n.tenant = f.tenant AND n.sid = f.sid AND n.lane = f.lane
+             WHERE n.tenant = ANY (ARRAY[f.tenant]) AND n.sid = f.sid AND n.lane = f.lane
         ),
         changed AS (
             UPDATE holdfast.deliveries AS d
@@ -424,13 +411,13 @@ BEGIN
                    turn = coalesce(f.change->>'turn', d.turn),
                    settled_offset = f.first_new + (f.change->>'settled')::integer
               FROM found AS f
-             WHERE d.id = f.change->>'id' AND d.tenant IS NOT DISTINCT FROM f.tenant
+             WHERE d.id = ANY (ARRAY[f.change->>'id']) AND d.tenant IS NOT DISTINCT FROM f.tenant
         ),
         counted AS (
             UPDATE holdfast.sessions AS s
                SET last_offset = s.last_offset + f.count, last_at = f.written_at
               FROM found AS f
-             WHERE s.id = f.session AND f.count > 0
+             WHERE s.id = ANY (ARRAY[f.session]) AND f.count > 0
         ),
         added AS (
             INSERT INTO holdfast.log (tenant, sid, first_offset, count, lane, at, marks, data)

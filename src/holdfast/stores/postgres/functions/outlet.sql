@@ -11,8 +11,8 @@ BEGIN
        SET told = o.told + 1, due_at = coalesce(o.due_at, holdfast.now_ms())
       FROM (SELECT DISTINCT s.tenant, s.sid
               FROM jsonb_array_elements(wanted) WITH ORDINALITY AS w (one, place)
-              JOIN holdfast.sessions AS s ON s.id = w.one->>'session'
+              JOIN holdfast.sessions AS s ON s.id = ANY (ARRAY[w.one->>'session'])
              WHERE w.one ? 'tells' AND answers[w.place]->>0 = 'written') AS t
-     WHERE o.tenant = t.tenant AND o.sid = t.sid;
+     WHERE o.tenant = ANY (ARRAY[t.tenant]) AND o.sid = t.sid;
 END
 $$;

@@ -3,6 +3,9 @@
 -- ["granted"], ["waits", when to ask again or null] and ["lease_lost"].
 CREATE OR REPLACE FUNCTION holdfast.acquire(wishes jsonb) RETURNS jsonb
     LANGUAGE plpgsql
+    SET enable_seqscan = off
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off
 AS $$
 DECLARE
     wish jsonb;
@@ -16,7 +19,7 @@ BEGIN
         SELECT n.tenant, n.sid, n.lane
           INTO l
           FROM holdfast.sessions AS s
-          JOIN holdfast.lanes AS n ON n.tenant = s.tenant AND n.sid = s.sid
+          JOIN holdfast.lanes AS n ON n.tenant = ANY (ARRAY[s.tenant]) AND n.sid = s.sid
          WHERE s.id = wish->>'session_id'
            AND n.lane = wish->>'lane'
            AND n.worker IS NOT DISTINCT FROM wish->>'worker'
@@ -66,9 +69,10 @@ BEGIN
                        UNION ALL
                        SELECT p.name
                          FROM jsonb_to_recordset(commits) AS c (session text, lane text)
-                         JOIN holdfast.sessions AS s ON s.id = c.session
+                         JOIN holdfast.sessions AS s ON s.id = ANY (ARRAY[c.session])
                          JOIN holdfast.permits AS p
-                           ON p.tenant = s.tenant AND p.sid = s.sid AND p.lane = c.lane)
+                           ON p.tenant = ANY (ARRAY[s.tenant]) AND p.sid = s.sid
+                          AND p.lane = c.lane)
       ORDER BY m.name
         FOR UPDATE;
 END
@@ -216,8 +220,9 @@ BEGIN
     END IF;
     SELECT array_agg(DISTINCT p.name) INTO names
       FROM jsonb_to_recordset(commits) AS c (session text, lane text, frees jsonb)
-      JOIN holdfast.sessions AS s ON s.id = c.session
-      JOIN holdfast.permits AS p ON p.tenant = s.tenant AND p.sid = s.sid AND p.lane = c.lane
+      JOIN holdfast.sessions AS s ON s.id = ANY (ARRAY[c.session])
+      JOIN holdfast.permits AS p
+        ON p.tenant = ANY (ARRAY[s.tenant]) AND p.sid = s.sid AND p.lane = c.lane
      WHERE c.frees ? p.call_id;
     PERFORM 1 FROM holdfast.limits AS m WHERE m.name = ANY (names) FOR UPDATE SKIP LOCKED;
     GET DIAGNOSTICS held = ROW_COUNT;
@@ -227,8 +232,9 @@ BEGIN
     DELETE FROM holdfast.permits AS p
      USING jsonb_to_recordset(commits) AS c (session text, lane text, frees jsonb),
            holdfast.sessions AS s
-     WHERE s.id = c.session
-       AND p.tenant = s.tenant AND p.sid = s.sid AND p.lane = c.lane AND c.frees ? p.call_id;
+     WHERE s.id = ANY (ARRAY[c.session])
+       AND p.tenant = ANY (ARRAY[s.tenant]) AND p.sid = s.sid AND p.lane = c.lane
+       AND c.frees ? p.call_id;
     RETURN holdfast.call_up(names);
 END
 $$;
@@ -258,19 +264,20 @@ BEGIN
         ),
         free AS (
             SELECT l.tenant, l.sid, l.lane
-              FROM holdfast.lanes AS l
-             WHERE (l.tenant, l.sid, l.lane) IN (SELECT c.tenant, c.sid, c.lane FROM called AS c)
-               FOR NO KEY UPDATE SKIP LOCKED
+              FROM called AS c
+              JOIN holdfast.lanes AS l
+                ON l.tenant = ANY (ARRAY[c.tenant]) AND l.sid = c.sid AND l.lane = c.lane
+               FOR NO KEY UPDATE OF l SKIP LOCKED
         ),
         ready AS (
             UPDATE holdfast.lanes AS l
                SET ready_at = least(l.ready_at, now)
               FROM free AS f
-             WHERE l.tenant = f.tenant AND l.sid = f.sid AND l.lane = f.lane
+             WHERE l.tenant = ANY (ARRAY[f.tenant]) AND l.sid = f.sid AND l.lane = f.lane
         )
     SELECT coalesce(jsonb_agg(DISTINCT s.id), '[]') INTO woken
       FROM called AS c
-      JOIN holdfast.sessions AS s ON s.tenant = c.tenant AND s.sid = c.sid;
+      JOIN holdfast.sessions AS s ON s.tenant = ANY (ARRAY[c.tenant]) AND s.sid = c.sid;
     RETURN woken;
 END
 $$;
@@ -340,29 +347,29 @@ BEGIN
         free AS (
             SELECT l.tenant, l.sid, l.lane
               FROM holdfast.lanes AS l
-             WHERE (l.tenant, l.sid, l.lane) IN (SELECT p.tenant, p.sid, p.lane
-                                                   FROM holdfast.permits AS p
-                                                  WHERE p.expected_at < now - patience
-                                                    AND names ? p.name)
-               FOR NO KEY UPDATE SKIP LOCKED
+              JOIN (SELECT DISTINCT p.tenant, p.sid, p.lane
+                      FROM holdfast.permits AS p
+                     WHERE p.expected_at < now - patience AND names ? p.name) AS e
+                ON l.tenant = ANY (ARRAY[e.tenant]) AND l.sid = e.sid AND l.lane = e.lane
+               FOR NO KEY UPDATE OF l SKIP LOCKED
         ),
         ready AS (
             UPDATE holdfast.lanes AS l
                SET ready_at = least(l.ready_at, now)
               FROM free AS f
-             WHERE l.tenant = f.tenant AND l.sid = f.sid AND l.lane = f.lane
+             WHERE l.tenant = ANY (ARRAY[f.tenant]) AND l.sid = f.sid AND l.lane = f.lane
         ),
         missed AS (
             UPDATE holdfast.permits AS p
                SET absent = true, expected_at = NULL
               FROM free AS f
-             WHERE p.tenant = f.tenant AND p.sid = f.sid AND p.lane = f.lane
+             WHERE p.tenant = ANY (ARRAY[f.tenant]) AND p.sid = f.sid AND p.lane = f.lane
                AND p.expected_at < now - patience AND names ? p.name
             RETURNING p.tenant, p.sid
         )
     SELECT count(*), coalesce(jsonb_agg(DISTINCT s.id), '[]') INTO passed, woken
       FROM missed AS m
-      JOIN holdfast.sessions AS s ON s.tenant = m.tenant AND s.sid = m.sid;
+      JOIN holdfast.sessions AS s ON s.tenant = ANY (ARRAY[m.tenant]) AND s.sid = m.sid;
     woken := woken || holdfast.call_up(ARRAY(SELECT jsonb_array_elements_text(names)));
     RETURN jsonb_build_array(passed, woken);
 END

@@ -5,6 +5,7 @@
 CREATE OR REPLACE FUNCTION holdfast.load(session text, name text, today integer, after integer)
     RETURNS TABLE (kind text, first_offset integer, count integer, lane text, at bigint, data bytea)
     LANGUAGE plpgsql STABLE ROWS 100
+    SET enable_seqscan = off
 AS $$
 DECLARE
     s record;
@@ -53,6 +54,7 @@ $$;
 CREATE OR REPLACE FUNCTION holdfast.read(session text, after integer, most integer)
     RETURNS TABLE (kind text, first_offset integer, count integer, lane text, at bigint, data bytea)
     LANGUAGE plpgsql STABLE ROWS 100
+    SET enable_seqscan = off
 AS $$
 DECLARE
     s record;
@@ -89,6 +91,7 @@ $$;
 CREATE OR REPLACE FUNCTION holdfast.read_back(session text, before integer, most integer)
     RETURNS TABLE (kind text, first_offset integer, count integer, lane text, at bigint, data bytea)
     LANGUAGE plpgsql STABLE ROWS 100
+    SET enable_seqscan = off
 AS $$
 DECLARE
     s record;

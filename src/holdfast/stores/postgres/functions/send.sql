@@ -30,9 +30,9 @@ AS $$
                'turns', jsonb_agg(jsonb_build_array(w.place - 1, coalesce(l.turn, '')))
            )
       FROM jsonb_array_elements(letters) WITH ORDINALITY AS w (letter, place)
-      LEFT JOIN holdfast.sessions AS s ON s.id = w.letter->>'session'
+      LEFT JOIN holdfast.sessions AS s ON s.id = ANY (ARRAY[w.letter->>'session'])
       LEFT JOIN holdfast.lanes AS l
-        ON l.tenant = s.tenant AND l.sid = s.sid AND l.lane = w.letter->>'lane'
+        ON l.tenant = ANY (ARRAY[s.tenant]) AND l.sid = s.sid AND l.lane = w.letter->>'lane'
      WHERE w.letter->>'turn' <> coalesce(l.turn, '')
     HAVING count(*) > 0
 $$;
@@ -49,8 +49,9 @@ BEGIN
     PERFORM 1
        FROM (SELECT DISTINCT e->>'session' AS session, e->>'lane' AS lane
                FROM jsonb_array_elements(entries) AS e) AS w
-       JOIN holdfast.sessions AS s ON s.id = w.session
-       JOIN holdfast.lanes AS l ON l.tenant = s.tenant AND l.sid = s.sid AND l.lane = w.lane
+       JOIN holdfast.sessions AS s ON s.id = ANY (ARRAY[w.session])
+       JOIN holdfast.lanes AS l
+         ON l.tenant = ANY (ARRAY[s.tenant]) AND l.sid = s.sid AND l.lane = w.lane
       ORDER BY s.id, l.lane
         FOR NO KEY UPDATE OF l;
 END

@@ -11,10 +11,12 @@
 -- once, if nothing stands against them. All else is done one by one, and so is whatever that left.
 --
 -- Plans are made once, on the first day before anything was counted, and have to stay right
--- whatever the tables grow to. So little is left to choose, here and in what is called from here:
--- rows are looked up one after the other (OFFSET 0 keeps the order of a join), and a statement
--- compares by `=` what is in the index that it means. What else must be so is said with IS NOT
--- DISTINCT FROM, which no index knows.
+-- whatever the tables grow to. So nothing is left to choose, here and in what is called from here:
+-- rows are looked up one after the other, by one index.
+--
+--   key = ANY (ARRAY[other.key])          only an index can do, and only once the other is there:
+--                                         with `=`, a join might begin at the larger table
+--   other IS NOT DISTINCT FROM something  no index can: so none but the one that is meant does
 CREATE OR REPLACE FUNCTION holdfast.write(wanted jsonb, data bytea) RETURNS jsonb
     LANGUAGE plpgsql
     SET plan_cache_mode = force_generic_plan
