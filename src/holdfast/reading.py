@@ -7,7 +7,7 @@ that may stand on a record which the reader does not see.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
@@ -22,6 +22,7 @@ from holdfast.store import Store
 
 POLL = 1.0
 PAGE = 500
+NEAR = 8
 
 
 class Wakeups:
@@ -57,6 +58,34 @@ class Wakeups:
                 await self._event.wait()
         except TimeoutError:
             return
+
+
+class EntriesBefore:
+    """The entries before an offset, newest first.
+
+    Who looks back mostly finds it near: pages are small at first. No generator, so that nothing
+    has to be closed when it was found.
+    """
+
+    def __init__(self, store: Store, session_id: str, before: int) -> None:
+        self._store = store
+        self._session_id = session_id
+        self._before = before
+        self._limit = NEAR
+        self._page: list[Entry] = []
+
+    def __aiter__(self) -> EntriesBefore:
+        return self
+
+    async def __anext__(self) -> Entry:
+        while not self._page:
+            if self._before <= 1:
+                raise StopAsyncIteration
+            page = await self._store.read_back(self._session_id, self._before, self._limit)
+            self._page = [entry for entry in page.entries if entry.offset < self._before]
+            self._before = page.cursor if page.entries and page.cursor < self._before else 0
+            self._limit = min(4 * self._limit, PAGE)
+        return self._page.pop()
 
 
 def check_cursor(after: Any) -> int:
@@ -160,7 +189,7 @@ async def read_deltas(
 
 async def read_args(store: Store, session_id: str, before: int) -> dict[str, str]:
     """Return the arguments in the last answer before an offset: a reader may begin behind it."""
-    async for entry in entries_before(store, session_id, before):
+    async for entry in EntriesBefore(store, session_id, before):
         if isinstance(entry.record, r.MessageCompleted):
             return requested_args(entry.record)
     return {}
@@ -185,7 +214,7 @@ async def read_outcome(
 ) -> Outcome | None:
     """Look back from an offset for the last turn that is wanted and has ended."""
     end: TurnEnd | None = None
-    async for entry in entries_before(store, session_id, before):
+    async for entry in EntriesBefore(store, session_id, before):
         e = entry.record
         if end is None and isinstance(e, TurnEnd) and wanted(e.turn):
             end = e
@@ -198,18 +227,6 @@ async def read_outcome(
                 if isinstance(e, r.MessageCompleted) and e.call_id == call_id:
                     return await completed(store, session_id, end, entry.offset, e)
     return None
-
-
-async def entries_before(store: Store, session_id: str, before: int) -> AsyncIterator[Entry]:
-    """Give the entries before an offset, newest first."""
-    while before > 1:
-        page = await store.read_back(session_id, before)
-        for entry in reversed(page.entries):
-            if entry.offset < before:
-                yield entry
-        if not page.entries or page.cursor >= before:
-            return
-        before = page.cursor
 
 
 async def completed(
@@ -230,7 +247,7 @@ async def said_before(
     said: list[str] = []
     if answer.attempt == 1:
         return ""
-    async for entry in entries_before(store, session_id, before):
+    async for entry in EntriesBefore(store, session_id, before):
         e = entry.record
         if getattr(e, "call_id", "") != answer.call_id:
             continue

@@ -19,7 +19,7 @@ from holdfast.core.event import Event, requested_args
 from holdfast.core.name import effect_key
 from holdfast.core.record import AnyRecord, NewOutlet
 from holdfast.errors import ServerUnavailable, Unreachable
-from holdfast.reading import entries_before
+from holdfast.reading import EntriesBefore
 from holdfast.store import Store
 
 OUTLET = NewOutlet("recall", ("tool.failed", "tool.interrupted"))
@@ -98,7 +98,7 @@ class Recall:
     async def _since_wanted(self, session_id: str, call_id: str, before: int) -> list[AnyRecord]:
         """Return how a session began, and all of one call since the model asked for it."""
         found: list[AnyRecord] = []
-        async for entry in entries_before(self._store, session_id, before):
+        async for entry in EntriesBefore(self._store, session_id, before):
             e = entry.record
             if getattr(e, "call_id", call_id) == call_id or isinstance(e, r.MessageCompleted):
                 found.append(e)
@@ -110,7 +110,7 @@ class Recall:
     async def _all(self, session_id: str) -> list[AnyRecord]:
         if not (info := await self._store.session(session_id)):
             return []
-        found = [e.record async for e in entries_before(self._store, session_id, info.end + 1)]
+        found = [e.record async for e in EntriesBefore(self._store, session_id, info.end + 1)]
         return found[::-1]
 
     async def _end(

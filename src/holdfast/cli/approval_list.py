@@ -11,7 +11,7 @@ from holdfast.cli.output import one_line
 from holdfast.core import record as r
 from holdfast.core.event import Event
 from holdfast.errors import UnknownSession
-from holdfast.reading import EventReader, entries_before
+from holdfast.reading import EntriesBefore, EventReader
 from holdfast.session import Request
 
 MOST_NOTES = 6
@@ -136,7 +136,7 @@ async def who_answered(app: Holdfast, request: Request) -> str:
     if info is None:
         return "the session was erased"
     count = 0
-    async for entry in entries_before(app.store, request.session_id, info.end + 1):
+    async for entry in EntriesBefore(app.store, request.session_id, info.end + 1):
         count += 1
         match entry.record:
             case r.DeliveryQueued(kind="reply", request_id=request.request_id):

@@ -12,7 +12,7 @@ from holdfast.core.fold import fold_all
 from holdfast.core.lane import Lane
 from holdfast.core.record import Entry
 from holdfast.errors import UnknownSession
-from holdfast.reading import entries_before
+from holdfast.reading import EntriesBefore
 from holdfast.store import (
     DeliveryInfo,
     Effect,
@@ -126,7 +126,7 @@ async def read_entries(
     wanted |= {session.over} if session.over else set()
     found: list[Entry] = []
     if wanted:
-        async for entry in entries_before(store, session.session_id, session.end + 1):
+        async for entry in EntriesBefore(store, session.session_id, session.end + 1):
             found.append(entry)
             match entry.record:
                 case r.TurnStarted(turn=turn):

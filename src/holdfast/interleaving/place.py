@@ -15,7 +15,7 @@ from holdfast.agents.agent import Agent
 from holdfast.agents.subagent import Elsewhere
 from holdfast.core import record as r
 from holdfast.core.event import Event
-from holdfast.reading import entries_before
+from holdfast.reading import EntriesBefore
 from holdfast.store import Store
 
 EventsOf = Callable[[str, int], AsyncIterator[Event]]
@@ -77,7 +77,7 @@ class Here:
         """Return the remote agent that a call asks; what other tools say means nothing."""
         info = await self._store.session(session_id)
         agent = self._agents.get(info.agent) if info else None
-        async for entry in entries_before(self._store, session_id, event.offset):
+        async for entry in EntriesBefore(self._store, session_id, event.offset):
             e = entry.record
             if agent and isinstance(e, r.ToolRequested) and e.call_id == event.call_id:
                 return agent.elsewhere.get(e.tool)

@@ -10,7 +10,7 @@ from holdfast.core.lane import Lane
 from holdfast.core.name import KEYED
 from holdfast.core.record import Tokens
 from holdfast.explanation import read_state
-from holdfast.reading import entries_before
+from holdfast.reading import EntriesBefore
 from holdfast.server.model.request import request_out
 from holdfast.server.model.session import SessionOut, Wait, item_fields, usage_out
 from holdfast.server.model.shape import instant_or_none
@@ -70,7 +70,7 @@ async def began(store: Store, info: SessionInfo, lanes: list[str]) -> dict[str, 
     """Return since when lanes wait, as far as the end of the log tells."""
     found: dict[str, int] = {}
     left = MOST_LOOKED_AT
-    async for entry in entries_before(store, info.session_id, info.end + 1):
+    async for entry in EntriesBefore(store, info.session_id, info.end + 1):
         if entry.lane in lanes and isinstance(entry.record, r.SessionWaiting):
             found.setdefault(entry.lane, entry.record.since)
         left -= 1

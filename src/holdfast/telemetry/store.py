@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.core import record as r
 from holdfast.errors import StoreError
 from holdfast.ids import known
-from holdfast.reading import entries_before
+from holdfast.reading import EntriesBefore
 from holdfast.store import Claim, Commit, Committed, Refused, Store
 from holdfast.telemetry.instrument import Instruments
 
@@ -104,7 +104,7 @@ class ObservedStore:
 
     async def _find_start(self, session_id: str, turn: str, before: int) -> int | None:
         with suppress(StoreError):  # what was committed must not look as if it had failed
-            async for entry in entries_before(self._store, session_id, before):
+            async for entry in EntriesBefore(self._store, session_id, before):
                 if isinstance(entry.record, r.TurnStarted) and entry.record.turn == turn:
                     return entry.at
         return None
