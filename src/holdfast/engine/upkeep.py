@@ -64,7 +64,7 @@ class Usher:
     Who does not come has no worker, or was not heard of in the store: he may still ask later.
     """
 
-    interval = 2.0
+    interval = 3.0
 
     def __init__(self, store: Store) -> None:
         self._store = store
