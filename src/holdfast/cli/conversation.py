@@ -56,8 +56,9 @@ class Conversation:
         if info.over:
             raise InvalidInput(f"session {session_id} is {info.over}; start another")
         deliveries = await self._app.store.deliveries(session_id)
-        open_ones = (d.offset - 1 for d in deliveries if d.state != "settled")
-        self._cursor = min(open_ones, default=info.end)
+        # Open by then, though our own worker may have settled it since.
+        open_ones = (d for d in deliveries if d.state != "settled" or d.settled_offset > info.end)
+        self._cursor = min((d.offset - 1 for d in open_ones), default=info.end)
 
     def interrupt(self) -> bool:
         """Stop the turn that runs; return False if there is none, or it is being stopped."""
