@@ -13,6 +13,7 @@ DECLARE
     earlier record;
     request record;
     now bigint := holdfast.now_ms();
+    obstacle jsonb;
     arrived integer;
     before integer;
 BEGIN
@@ -51,13 +52,22 @@ BEGIN
     END IF;
     IF w.new THEN
         IF s.sid IS NOT NULL THEN
-            RETURN '["exists"]';
+            obstacle := '["exists"]';
         ELSIF w.token <> '' AND EXISTS (
             SELECT 1
               FROM holdfast.tokens AS t
              WHERE t.token = w.token AND t.tenant IS NOT DISTINCT FROM w.tenant AND t.living
         ) THEN
-            RETURN '["token_taken"]';
+            obstacle := '["token_taken"]';
+        END IF;
+        IF obstacle IS NOT NULL THEN
+            -- Of a session that is not there yet nothing could be held. Sent again after a lost
+            -- connection, it may have been quicker itself: then the group is tried again.
+            PERFORM 1 FROM holdfast.find_delivery(w.tenant, decode(w.name, 'hex'), w.delivery);
+            IF FOUND THEN
+                RAISE EXCEPTION 'it was quicker itself' USING ERRCODE = 'serialization_failure';
+            END IF;
+            RETURN obstacle;
         END IF;
     ELSIF s.tenant IS DISTINCT FROM w.tenant THEN
         RETURN '["unknown_session"]';
