@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -89,6 +90,14 @@ async def until(session: Session[Any], kind: str, times: int = 1) -> Event:
             if not times:
                 return event
     raise AssertionError(f"the stream ended without {kind}")
+
+
+async def seen(session: Session[Any], kind: str, times: int = 1) -> list[Event]:
+    """Look until an event of a type has come that often, though the session itself may rest."""
+    async with asyncio.timeout(60):
+        while len(found := await the(session, kind)) < times:  # noqa: ASYNC110 - it may rest
+            await asyncio.sleep(0.01)
+    return found
 
 
 async def results_of(session: Session[Any]) -> list[str]:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from oauth_provider import Remote, provider_process
-from scene import at_standstill, log_of, results_of, running, the, until
+from scene import at_standstill, log_of, results_of, running, seen, the, until
 from sign_in_scene import Hub, required, sign_in, visit, without_description
 
-from holdfast import Connection, Context, Session, tool
-from holdfast.testing.scripted import call, calls, say
+from holdfast import Agent, Connection, Context, Session, tool
+from holdfast.testing.scripted import ScriptedModel, call, calls, say
 from holdfast.verify import verify
 
 DAY = 86_400_000
@@ -323,6 +323,30 @@ async def test_one_sign_in_wakes_all_who_wait_for_the_same(hub: Hub) -> None:
             assert (await session.wait()).output == "done"
         assert (await stranger.wait()).status == "waiting"
         assert len(await the(stranger, "authorization.required")) == 2  # nobody disturbed it
+
+
+async def test_a_sign_in_is_asked_for_once_whatever_wakes_its_tool_meanwhile(hub: Hub) -> None:
+    @tool(on_interrupt="rerun", timeout=20)
+    async def look(ctx: Context) -> list[str]:
+        async def status() -> str:
+            return f"status {await hub.remote.user(await ctx.require_auth('hub'))}"
+
+        async def chain() -> str:
+            return str(await ctx.agent("b").ask(f"after {await ctx.agent('b').ask('go')}"))
+
+        return list(await asyncio.gather(status(), chain()))
+
+    helper = Agent("b", ScriptedModel([say("there")]))
+    async with running(hub.agent(tools=[look]), helper, **hub.app) as app:
+        session = await app.start("a", "go", **ADA)
+        await seen(session, "subagent.completed", 2)
+        await seen(session, "tool.waiting", 3)
+
+        assert await sign_in(app, hub, session) == "completed"
+        assert (await session.wait()).output == "done"
+        assert await results_of(session) == ['["status 200","there"]']
+        assert len(await the(session, "authorization.required")) == 1
+        assert not await verify(app.store, session.id)
 
 
 async def test_a_tool_that_needs_more_asks_for_more_and_keeps_what_there_was(hub: Hub) -> None:

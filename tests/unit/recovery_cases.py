@@ -255,7 +255,7 @@ CASES = [
             *(message(), *turn_begins(), *wants("pay"), starts(), *sleeps(500)),
             parks("timer"),
         ),
-        RunTools(start=(Start(C1, 2, fired="sleep:1"),), until=NOW + HOUR),
+        RunTools(start=(Start(C1, 2, fired=("sleep:1",)),), until=NOW + HOUR),
     ),
     Case(
         "all_outcomes_in",

@@ -38,6 +38,7 @@ from holdfast.core.result import (
     Stopped,
     ToolEnd,
     Usage,
+    Wait,
     Waits,
     Wanted,
 )
@@ -338,44 +339,49 @@ class Simulation:
         ]
 
     def _end(self, call: Call) -> ToolEnd:
-        name, number = call.call_id, len(call.memo) + 1
-        assert self.lane.turn is not None
-        mine = [q for q in self.lane.turn.requests.values() if q.call_id == name]
-        opened = any(q.kind == "webhook" for q in mine)
-        begun = [q.name for q in mine if q.kind == "child"]
-        ends = ["raise", "retry", "cut", "ask", "sleep", "child", "child", "authorization"]
-        ends += ["return"] * 4
-        match self.choose([*ends, *["webhook"] * 9 * opened]):
+        name = call.call_id
+        match self.choose(["raise", "retry", "cut", *["wait"] * 7, *["return"] * 4]):
             case "raise":
                 return Raised(name, OOPS, backoff=10)
             case "retry":
                 return Raised(name, Failure("RETRY", "other arguments"))
             case "cut":
                 return Interrupted(name, "timeout")
+            case "wait":
+                tasks = self.choose([1, 1, 1, 2, 3])
+                waits = [self._wait(call, task) for task in range(tasks)]
+                return Waits(name, tuple({wait.name: wait for wait in waits}.values()))
+        changes = (r.StateChanged(slice="Note", op="append", value="1"),)
+        return Returned(name, '"ok"', leftovers=Leftovers(changes=changes))
+
+    def _wait(self, call: Call, task: int) -> Wait:
+        """What one task of a tool stops at: something new, or what is open already."""
+        assert self.lane.turn is not None
+        number = f"{len(call.memo) + 1}.{task}"
+        mine = [q for q in self.lane.turn.requests.values() if q.call_id == call.call_id]
+        known = [Wait(q.name) for q in mine if q.name]
+        known += [Wait(name, due_at=due_at) for name, due_at in call.timers.items()]
+        opened = any(q.kind == "webhook" for q in mine)
+        kinds = ["ask", "sleep", "child", "child", "authorization", *["known"] * 4 * bool(known)]
+        match self.choose([*kinds, *["webhook"] * 6 * opened]):
+            case "known":
+                return self.choose(known)
             case "ask" if self.lane.can_ask:
                 expires_at = self.choose([0, self.now + 1000])
-                return Waits(name, f"ask:{number}", question=Question("?", expires_at=expires_at))
+                return Wait(f"ask:{number}", question=Question("?", expires_at=expires_at))
             case "webhook":
-                return Waits(name, "webhook:1")
+                return Wait("webhook:1")
             case "authorization":
-                asked = self._sign_in(f"aut_{len(self.entries)}")
+                asked = self._sign_in(f"aut_{len(self.entries)}_{task}")
                 new = NewAuthorization(
                     asked.request_id, asked.connection, asked.url, asked.expires_at
                 )
-                return Waits(name, f"authorization:{number}", authorization=new)
-            case "child" if begun:
-                return Waits(name, self.choose(begun))
+                return Wait(f"authorization:{number}", authorization=new)
             case "child":
-                place, content = len(self.entries), (Text("write"),)
-                children = [
-                    NewChild(f"agent:{number}.{n}", f"ses_{place}_{n}", "writer", content)
-                    for n in range(self.choose([1, 1, 2, 3]))
-                ]
-                return Waits(name, children[0].name, children=tuple(children))
-            case "sleep":
-                return Waits(name, f"sleep:{number}", due_at=self.now + 1000)
-        changes = (r.StateChanged(slice="Note", op="append", value="1"),)
-        return Returned(name, '"ok"', leftovers=Leftovers(changes=changes))
+                session_id = f"ses_{len(self.entries)}_{task}"
+                child = NewChild(session_id, "writer", (Text("write"),))
+                return Wait(f"agent:{number}", child=child)
+        return Wait(f"sleep:{number}", due_at=self.now + self.choose([1, 1000]))
 
     def _ends(self) -> list[ToolEnd]:
         """Some of the calls of a stopped turn end by themselves."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.agents.wait import Waiting
-from holdfast.core.result import Waits
+from holdfast.core.result import Wait
 from holdfast.errors import AuthorizationFailed
 
 if TYPE_CHECKING:
@@ -37,9 +37,11 @@ async def require(
         return grant.access_token
     if not lane.can_ask:
         raise AuthorizationFailed(f"nobody can be asked here to sign in to {connection}")
+    if waiting.has_begun(name):
+        raise await waiting.stop_at(Wait(name))
     wanted = (*(grant.scopes if grant else ()), *scopes)
     begun = await bureau.begin(account, wanted, within, waiting.desk.now())
-    raise waiting.park(Waits(waiting.call_id, name, authorization=begun))
+    raise await waiting.stop_at(Wait(name, authorization=begun))
 
 
 def open_round(waiting: Waiting, connection: str) -> str:

@@ -14,7 +14,7 @@ from holdfast.agents.wait import Waiting
 from holdfast.core import codec
 from holdfast.core.message import Content, Said, content_of
 from holdfast.core.record import Failure
-from holdfast.core.result import NewChild, Waits
+from holdfast.core.result import NewChild, Wait
 from holdfast.errors import SubagentFailed, ToolError
 
 _contents: msgspec.msgpack.Decoder[Content] = msgspec.msgpack.Decoder(Content)
@@ -37,16 +37,14 @@ class Subagent:
         waiting, content = self._waiting, checked(message)
         about = msgspec.json.encode((self._kin.name, content)).decode()
         name, known = waiting.next("agent", about)
-        if known is None:
-            known = waiting.come_since(name)
         if known is not None:
             return self._come_to(known)
-        if waiting.has_begun(name):  # asked together with another one that has ended by now
-            raise await waiting.stop_at(name)
+        if waiting.has_begun(name):
+            raise await waiting.stop_at(Wait(name))
         check_depth(self._kin.name, waiting.lane.depth, self._max_depth)
         child_id = waiting.desk.new_id("ses")
-        child = NewChild(name, child_id, self._kin.name, content, self._kin.outlets)
-        raise waiting.park(Waits(waiting.call_id, name, children=(child,)))
+        child = NewChild(child_id, self._kin.name, content, self._kin.outlets)
+        raise await waiting.stop_at(Wait(name, child=child))
 
     def _come_to(self, known: str) -> Any:
         came = msgspec.json.decode(known)

@@ -25,7 +25,7 @@ from holdfast.core.message import check_text
 from holdfast.core.name import KEYED, check_id, check_token, effect_key, round_token
 from holdfast.core.policy import OnExpiry
 from holdfast.core.record import Option, SessionRekeyed, StateChanged, ToolEmitted
-from holdfast.core.result import Question, Update, Waits
+from holdfast.core.result import Question, Update, Wait
 from holdfast.core.setting import one_of
 from holdfast.core.slices import Slices, change
 from holdfast.engine.performer import Desk
@@ -192,11 +192,13 @@ class Context(Generic[Deps]):
     async def step(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
         """Do something once, however often this call is run again, and return its result."""
         self._not_in_transaction("step")
+        self._desk.check_awaited()
         known = self._call.memo.get(f"step:{name}")
         if known is None:
-            value = function(*args)
-            known = to_json(await value if inspect.isawaitable(value) else value)
-            await self._desk.record_step(self.call_id, f"step:{name}", known)
+            with self.waiting.step():
+                value = function(*args)
+                known = to_json(await value if inspect.isawaitable(value) else value)
+                await self._desk.record_step(self.call_id, f"step:{name}", known)
             self._call = msgspec.structs.replace(
                 self._call, memo={**self._call.memo, f"step:{name}": known}
             )
@@ -224,6 +226,8 @@ class Context(Generic[Deps]):
             if answer.get("expired"):
                 raise ToolError("nobody answered in time")
             return msgspec.convert(answer, Answer)
+        if self.waiting.has_begun(name):
+            raise await self.waiting.stop_at(Wait(name))
         if not self._desk.lane.can_ask:
             raise ToolError("nobody can be asked in this session")
         choices = choices_of(options)
@@ -237,15 +241,14 @@ class Context(Generic[Deps]):
             expires_at,
             one_of(OnExpiry, "on_expiry", on_expiry),
         )
-        raise self.waiting.park(Waits(self.call_id, name, question=question))
+        raise await self.waiting.stop_at(Wait(name, question=question))
 
     async def sleep(self, duration: timedelta) -> None:
         """Wait, holding nothing. The call is run again from its first line afterwards."""
         self._not_in_transaction("sleep")
         name, known = self.waiting.next("sleep")
         if known is None:
-            due_at = self._desk.now() + max(1, milliseconds(duration))
-            raise self.waiting.park(Waits(self.call_id, name, due_at=due_at))
+            raise await self.waiting.stop_until(name, milliseconds(duration))
 
     async def wait_until(self, at: datetime) -> None:
         """Wait for an instant, holding nothing. One that has passed is not waited for."""
@@ -255,7 +258,7 @@ class Context(Generic[Deps]):
         name, known = self.waiting.next("wait_until")
         due_at = int(at.timestamp() * 1000)
         if known is None and due_at > self._desk.now():
-            raise self.waiting.park(Waits(self.call_id, name, due_at=due_at))
+            raise await self.waiting.stop_at(Wait(name, due_at=due_at))
 
     async def webhook(self, *, timeout: timedelta) -> Webhook:  # noqa: ASYNC109 - a week, perhaps
         """Open an address of this app for somebody outside, and return it.

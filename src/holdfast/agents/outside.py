@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from holdfast.agents.wait import Waiting
 from holdfast.core.name import PAUSE
-from holdfast.core.result import Waits
+from holdfast.core.result import Wait
 from holdfast.errors import ToolError
 
 
@@ -46,7 +46,7 @@ class Webhook:
     async def wait(self) -> Callback:
         """Wait for the call, holding nothing; the tool is run again from its first line then."""
         if (known := self._waiting.come_since(self.name)) is None:
-            raise self._waiting.park(Waits(self._waiting.call_id, self.name))
+            raise await self._waiting.stop_at(Wait(self.name))
         return self._callback(known)
 
     async def wait_for(self, duration: timedelta) -> Callback | None:
@@ -57,8 +57,7 @@ class Webhook:
             return None
         if (known := self._waiting.come_since(self.name)) is not None:
             return self._callback(known)
-        due_at = self._waiting.desk.now() + max(1, int(duration.total_seconds() * 1000))
-        raise self._waiting.park(Waits(self._waiting.call_id, pause, due_at=due_at))
+        raise await self._waiting.stop_until(pause, int(duration.total_seconds() * 1000))
 
     def _callback(self, known: str) -> Callback:
         came = msgspec.json.decode(known)

@@ -321,12 +321,12 @@ class AgentPerformer:
                 return found
             if tool.transactional:
                 return await self._transact(tool, ctx, args, desk)
-            return ended(ctx, await self._call(tool, ctx, args, desk))
+            return ended(ctx, await with_its_steps(ctx, self._call(tool, ctx, args, desk)))
         except Parked as parked:
-            return parked.wait
+            return parked.waiting.waits
         except BaseExceptionGroup as group:  # of a task group in which something waits
             if stopped := first_parked(group):
-                return stopped.wait
+                return stopped.waiting.waits
             if not isinstance(group, Exception):
                 raise
             return Raised(call.call_id, failure_of(group), backoff=self._backoff(call.failed))
@@ -453,10 +453,22 @@ def first_parked(group: BaseExceptionGroup[BaseException]) -> Parked | None:
     return None
 
 
+async def with_its_steps(ctx: Context[Any], run: Awaitable[Any]) -> Any:
+    """Await a run of a tool, and the steps that other tasks of it are at: they are recorded."""
+    try:
+        value = await run
+    except asyncio.CancelledError:
+        raise
+    except BaseException:
+        await ctx.waiting.until_no_step()
+        raise
+    await ctx.waiting.until_no_step()
+    return value
+
+
 def ended(ctx: Context[Any], value: Any) -> ToolEnd:
     """Return what a tool came to that ran to its end; it may have caught its own parking."""
-    parked = ctx.waiting.parked
-    return parked.wait if parked else returned(ctx.call_id, value, ctx)
+    return ctx.waiting.waits if ctx.waiting.is_parked else returned(ctx.call_id, value, ctx)
 
 
 def returned(call_id: str, value: Any, ctx: Context[Any]) -> Returned:

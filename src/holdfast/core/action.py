@@ -42,13 +42,14 @@ class CallModel(Action, frozen=True, kw_only=True):
 class Start(Struct, frozen=True, gc=False):
     """One tool call to begin; `reconcile` asks the outside world first.
 
-    `key` is its scope and idempotency key, where no other call with the same may happen.
+    `key` is its scope and idempotency key, where no other call with the same may happen; `fired`
+    are the waits of the call whose time has come.
     """
 
     call_id: str
     attempt: int
     key: str = ""
-    fired: str = ""
+    fired: tuple[str, ...] = ()
     reconcile: bool = False
 
 

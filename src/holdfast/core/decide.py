@@ -231,7 +231,7 @@ def settle_calls(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
             case "report":
                 report.append(call.call_id)
             case "start":
-                start.append(begin(call, policy))
+                start.append(begin(call, policy, now))
     if are_done:
         return after_calls(lane, turn, policy, now)
     if start or report or running:
@@ -264,7 +264,7 @@ def disposition(call: Call, lane: Lane, policy: Policy, now: int) -> str:
         case "approved" | "woken":
             return "start"
         case "again" | "waiting":
-            return "start" if 0 < call.due_at <= now else ""
+            return "start" if 0 < call.wakes_at <= now else ""
         case status if status == CUT:
             return after_interruption(call, lane, policy)
     return ""
@@ -282,9 +282,10 @@ def after_interruption(call: Call, lane: Lane, policy: Policy) -> str:
             return "report"
 
 
-def begin(call: Call, policy: Policy) -> Start:
+def begin(call: Call, policy: Policy, now: int) -> Start:
     reconciles = call.status == CUT and policy.tool(call.tool).on_interrupt == "reconcile"
-    fired = call.waits_for if call.status == "waiting" else ""
+    due = (name for name, due_at in call.timers.items() if due_at <= now)
+    fired = tuple(due) if call.status == "waiting" else ()
     return Start(call.call_id, call.attempt + 1, call.dedupe, fired, reconciles)
 
 
@@ -326,7 +327,7 @@ def waits(turn: Turn) -> tuple[str, ...]:
         "authorization": any(q.kind == "authorization" for q in turn.requests.values()),
         "children": any(q.kind == "child" for q in turn.requests.values()),
         "webhook": any(q.kind == "webhook" for q in turn.requests.values()),
-        "timer": any(call.due_at for call in turn.calls.values()),
+        "timer": any(call.wakes_at for call in turn.calls.values()),
     }
     return tuple(name for name, is_awaited in found.items() if is_awaited)
 
@@ -338,7 +339,7 @@ def questions(turn: Turn) -> tuple[str, ...]:
 
 def wake_at(turn: Turn, now: int, latest: int = 0) -> int:
     """Return the next instant at which something is due by itself, or `latest`."""
-    due = [call.due_at for call in turn.calls.values() if call.due_at > now and not call.is_done]
+    due = [call.wakes_at for call in turn.calls.values() if call.wakes_at > now]
     due += [q.expires_at for q in turn.requests.values() if q.expires_at]
     due += [latest] if latest else []
     return min(due, default=0)

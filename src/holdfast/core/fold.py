@@ -307,11 +307,16 @@ def remember(lane: Lane, call_id: str, name: str, value: str) -> Lane:
 
 
 def tool_waiting(lane: Lane, e: r.ToolWaiting) -> Lane:
-    return lane.with_call(e.call_id, status="waiting", waits_for=e.name, lost=0)
+    """Stop a call. A time that it does not wait for any more is forgotten."""
+    assert lane.turn is not None
+    waits_for = (e.name, *e.also)
+    timers = lane.turn.calls[e.call_id].timers
+    timers = {name: due_at for name, due_at in timers.items() if name in waits_for}
+    return lane.with_call(e.call_id, status="waiting", waits_for=waits_for, timers=timers, lost=0)
 
 
 def tool_woken(lane: Lane, e: r.ToolWoken) -> Lane:
-    return lane.with_call(e.call_id, status="woken", waits_for="")
+    return lane.with_call(e.call_id, status="woken", waits_for=())
 
 
 def tool_completed(lane: Lane, e: r.ToolCompleted) -> Lane:
@@ -477,11 +482,16 @@ def subagent_ended(lane: Lane, e: r.SubagentCompleted | r.SubagentFailed) -> Lan
 
 
 def timer_set(lane: Lane, e: r.TimerSet) -> Lane:
-    return lane.with_call(e.call_id, due_at=e.due_at)
+    assert lane.turn is not None
+    timers = {**lane.turn.calls[e.call_id].timers, e.name: e.due_at}
+    return lane.with_call(e.call_id, timers=timers)
 
 
 def timer_fired(lane: Lane, e: r.TimerFired) -> Lane:
-    return remember(lane.with_call(e.call_id, due_at=0), e.call_id, e.name, "true")
+    assert lane.turn is not None
+    others = lane.turn.calls[e.call_id].timers
+    others = {name: due_at for name, due_at in others.items() if name != e.name}
+    return remember(lane.with_call(e.call_id, timers=others), e.call_id, e.name, "true")
 
 
 # Ownership

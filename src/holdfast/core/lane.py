@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from holdfast.core.record import Failure, Parent, Tokens
 
-FOLD = 3
+FOLD = 4
 """Grows whenever the same log would fold into something else than before."""
 
 RUNNING = "running"
@@ -84,7 +84,8 @@ class Call(Struct, frozen=True, gc=False, omit_defaults=True):
     """A tool call of the open step.
 
     `status`: requested, asked, approved, running, cut, waiting, woken, again, done.
-    `memo` holds what the call's own steps and answered waits returned, as JSON text by name.
+    `memo` holds what the call's own steps and answered waits returned, as JSON text by name;
+    `waits_for` are those that it stopped at, and `timers` when some of them are over by themselves.
     `failure` is how the last attempt failed, after which another is due.
     """
 
@@ -102,7 +103,8 @@ class Call(Struct, frozen=True, gc=False, omit_defaults=True):
     failed: int = 0
     reason: str = ""
     due_at: int = 0
-    waits_for: str = ""
+    waits_for: tuple[str, ...] = ()
+    timers: Mapping[str, int] = {}
     memo: Mapping[str, str] = {}
     by: str = ""
     succeeded: bool = False
@@ -111,6 +113,16 @@ class Call(Struct, frozen=True, gc=False, omit_defaults=True):
     @property
     def is_done(self) -> bool:
         return self.status == "done"
+
+    @property
+    def wakes_at(self) -> int:
+        """When it goes on by itself; 0: not before something comes."""
+        match self.status:
+            case "waiting":
+                return min(self.timers.values(), default=0)
+            case "again":
+                return self.due_at
+        return 0
 
 
 class Request(Struct, frozen=True, gc=False, omit_defaults=True):

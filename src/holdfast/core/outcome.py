@@ -39,6 +39,7 @@ from holdfast.core.result import (
     Stopped,
     Update,
     Usage,
+    Wait,
     Waits,
 )
 from holdfast.core.slices import EMPTY, Slices, is_granted
@@ -106,9 +107,10 @@ def tools_open(lane: Lane, action: RunTools) -> Iterator[AnyRecord]:
         yield r.ToolInterrupted(call_id=call_id, attempt=call.attempt, reason=call.reason)
         yield from close_opened(lane, call_id)
     for start in action.start:
+        for name in start.fired:
+            yield r.TimerFired(call_id=start.call_id, name=name)
         if start.fired:
-            yield r.TimerFired(call_id=start.call_id, name=start.fired)
-            yield r.ToolWoken(call_id=start.call_id, name=start.fired)
+            yield r.ToolWoken(call_id=start.call_id, name=start.fired[0])
         yield r.ToolStarted(call_id=start.call_id, attempt=start.attempt)
 
 
@@ -301,38 +303,43 @@ def tool_ended(
             yield from tool_waits(lane, call, end)
 
 
-def tool_waits(lane: Lane, call: Call, wait: Waits) -> Iterator[AnyRecord]:
-    yield r.ToolWaiting(call_id=call.call_id, attempt=call.attempt, name=wait.name)
-    for child in wait.children:
+def tool_waits(lane: Lane, call: Call, end: Waits) -> Iterator[AnyRecord]:
+    name, *also = (wait.name for wait in end.waits)
+    yield r.ToolWaiting(call_id=call.call_id, attempt=call.attempt, name=name, also=tuple(also))
+    for wait in end.waits:
+        yield from wait_begins(lane, call, wait)
+    # It may have come in while the tool was on its way to wait for it.
+    if over := next((each for each in (name, *also) if each.partition(PAUSE)[0] in call.memo), ""):
+        yield r.ToolWoken(call_id=call.call_id, name=over)
+
+
+def wait_begins(lane: Lane, call: Call, wait: Wait) -> Iterator[AnyRecord]:
+    if wait.child:
         yield r.SubagentCalled(
-            request_id=request_name(lane.session, call.call_id, child.name),
+            request_id=request_name(lane.session, call.call_id, wait.name),
             call_id=call.call_id,
             attempt=call.attempt,
-            name=child.name,
-            child=child.session_id,
-            agent=child.agent,
+            name=wait.name,
+            child=wait.child.session_id,
+            agent=wait.child.agent,
         )
     if wait.authorization:
         yield authorization_required(call, wait.name, wait.authorization)
-    if wait.due_at:
+    if wait.due_at and wait.due_at != call.timers.get(wait.name):
         yield r.TimerSet(call_id=call.call_id, name=wait.name, due_at=wait.due_at)
-    if wait.question is None:
-        # It may have come in while the tool was on its way to wait for it.
-        if wait.name.partition(PAUSE)[0] in call.memo:
-            yield r.ToolWoken(call_id=call.call_id, name=wait.name)
-        return
-    yield r.InputRequested(
-        request_id=request_name(lane.session, call.call_id, wait.name),
-        kind="question",
-        prompt=wait.question.prompt,
-        options=wait.question.options,
-        allow_freeform=wait.question.allow_freeform,
-        call_id=call.call_id,
-        tool=call.tool,
-        name=wait.name,
-        expires_at=wait.question.expires_at,
-        on_expiry=wait.question.on_expiry,
-    )
+    if wait.question:
+        yield r.InputRequested(
+            request_id=request_name(lane.session, call.call_id, wait.name),
+            kind="question",
+            prompt=wait.question.prompt,
+            options=wait.question.options,
+            allow_freeform=wait.question.allow_freeform,
+            call_id=call.call_id,
+            tool=call.tool,
+            name=wait.name,
+            expires_at=wait.question.expires_at,
+            on_expiry=wait.question.on_expiry,
+        )
 
 
 def authorization_required(call: Call, name: str, new: NewAuthorization) -> AnyRecord:

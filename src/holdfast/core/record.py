@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from holdfast.core.message import Content, Part
 
-FORMAT = 3
+FORMAT = 4
 
 
 class Failure(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -352,14 +352,20 @@ class ToolEmitted(Record, frozen=True, kw_only=True, tag="tool.emitted"):
 
 
 class ToolWaiting(Record, frozen=True, kw_only=True, tag="tool.waiting"):
-    """The tool stopped at a wait, and will be called again when that is over."""
+    """The tool stopped at a wait, and will be called again when that is over.
+
+    One that does several things at once may stop at others `also`: the first that is over counts.
+    """
 
     call_id: str
     attempt: int
     name: str
+    also: tuple[str, ...] = ()
 
 
 class ToolWoken(Record, frozen=True, kw_only=True, tag="tool.woken"):
+    """A wait of the tool is over, which is called again."""
+
     call_id: str
     name: str
 

@@ -14,7 +14,7 @@ from holdfast.core import record as r
 from holdfast.core.action import AskHuman, Settle
 from holdfast.core.index import GIVEN_UP
 from holdfast.core.lane import Call, Lane, Relay, Reply, Request, Turn
-from holdfast.core.name import PAUSE, args_digest, request_name
+from holdfast.core.name import args_digest, request_name
 from holdfast.core.record import AnyRecord, Failure, Option
 from holdfast.core.result import ChildEnd
 from holdfast.core.slices import grant
@@ -132,7 +132,8 @@ def expire(lane: Lane, request_id: str) -> Iterator[AnyRecord]:
     call = lane.turn.calls[request.call_id]
     if request.kind in ("webhook", "authorization"):
         yield close_request(request, "expired")
-        yield from wake(lane, request.call_id, request.name)
+        if not request.origin:
+            yield from wake(call, request.name)
         return
     yield r.InputExpired(request_id=request_id)
     if request.origin:
@@ -141,7 +142,7 @@ def expire(lane: Lane, request_id: str) -> Iterator[AnyRecord]:
         turn = lane.turn
         yield r.StepFailed(turn=turn.id, step=turn.step, error=NOBODY_ANSWERED)
     elif request.name:
-        yield from wake_at_answer(call)
+        yield from wake(call, request.name)
     elif call.attempt:  # nobody said what became of it, so nobody knows
         yield given_up(call)
         yield from close_opened(lane, call.call_id)
@@ -171,15 +172,18 @@ def take(lane: Lane, reply: Reply, dedupe: str = "") -> Iterator[AnyRecord]:
     if request is None or lane.turn is None:
         yield r.DeliverySettled(delivery_id=reply.delivery_id, outcome="ignored")
         return
+    call = lane.turn.calls[request.call_id]
     if request.kind == "webhook":
         yield from webhook_answered(lane, request, reply)
+        yield from wake(call, request.name)
     elif request.kind == "authorization":
         yield authorization_ends(request, reply.option, reply.text)
-        yield from wake(lane, request.call_id, request.name)
+        yield from wake(call, request.name)
     elif request.kind == "child":
         yield from child_ended(lane, request, reply)
+        yield from wake(call, request.name)
     else:
-        yield from request_answered(lane, lane.turn.calls[request.call_id], request, reply, dedupe)
+        yield from request_answered(lane, call, request, reply, dedupe)
     yield r.DeliverySettled(delivery_id=reply.delivery_id, outcome="answered", turn=lane.turn.id)
 
 
@@ -228,7 +232,7 @@ def request_answered(
     if request.origin:
         return  # the child that asked is told
     if request.name:
-        yield from wake_at_answer(call)
+        yield from wake(call, request.name)
     else:
         yield from after_answer(call, reply)
         if reply.option in ("done", "give_up"):
@@ -262,7 +266,7 @@ def given_up(call: Call) -> AnyRecord:
 
 
 def webhook_answered(lane: Lane, request: Request, reply: Reply) -> Iterator[AnyRecord]:
-    """Keep what came in for a tool, and wake it if it waits for that already.
+    """Keep what came in for a tool.
 
     Each attempt at a call has an address of its own for the same wait: one answer is enough.
     """
@@ -271,7 +275,6 @@ def webhook_answered(lane: Lane, request: Request, reply: Reply) -> Iterator[Any
     for other in webhooks_of(lane, call_id, name):
         if other is not request:
             yield close_request(other, "superseded")
-    yield from wake(lane, call_id, name)
 
 
 def authorization_ends(
@@ -286,7 +289,7 @@ def authorization_ends(
 
 
 def child_ended(lane: Lane, request: Request, reply: Reply) -> Iterator[AnyRecord]:
-    """Keep what a child came to, and wake the tool that waits for it."""
+    """Keep what a child came to."""
     assert lane.turn is not None
     came = msgspec.json.decode(reply.args, type=ChildEnd)
     where = {
@@ -301,21 +304,12 @@ def child_ended(lane: Lane, request: Request, reply: Reply) -> Iterator[AnyRecor
         yield r.SubagentFailed(**where, error=came.error)
     else:
         yield r.SubagentCompleted(**where, value=came.value)
-    yield from wake(lane, request.call_id, request.name)
 
 
-def wake(lane: Lane, call_id: str, name: str) -> Iterator[AnyRecord]:
-    """Wake a tool that stopped at this very wait."""
-    assert lane.turn is not None
-    call = lane.turn.calls[call_id]
-    if call.status == "waiting" and call.waits_for.partition(PAUSE)[0] == name:
-        yield r.ToolWoken(call_id=call_id, name=call.waits_for)
-
-
-def wake_at_answer(call: Call) -> Iterator[AnyRecord]:
-    """Wake a tool whose question was answered, whatever it waits for besides."""
+def wake(call: Call, name: str) -> Iterator[AnyRecord]:
+    """Wake a tool that waits, if only for something else besides: a wait of its is over."""
     if call.status == "waiting":
-        yield r.ToolWoken(call_id=call.call_id, name=call.waits_for)
+        yield r.ToolWoken(call_id=call.call_id, name=name)
 
 
 # What children ask

@@ -132,9 +132,8 @@ class Question(Struct, frozen=True, gc=False):
 
 
 class NewChild(Struct, frozen=True, gc=False):
-    """A session that a tool starts, and waits for by this name."""
+    """A session that a tool starts, and waits for."""
 
-    name: str
     session_id: str
     agent: str
     content: Content
@@ -158,19 +157,25 @@ class ChildEnd(Struct, frozen=True, gc=False, omit_defaults=True):
     error: Failure | None = None
 
 
-class Waits(Struct, frozen=True, gc=False):
-    """The tool stopped at a wait named `name`.
+class Wait(Struct, frozen=True, gc=False):
+    """One wait of a tool: for a time, or what it begins; else for what has begun already."""
 
-    It waits for an answer, a time, a child, a sign-in, or its webhook. `children` are started:
-    the one that it waits for, and those that it asked at the same time.
-    """
+    name: str
+    due_at: int = 0
+    question: Question | None = None
+    child: NewChild | None = None
+    authorization: NewAuthorization | None = None
+
+
+class Waits(Struct, frozen=True, gc=False):
+    """The tool stopped, each of its tasks at a wait, and goes on when the first of them is over."""
 
     call_id: str
-    name: str
-    question: Question | None = None
-    due_at: int = 0
-    children: tuple[NewChild, ...] = ()
-    authorization: NewAuthorization | None = None
+    waits: tuple[Wait, ...]
+
+    @property
+    def children(self) -> tuple[NewChild, ...]:
+        return tuple(wait.child for wait in self.waits if wait.child)
 
 
 def is_contended(end: Returned) -> bool:

@@ -351,11 +351,11 @@ class Carrier:
                 self._broken = error
         finally:
             if work.is_awaited:
-                del self._work[work.call_id]
+                self._dismiss(work)
                 self.lane.stirred.set()
 
     def _dismiss(self, work: Work) -> None:
-        """Have nothing to do any more with a call that may still be running."""
+        """Have nothing to do any more with a call, of which something may still be running."""
         del self._work[work.call_id]
         work.is_awaited = False
 

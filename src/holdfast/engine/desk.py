@@ -66,7 +66,7 @@ class CallDesk:
     async def open_webhook(
         self, call_id: str, name: str, within: int, *, token: str = "", signer: str = ""
     ) -> str:
-        self._check_awaited()
+        self.check_awaited()
         token = token or self._clock.token()
         turn = self._owned.state.turn
         assert turn is not None
@@ -89,7 +89,7 @@ class CallDesk:
         await self._write(record)
 
     async def progress(self, call_id: str, progress: str) -> None:
-        self._check_awaited()
+        self.check_awaited()
         if self._clock.monotonic() - self._last_progress < PROGRESS_EVERY:
             return
         self._last_progress = self._clock.monotonic()
@@ -98,12 +98,12 @@ class CallDesk:
         await self._write(ToolProgress(call_id=call_id, attempt=attempt, progress=progress))
 
     async def _write(self, record: AnyRecord) -> None:
-        self._check_awaited()
+        self.check_awaited()
         codec.encode([record])  # what cannot be stored must not get among what the lane writes
         self._owned.write([record])
         await to_its_end(self._owned.flush())
 
-    def _check_awaited(self) -> None:
+    def check_awaited(self) -> None:
         if not self._work.is_awaited:
             raise asyncio.CancelledError  # once more, for a tool that did not heed the first
 
@@ -117,7 +117,7 @@ class CallDesk:
             yield transaction
 
     async def conclude(self, transaction: Transaction, end: Returned) -> None:
-        self._check_awaited()
+        self.check_awaited()
         self._hold.keep()
         self._work.end()
         assert self._owned.state.turn is not None

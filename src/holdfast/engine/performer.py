@@ -46,6 +46,10 @@ class Desk(Protocol):
         """Return a new id."""
         ...
 
+    def check_awaited(self) -> None:
+        """Raise CancelledError in what is left of a run of the call that has ended."""
+        ...
+
     async def record_step(self, call_id: str, name: str, value: str) -> None:
         """Record what a named step of the call returned, durably."""
         ...

@@ -107,9 +107,9 @@ def the_call(info: LaneInfo, turn: Turn, call: Call, evidence: Evidence) -> Iter
             started = {"call_id": call.call_id, "attempt": call.attempt}
             since = evidence.when(info.lane, r.ToolStarted, **started)
             yield link("tool", f"runs in attempt {call.attempt}", since)
-        case "waiting" if call.due_at:
+        case "waiting" if call.wakes_at:
             since = evidence.when(info.lane, r.TimerSet, call_id=call.call_id)
-            yield link("timer", "sleeps", since, call.due_at)
+            yield link("timer", "sleeps", since, call.wakes_at)
         case "again":
             failed = evidence.find(info.lane, r.ToolFailed, call_id=call.call_id)
             why = f": {sentence(failed.record.error)}" if failed else ""  # type: ignore[union-attr]

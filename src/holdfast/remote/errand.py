@@ -60,8 +60,8 @@ class Errand:
                 return self._come_to(seen)
             await self._hand_over(session_id, seen)
         except ServerUnavailable:
-            raise self._pause() from None
-        raise self._pause()
+            raise await self._pause() from None
+        raise await self._pause()
 
     async def _start(self) -> Started:
         session, key = self._ctx.session, self._ctx.idempotency_key
@@ -187,10 +187,10 @@ class Errand:
 
     # Waiting, and the end
 
-    def _pause(self) -> Parked:
+    async def _pause(self) -> Parked:
         """Rest until there may be news: an answer here, a call from there, or a time."""
         is_patient = self._is_told or bool(self._questions)
-        return self._waiting.pause(
+        return await self._waiting.pause(
             self._awaited(),
             # After each answer something new is awaited, and looked for soon.
             self._waiting.count("step:answer:"),

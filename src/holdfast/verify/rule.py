@@ -195,7 +195,8 @@ def tool_starts(lane: Lane, e: r.ToolStarted) -> Iterator[Wrong]:
     elif call.status == RUNNING:
         yield "STARTED_TWICE", f"{e.call_id} starts again while it runs"
     elif call.status == "waiting":
-        yield "NOT_WOKEN", f"{e.call_id} starts again, and still waits for {call.waits_for}"
+        awaited = ", ".join(call.waits_for)
+        yield "NOT_WOKEN", f"{e.call_id} starts again, and still waits for {awaited}"
     elif call.status == "asked" or (call.status == "requested" and call.asks):
         yield "NOT_APPROVED", f"{e.call_id} starts without the approval that it needs"
 
@@ -254,9 +255,10 @@ def call_waits(
 ) -> Iterator[Wrong]:
     yield from names_call(lane, e)
     call = call_of(lane.turn, e.call_id)
-    # Several children may be called at once, of which the call waits for one.
-    waits_for = call.waits_for if call and isinstance(e, r.SubagentCalled) else e.name
-    if call and (call.status, call.waits_for) != ("waiting", waits_for):
+    # What wakes it may be another wait than it stopped at. Older logs name the first of several.
+    is_any = isinstance(e, r.ToolWoken | r.SubagentCalled)
+    is_awaited = call and (is_any or e.name in call.waits_for)
+    if call and not (call.status == "waiting" and is_awaited):
         yield "NOT_WAITING", f"{e.call_id} does not wait for {e.name}"
 
 

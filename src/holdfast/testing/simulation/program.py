@@ -26,7 +26,7 @@ from holdfast.testing.simulation.watch import note_step
 OTHER_LANE = "notes"
 TOOLS = (
     "find note charge pay hurry look sign launch transfer reserve register survey nap march move"
-    " edit edit query query delegate order permit stake enter enter book book"
+    " edit edit query query delegate juggle order permit stake enter enter book book"
 ).split()
 TRANSACTIONAL = "book"
 
@@ -232,7 +232,22 @@ def waiting_tools(outside: Outside) -> list[Tool]:
         said = await asyncio.gather(*(ctx.agent("plain").ask(task) for task in tasks))
         return " ".join([counted, *said])
 
-    return [survey, nap, march, move, delegate]
+    @tool(on_interrupt="rerun")
+    async def juggle(ctx: Context[Any], n: int) -> str:
+        async def rest() -> str:
+            await ctx.sleep(timedelta(seconds=5 + n % 4 * 5))
+            return str(await ctx.step("mile 0", outside.walk, 0))
+
+        async def inquire() -> str:
+            answer = await ctx.ask("Well?", within=timedelta(seconds=40))
+            return f"{answer.text} {await hand_on('then')}"
+
+        async def hand_on(task: str) -> str:
+            return str(await ctx.agent("plain").ask(f"{task} {ctx.idempotency_key}"))
+
+        return " ".join(await asyncio.gather(rest(), inquire(), hand_on("first")))
+
+    return [survey, nap, march, move, delegate, juggle]
 
 
 def expectant_tools(outside: Outside) -> list[Tool]:

@@ -1,0 +1,423 @@
+"""A tool that waits for several things at once: all begin at once, the first to come wakes it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from scene import agent, at_standstill, results_of, running, seen, the, until
+
+from holdfast import Agent, Context, Holdfast, tool
+from holdfast.testing.clock import START
+from holdfast.testing.everywhere import crash_everywhere
+from holdfast.testing.ledger import Ledger
+from holdfast.testing.scripted import Reply, ScriptedModel, call, say
+from holdfast.verify import verify
+
+Juggle = Callable[[Context[Any]], Awaitable[Any]]
+HOUR = 3_600_000
+AN_HOUR = timedelta(hours=1)
+
+
+def helper(name: str, *script: Reply, **options: Any) -> Agent[Any, Any]:
+    return Agent(name, ScriptedModel(list(script) or [say(f"{name}'s")]), **options)
+
+
+def juggler(juggle: Juggle, **options: Any) -> Agent[Any, Any]:
+    """An agent named `a` whose tool does several things at once."""
+
+    @tool(**{"on_interrupt": "rerun", **options})
+    async def both(ctx: Context[Any]) -> Any:
+        return await juggle(ctx)
+
+    return agent([call("both"), say("done")], tools=[both])
+
+
+@tool(approval="always")
+async def pay() -> str:
+    return "paid"
+
+
+def slow() -> Agent[Any, Any]:
+    """An agent that asks a human before it answers."""
+    return helper("slow", call("pay"), say("slow's"), tools=[pay])
+
+
+async def asked(ctx: Context[Any]) -> str:
+    return (await ctx.ask("Well?", within=timedelta(days=1))).text
+
+
+async def chained(ctx: Context[Any]) -> str:
+    return str(await ctx.agent("y").ask(f"after {await ctx.agent('x').ask('go')}"))
+
+
+# What is begun
+
+
+@pytest.mark.parametrize("is_asked_first", [True, False])
+@pytest.mark.parametrize("is_answered_first", [True, False])
+async def test_a_question_and_an_agent_are_asked_at_once(
+    is_asked_first: bool, is_answered_first: bool
+) -> None:
+    async def juggle(ctx: Context[Any]) -> list[str]:
+        both = [asked(ctx), ctx.agent("slow").ask("go")]
+        return sorted(await asyncio.gather(*(both if is_asked_first else reversed(both))))
+
+    async with running(juggler(juggle), slow()) as app:
+        session = await app.start("a", "go")
+        requests = {each.data["kind"]: each for each in await seen(session, "input.requested", 2)}
+        kinds = ["question", "approval"] if is_answered_first else ["approval", "question"]
+        for kind in kinds:
+            said = {"text": "yes"} if kind == "question" else {"option": "approve"}
+            await session.answer(requests[kind].data["request_id"], **said)
+            await seen(session, "tool.woken", kinds.index(kind) + 1)
+
+        assert (await session.wait()).output == "done"
+        assert await results_of(session) == ['["slow\'s","yes"]']
+        assert len(await the(session, "input.requested")) == 2
+        assert len(await the(session, "subagent.called")) == 1
+        [waiting, *_] = await the(session, "tool.waiting")
+        assert len(waiting.data["also"]) == 1
+        assert not await verify(app.store, session.id)
+
+
+async def test_a_chain_goes_on_while_somebody_else_is_waited_for() -> None:
+    async def juggle(ctx: Context[Any]) -> list[str]:
+        return list(await asyncio.gather(asked(ctx), ctx.agent("slow").ask("go"), chained(ctx)))
+
+    async with running(juggler(juggle), slow(), helper("x"), helper("y")) as app:
+        session = await app.start("a", "go")
+        ended = await seen(session, "subagent.completed", 2)
+        assert [event.data["value"] for event in ended] == ["x's", "y's"]
+        for request in await seen(session, "input.requested", 2):
+            said = {"option": "approve"} if request.data["kind"] == "approval" else {"text": "yes"}
+            await session.answer(request.data["request_id"], **said)
+
+        assert (await session.wait()).output == "done"
+        assert await results_of(session) == ['["yes","slow\'s","y\'s"]']
+        assert not await verify(app.store, session.id)
+
+
+async def test_a_question_is_asked_once_and_runs_out_when_it_said() -> None:
+    async def juggle(ctx: Context[Any]) -> list[str]:
+        return list(await asyncio.gather(asked(ctx), chained(ctx)))
+
+    async with at_standstill(juggler(juggle), helper("x"), helper("y")) as (app, clock):
+        session = await app.start("a", "go")
+        await seen(session, "subagent.completed", 2)
+        await seen(session, "tool.waiting", 3)
+        clock.advance(24 * HOUR - 1)
+        assert await the(session, "input.expired") == []
+        clock.advance(1)
+
+        assert (await session.wait()).output == "done"
+        [request] = await the(session, "input.requested")
+        assert request.data["expires_at"] == START + 24 * HOUR
+        assert await results_of(session) == ["TOOL_ERROR: nobody answered in time"]
+
+
+# Time
+
+
+async def test_a_sleep_takes_as_long_as_it_says_whatever_wakes_its_tool_meanwhile() -> None:
+    async def juggle(ctx: Context[Any]) -> str:
+        await asyncio.gather(ctx.sleep(AN_HOUR), ctx.agent("slow").ask("go"))
+        return "rested"
+
+    async with at_standstill(juggler(juggle), slow()) as (app, clock):
+        session = await app.start("a", "go")
+        request = await until(session, "input.requested")
+        clock.set(START + HOUR - 1)
+        await session.answer(request.data["request_id"], "approve")
+        await seen(session, "tool.waiting", 2)
+        assert await the(session, "timer.fired") == []
+        clock.set(START + HOUR)
+
+        assert (await session.wait()).output == "done"
+        [timer] = await the(session, "timer.set")
+        assert timer.data["due_at"] == START + HOUR
+
+
+async def test_sleeps_pass_at_the_same_time() -> None:
+    woken: list[int] = []
+
+    async def nap(ctx: Context[Any], place: int, hours: int) -> int:
+        await ctx.sleep(hours * AN_HOUR)
+        return int(await ctx.step(f"{place}", lambda: woken.append(hours) or hours))
+
+    async def juggle(ctx: Context[Any]) -> list[int]:
+        return list(await asyncio.gather(*(nap(ctx, *each) for each in enumerate((2, 1, 2)))))
+
+    async with at_standstill(juggler(juggle)) as (app, clock):
+        session = await app.start("a", "go")
+        await seen(session, "timer.set", 3)
+        clock.set(START + HOUR)
+        await seen(session, "tool.waiting", 2)
+        assert woken == [1]
+        clock.set(START + 2 * HOUR)
+
+        assert (await session.wait()).output == "done"
+        assert await results_of(session) == ["[2,1,2]"]
+        assert woken == [1, 2, 2]
+        assert len(await the(session, "timer.set")) == len(await the(session, "timer.fired")) == 3
+
+
+async def test_a_time_that_is_over_while_nobody_looks_counts_as_over() -> None:
+    async def juggle(ctx: Context[Any]) -> list[Any]:
+        async def linger() -> str:
+            said = str(await ctx.agent("x").ask("go"))
+            clock.set(START + HOUR // 2)
+            return said
+
+        return list(await asyncio.gather(ctx.sleep(AN_HOUR / 3), linger()))
+
+    async with at_standstill(juggler(juggle), helper("x")) as (app, clock):
+        session = await app.start("a", "go")
+
+        assert (await session.wait()).output == "done"
+        [fired] = await the(session, "timer.fired")
+        assert fired.at.timestamp() * 1000 == START + HOUR // 2
+        assert not await verify(app.store, session.id)
+
+
+@pytest.mark.parametrize("is_in_time", [True, False])
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_an_agent_may_be_given_so_much_time_and_no_more(
+    is_in_time: bool, is_first: bool
+) -> None:
+    async def juggle(ctx: Context[Any]) -> str:
+        answer = asyncio.create_task(ctx.agent("slow").ask("go"))
+        timer = asyncio.create_task(ctx.sleep(AN_HOUR))
+        race = [answer, timer] if is_first else [timer, answer]
+        done, late = await asyncio.wait(race, return_when=asyncio.FIRST_COMPLETED)
+        for task in late:
+            task.cancel()
+        said = answer.result() if answer in done else "nothing"
+        return f"{said}, {await asked(ctx)}"
+
+    async with at_standstill(juggler(juggle), slow()) as (app, clock):
+        session = await app.start("a", "go")
+        request = await until(session, "input.requested")
+        if is_in_time:
+            await session.answer(request.data["request_id"], "approve")
+        else:
+            clock.set(START + HOUR)
+        question = (await seen(session, "input.requested", 2))[1]
+        clock.set(START + 3 * HOUR)
+        await session.answer(question.data["request_id"], text="well")
+        await seen(session, "turn.completed")
+
+        said = "slow's" if is_in_time else "nothing"
+        assert await results_of(session) == [f"{said}, well"]
+        assert len(await the(session, "timer.fired")) == (not is_in_time)
+        assert not await verify(app.store, session.id)
+
+
+@pytest.mark.parametrize("is_called", [True, False])
+async def test_a_call_from_outside_is_waited_for_as_long_as_was_said(is_called: bool) -> None:
+    urls: list[str] = []
+
+    async def juggle(ctx: Context[Any]) -> list[Any]:
+        hook = await ctx.webhook(timeout=timedelta(days=1))
+        urls.append(hook.url)
+
+        async def called() -> str:
+            came = await hook.wait_for(AN_HOUR)
+            return came.text if came else "nobody"
+
+        return list(await asyncio.gather(called(), chained(ctx)))
+
+    there = {"public_url": "https://agents.example"}
+    agents = juggler(juggle), helper("x"), helper("y")
+    async with at_standstill(*agents, **there) as (app, clock):
+        session = await app.start("a", "go")
+        await seen(session, "subagent.completed", 2)
+        await seen(session, "tool.waiting", 3)
+        clock.set(START + HOUR - 1)
+        if is_called:
+            await app.callback(urls[0].rpartition("/")[2], b"hello", "text/plain")
+        else:
+            assert await the(session, "timer.fired") == []
+            clock.set(START + HOUR)
+
+        assert (await session.wait()).output == "done"
+        assert await results_of(session) == [f'["{"hello" if is_called else "nobody"}","y\'s"]']
+        [timer] = await the(session, "timer.set")
+        assert timer.data["due_at"] == START + HOUR
+        assert len(await the(session, "timer.fired")) == (not is_called)
+
+
+# Steps
+
+
+async def test_a_step_that_is_being_done_when_the_tool_stops_is_recorded() -> None:
+    done: list[str] = []
+    is_asked = asyncio.Event()
+
+    async def charge() -> str:
+        done.append("charged")
+        await is_asked.wait()
+        return "charged"
+
+    async def juggle(ctx: Context[Any]) -> list[str]:
+        async def charged() -> str:
+            return str(await ctx.step("charge", charge))
+
+        async def asked_soon() -> str:
+            asyncio.get_running_loop().call_later(0.05, is_asked.set)
+            return await asked(ctx)
+
+        return list(await asyncio.gather(asked_soon(), charged()))
+
+    async with running(juggler(juggle)) as app:
+        session = await app.start("a", "go")
+        request = await until(session, "input.requested")
+        assert await the(session, "tool.waiting")
+        await session.answer(request.data["request_id"], text="yes")
+
+        assert (await session.wait()).output == "done"
+        assert await results_of(session) == ['["yes","charged"]']
+        assert done == ["charged"]
+
+
+async def test_a_step_that_is_being_done_when_the_tool_fails_is_recorded() -> None:
+    done: list[str] = []
+
+    async def charge() -> str:
+        done.append("charged")
+        await asyncio.sleep(0.05)
+        return "charged"
+
+    async def juggle(ctx: Context[Any]) -> list[str]:
+        async def fail_at_first() -> str:
+            await asyncio.sleep(0)
+            if ctx.attempt == 1:
+                raise RuntimeError("not yet")
+            return "there"
+
+        return list(await asyncio.gather(ctx.step("charge", charge), fail_at_first()))
+
+    async with running(juggler(juggle, idempotent=True, retry=1)) as app:
+        session = await app.start("a", "go")
+
+        assert (await session.wait()).output == "done"
+        assert await results_of(session) == ['["charged","there"]']
+        assert done == ["charged"]
+
+
+async def test_what_is_left_of_a_run_when_its_tool_has_stopped_does_nothing_more() -> None:
+    done: list[int] = []
+    left: list[asyncio.Task[Any]] = []
+
+    async def juggle(ctx: Context[Any]) -> list[str]:
+        run = ctx.attempt
+
+        async def dawdle() -> str:
+            left.append(asyncio.current_task())  # type: ignore[arg-type]
+            await asyncio.sleep(0.05)
+            return str(await ctx.step("work", lambda: done.append(run) or "worked"))
+
+        return list(await asyncio.gather(asked(ctx), dawdle()))
+
+    async with running(juggler(juggle)) as app:
+        session = await app.start("a", "go")
+        request = await until(session, "input.requested")
+        await asyncio.wait(left)
+        assert left[0].cancelled()
+        assert done == []
+        await session.answer(request.data["request_id"], text="yes")
+
+        assert (await session.wait()).output == "done"
+        assert done == [2]
+
+
+@pytest.mark.parametrize("wait", ["ask", "agent", "sleep", "step"])
+async def test_what_is_left_of_a_tool_that_has_ended_is_stopped_without_a_word(
+    wait: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    left: list[asyncio.Task[Any]] = []
+    done: list[int] = []
+
+    async def juggle(ctx: Context[Any]) -> str:
+        async def dawdle() -> None:
+            await asyncio.sleep(0.05)
+            match wait:
+                case "ask":
+                    await ctx.ask("Anybody?")
+                case "agent":
+                    await ctx.agent("x").ask("go")
+                case "sleep":
+                    await ctx.sleep(AN_HOUR)
+                case "step":
+                    await ctx.step("work", done.append, 1)
+
+        left.append(asyncio.create_task(dawdle()))
+        return "over"
+
+    async with running(juggler(juggle), helper("x")) as app:
+        session = await app.start("a", "go")
+        assert (await session.wait()).output == "done"
+        await asyncio.wait(left)
+
+        assert left[0].cancelled()
+        assert not done
+        assert not caplog.records
+        assert await results_of(session) == ["over"]
+
+
+@pytest.mark.parametrize("together", [False, True])
+async def test_a_step_may_wait_itself(together: bool) -> None:
+    async def juggle(ctx: Context[Any]) -> list[str]:
+        async def in_a_step(name: str) -> str:
+            async def ask() -> str:
+                async with asyncio.TaskGroup() as group:
+                    answer = group.create_task(ctx.ask(f"{name}?"))
+                return answer.result().text
+
+            return str(await ctx.step(name, ask))
+
+        if together:
+            return list(await asyncio.gather(*map(in_a_step, "xy")))
+        return [await in_a_step(name) for name in "xy"]
+
+    async with running(juggler(juggle, timeout=5)) as app:
+        session = await app.start("a", "go")
+        for place, name in enumerate("xy"):
+            requests = await seen(session, "input.requested", 2 if together else place + 1)
+            [request] = [each for each in requests if each.data["prompt"] == f"{name}?"]
+            await session.answer(request.data["request_id"], text=name)
+
+        assert (await session.wait()).output == "done"
+        assert await results_of(session) == ['["x","y"]']
+
+
+# Crashes
+
+
+async def test_a_crash_at_any_commit_begins_nothing_twice() -> None:
+    ledger = Ledger()
+
+    async def juggle(ctx: Context[Any]) -> list[str]:
+        async def nap() -> str:
+            await ctx.sleep(timedelta(milliseconds=5))
+            return str(await ctx.step("note", lambda: "noted"))
+
+        return list(await asyncio.gather(nap(), asked(ctx), chained(ctx)))
+
+    async def play(app: Holdfast) -> Any:
+        session = await app.start("a", "go", dispatch_id="go")
+        [request] = await seen(session, "input.requested")
+        await session.answer(request.data["request_id"], text="yes", dispatch_id="yes")
+        result = await session.wait()
+        kinds = ("input.requested", "subagent.called", "timer.set", "timer.fired")
+        begun = [len(await the(session, kind)) for kind in kinds]
+        wrong = await verify(app.store, session.id)
+        return result.output, await results_of(session), begun, wrong
+
+    agents = [juggler(juggle), helper("x"), helper("y")]
+    report = await crash_everywhere(play, agents=agents, ledger=ledger)
+
+    assert len(report.runs) > 10
+    told = ['["noted","yes","y\'s"]']
+    assert all(run.output == ("done", told, [1, 2, 1, 1], []) for run in report.runs)
