@@ -16,6 +16,7 @@ from msgspec.structs import fields, replace
 from holdfast.clock import Clock
 from holdfast.core import codec
 from holdfast.core import record as r
+from holdfast.core.instant import milliseconds, since_epoch
 from holdfast.core.message import MAX_MESSAGE, Content
 from holdfast.core.name import KEYED, check_id, storable_key
 from holdfast.core.record import AnyRecord
@@ -43,15 +44,13 @@ def instant_of(
     if deadline is None:
         return 0
     if isinstance(deadline, timedelta):
-        instant = now + int(deadline.total_seconds() * 1000)
-    elif not isinstance(deadline, datetime):
+        instant = now + milliseconds(deadline)
+    elif isinstance(deadline, datetime):
+        instant = since_epoch("a deadline", deadline)
+    else:
         raise InvalidInput(
             f"a deadline is a datetime with a time zone or a timedelta, not {deadline!r}"
         )
-    elif deadline.tzinfo is None:
-        raise InvalidInput("a deadline needs a time zone: datetime(…, tzinfo=UTC)")
-    else:
-        instant = int(deadline.timestamp() * 1000)
     if instant <= now and dispatch_id is None:
         raise InvalidInput("the deadline has passed already")
     return max(instant, 1)

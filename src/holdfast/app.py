@@ -27,7 +27,7 @@ from holdfast.connection.connection import Connection
 from holdfast.connection.opening import open_bureau
 from holdfast.core.index import PEOPLE
 from holdfast.core.message import Said
-from holdfast.core.name import MAIN, check_dispatch, check_token, is_id
+from holdfast.core.name import MAIN, check_dispatch, check_token, check_who, is_id
 from holdfast.core.setting import count_of, settings_of
 from holdfast.engine.settings import WorkerSettings
 from holdfast.engine.worker import Worker
@@ -64,6 +64,8 @@ DEFAULT_STORE = "sqlite:///holdfast.db"
 DEFAULT_WORKER = WorkerSettings()
 DEFAULT_TELEMETRY = Telemetry()
 NO_HEADERS: Mapping[str, str] = {}
+MOST = 1_000_000
+"""How many can be listed at once."""
 
 
 class Holdfast:
@@ -308,6 +310,8 @@ class Holdfast:
         one of those is away, Unreachable is raised and nothing is erased, unless
         `recall=False`.
         """
+        if not is_id(session_id):
+            raise UnknownSession(f"there is no session {session_id!r}", session=str(session_id))
         await self._erasure.erase(session_id, recall=recall)
 
     async def requests(
@@ -321,10 +325,10 @@ class Holdfast:
     ) -> tuple[Request, ...]:
         """List open questions to humans across sessions, oldest first."""
         found = await self.store.requests(
-            tenant=tenant,
-            agent=agent,
+            tenant=check_sought("tenant", tenant),
+            agent=check_sought("agent", agent),
             kinds=check_kinds(kinds),
-            after=after,
+            after=check_sought("request", after),
             limit=check_limit(limit),
         )
         return tuple(request_of(info) for info in found)
@@ -340,7 +344,11 @@ class Holdfast:
     ) -> Sequence[SessionInfo]:
         """List sessions, newest first."""
         return await self.store.sessions(
-            tenant=tenant, agent=agent, status=status, before=before, limit=check_limit(limit)
+            tenant=check_sought("tenant", tenant),
+            agent=check_sought("agent", agent),
+            status=check_sought("status", status),
+            before=check_sought("session", before),
+            limit=check_limit(limit),
         )
 
     # From outside
@@ -450,18 +458,18 @@ class Holdfast:
     ) -> Sequence[LaneInfo]:
         """List lanes, those of the newest session first, behind the session and lane `after`."""
         return await self.store.lanes(
-            session_id=session_id,
-            tenant=tenant,
-            agent=agent,
-            status=status,
-            worker=worker,
-            after=after,
+            session_id=check_sought("session", session_id),
+            tenant=check_sought("tenant", tenant),
+            agent=check_sought("agent", agent),
+            status=check_sought("status", status),
+            worker=check_sought("worker", worker),
+            after=check_place(after),
             limit=check_limit(limit),
         )
 
     async def drain(self, worker: str) -> None:
         """Ask a worker, wherever it runs, to hand back its lanes and stop."""
-        if not await self.store.drain(worker):
+        if not (is_id(worker) and await self.store.drain(worker)):
             raise UnknownWorker(f"no living worker is called {worker}", worker=worker)
 
     # Hooks
@@ -502,6 +510,20 @@ def check_kinds(kinds: Any) -> Sequence[str]:
 
 def check_limit(limit: Any) -> int:
     """Return how many are listed, if that many can be."""
-    if not isinstance(limit, int) or limit < 1:
-        raise InvalidInput(f"a limit is a whole number of 1 or more, not {limit!r}")
+    if not isinstance(limit, int) or not 1 <= limit <= MOST:
+        raise InvalidInput(f"a limit is a whole number from 1 to {MOST:,}, not {limit!r}")
     return limit
+
+
+def check_sought(what: str, value: Any) -> str | None:
+    """Return what is looked for by its name, or that it does not matter."""
+    return None if value is None else check_who(what, value)
+
+
+def check_place(after: Any) -> tuple[str, str] | None:
+    """Return the session and lane behind which a list goes on."""
+    if after is None:
+        return None
+    if not isinstance(after, tuple | list) or len(after) != 2 or not all(map(is_id, after)):
+        raise InvalidInput(f"a list goes on after a session and a lane of it, not {after!r}")
+    return after[0], after[1]

@@ -15,7 +15,7 @@ import msgspec
 from holdfast.admission import Inbox, callback_value
 from holdfast.agents.directory import Agents
 from holdfast.clock import Clock
-from holdfast.core.name import round_token, webhook_name
+from holdfast.core.name import is_id, round_token, webhook_name
 from holdfast.core.record import DeliveryQueued, WebhookOpened
 from holdfast.errors import Conflict, UnknownCallback, UnknownRequest, UnknownSession
 from holdfast.session import Receipt, Session
@@ -71,6 +71,8 @@ class Callbacks:
     async def _find(self, token: str) -> RequestInfo | None:
         """Return what an address leads to: the wait that is open there, or else the last one."""
         found: RequestInfo | None = None
+        if not is_id(token):
+            return None
         for rounds in count(1):
             request = await self._store.request(webhook_name(round_token(token, rounds)))
             if request is None or request.state == "open":

@@ -259,6 +259,8 @@ async def test_a_tool_that_waits_for_a_webhook_survives_a_crash_at_every_commit(
     async def pay(app: Holdfast) -> str | None:
         session: Session[Any] = await app.start("doer", "Do it")
         url = await told.get()
+        while (await session.info()).status != "sleeping":  # noqa: ASYNC110 - for the same commits
+            await asyncio.sleep(0.001)
         await app.callback(url.rpartition("/")[2], b"17")
         output = (await session.wait()).output
         while not told.empty():  # whoever was told twice may call twice
@@ -323,4 +325,18 @@ async def test_three_levels_with_a_relayed_approval_survive_a_crash_at_every_com
     assert [effect.what for effect in report.undisturbed.effects] == ["paid(cents=5)"]
     report.assert_no_effect_repeated()
     report.assert_nothing_lost()
+    report.assert_same_output()
+
+
+async def test_an_agent_that_others_ask_may_be_given_as_well() -> None:
+    writer: Agent[Any, Any] = Agent("writer", ScriptedModel([say("written")]))
+    boss: Agent[Any, Any] = Agent(
+        "boss", ScriptedModel([call("writer", message="write"), say("done")]), subagents=[writer]
+    )
+
+    async def play(app: Holdfast) -> str | None:
+        return (await (await app.start("boss", "Go")).wait()).output
+
+    report = await crash_everywhere(play, agents=[boss, writer], ledger=Ledger())
+
     report.assert_same_output()

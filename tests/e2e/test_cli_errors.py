@@ -192,3 +192,19 @@ def test_what_a_pipe_gets_has_no_boxes_and_no_colours(place: Place) -> None:
         f"logs {info['session_id']}",
     ):
         assert not set(place.run(*command.split()).stdout) & set(BOXES)
+
+
+@pytest.mark.parametrize("command", ["sessions --agent", "verify", "drain", "schedules pause"])
+def test_what_is_no_text_is_refused(place: Place, command: str) -> None:
+    ended = place.run(*command.split(), "caf\udce9")
+
+    assert ended.returncode == 2
+    assert "is no text in UTF-8" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_database_cannot_be_the_root_of_all_files(place: Place) -> None:
+    ended = place.run("sessions", "--store", "sqlite:////")
+
+    assert ended.returncode == 1
+    assert "UNSUPPORTED_STORE" in ended.stderr

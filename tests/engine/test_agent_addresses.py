@@ -3,8 +3,9 @@ from pathlib import Path
 import pytest
 from scene import agent, results_of, running, the
 
-from holdfast import Context, Holdfast, HoldfastError, tool
-from holdfast.testing.scripted import call, say
+from holdfast import Agent, Context, Holdfast, HoldfastError, tool
+from holdfast.testing.scripted import ScriptedModel, call, say
+from holdfast.verify import verify
 
 
 @tool
@@ -188,3 +189,16 @@ async def test_the_same_message_with_the_same_dispatch_id_is_taken_once() -> Non
         with pytest.raises(HoldfastError) as conflict:
             await session.send("other", dispatch_id="m-1")
         assert conflict.value.code == "DISPATCH_CONFLICT"
+
+
+async def test_what_is_another_sessions_address_stays_that_whoever_revokes_it() -> None:
+    script = [call("move", to="new", revoke=["hers", "nobody's"]), say("moved")]
+    quiet = Agent("b", ScriptedModel([say("one"), say("two")]))
+    async with running(agent(script, tools=[move]), quiet) as app:
+        other = await app.start("b", "hi", continuation_token="hers")
+        session = await app.start("a", "hi")
+        await session.wait()
+
+        assert await delivered_to(app, "hers") == other.id
+        for each in (session, other):
+            assert not await verify(app.store, each.id)

@@ -173,6 +173,22 @@ async def test_a_message_whose_deadline_passes_in_the_queue_is_never_taken_up() 
         assert len(await the(session, "turn.started")) == 1
 
 
+async def test_a_message_whose_deadline_has_passed_does_not_join_a_turn() -> None:
+    script = [call("ask"), say("done")]
+    async with at_standstill(agent(script, tools=[ask], on_busy="join")) as (app, clock):
+        session = await app.start("a", "go")
+        [request] = (await session.wait()).requests
+        late = await session.send("be quick", deadline=timedelta(days=1))
+        in_time = await session.send("no hurry", deadline=timedelta(days=2))
+        clock.advance(DAY)
+        await session.answer(request.request_id, text="well")
+
+        assert (await late.result()).status == "failed"
+        assert (await in_time.result()).output == "done"
+        [joined] = await the(session, "delivery.joined")
+        assert joined.delivery_id == in_time.delivery_id
+
+
 # Waiting for an instant
 
 

@@ -1,6 +1,7 @@
 import asyncio
 from typing import Any
 
+import pytest
 from scene import agent, results_of, running, the, until
 
 from holdfast import Context, Limit, ToolError, tool
@@ -40,7 +41,7 @@ async def test_a_duplicate_in_a_session_gets_the_outcome_of_the_first() -> None:
         session = await app.start("a", "go")
         await session.wait()
 
-        assert bank.keys == ["pay:1", "pay:2"]
+        assert [key.partition(":")[2] for key in bank.keys] == ["pay:1", "pay:2"]
         assert await results_of(session) == ["paid 1", "paid 1", "paid 2"]
         _, second, _ = await the(session, "tool.completed")
         assert second.data["same_as"] == f"{session.id}:t1.s1.c1"
@@ -200,7 +201,7 @@ async def test_arguments_that_were_changed_in_approving_have_a_key_of_their_own(
             await session.answer(request.request_id, "approve", args=changed)
         await session.wait()
 
-        assert bank.keys == ["pay:2", "pay:1"]
+        assert [key.partition(":")[2] for key in bank.keys] == ["pay:2", "pay:1"]
         _, first, second = await results_of(session)
         assert (first, second) == ("paid 2", "paid 1")
         assert await verify(app.store, session.id) == []
@@ -224,3 +225,20 @@ async def test_a_cancelled_call_that_never_began_leaves_the_key_to_its_holder() 
 
         assert await results_of(third) == ["paid 1"]
         assert len(bank.keys) == 1
+
+
+@pytest.mark.parametrize(
+    ("dedupe", "told_apart"),
+    [("call", [0, 0, 1]), ("session", [0, 1, 2]), ("tenant", [0, 1])],
+)
+async def test_a_key_means_something_else_outside_of_its_scope(
+    dedupe: str, told_apart: list[int]
+) -> None:
+    bank = Bank(dedupe=dedupe)
+    async with running(agent([pays(1), say("done")], tools=[bank.pay])) as app:
+        for tenant in ("acme", "acme", "globex"):
+            await (await app.start("a", "go", tenant=tenant)).wait()
+
+    different = list(dict.fromkeys(bank.keys))
+    assert [different.index(key) for key in bank.keys] == told_apart
+    assert not any("acme" in key for key in bank.keys)

@@ -1,4 +1,5 @@
 from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,8 @@ async def test_an_option_that_makes_no_sense_is_refused(option: str, value: Any)
         assert await refusal_of(app.start("a", "hi", **{option: value})) == "INVALID_INPUT"
 
 
+FAR_WEST = timezone(timedelta(hours=-12))
+
 Mistake = Callable[[Holdfast, Session[Any]], Awaitable[Any]]
 
 MISTAKES: dict[str, tuple[Mistake, str]] = {
@@ -140,6 +143,25 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
     "list strange requests": (lambda app, _: app.requests(kinds=["wish", []]), "INVALID_INPUT"),
     "query a number": (lambda _, s: s.query(7), "INVALID_INPUT"),
     "query a name": (lambda _, s: s.query("Note"), "INVALID_INPUT"),
+    "list far too many": (lambda app, _: app.sessions(limit=2**70), "INVALID_INPUT"),
+    "list sessions before a number": (lambda app, _: app.sessions(before=5), "INVALID_NAME"),
+    "list sessions in halves": (lambda app, _: app.sessions(agent="\ud800"), "INVALID_NAME"),
+    "list requests of nobody": (lambda app, _: app.requests(tenant=7), "INVALID_NAME"),
+    "list requests after half": (lambda app, _: app.requests(after="\ud800"), "INVALID_NAME"),
+    "list lanes after a number": (lambda app, _: app.lanes(after=5), "INVALID_INPUT"),
+    "list lanes after a word": (lambda app, _: app.lanes(after="ab"), "INVALID_INPUT"),
+    "list lanes of half a worker": (lambda app, _: app.lanes(worker="\ud800"), "INVALID_NAME"),
+    "erase what cannot be": (lambda app, _: app.erase("\ud800"), "UNKNOWN_SESSION"),
+    "drain what cannot be": (lambda app, _: app.drain("\ud800"), "UNKNOWN_WORKER"),
+    "call back nowhere": (lambda app, _: app.callback(None, b""), "UNKNOWN_CALLBACK"),
+    "send by the end of time": (
+        lambda _, s: s.send("hi", deadline=datetime.max.replace(tzinfo=FAR_WEST)),
+        "INVALID_INPUT",
+    ),
+    "send within eternity": (
+        lambda _, s: s.send("hi", deadline=timedelta.max),
+        "INVALID_INPUT",
+    ),
     "list less than no lanes": (lambda app, _: app.lanes(limit=-1), "INVALID_INPUT"),
     "read from a word": (lambda _, s: log_of(s, after="x"), "INVALID_INPUT"),
     "read from before": (lambda _, s: log_of(s, after=-1), "INVALID_INPUT"),

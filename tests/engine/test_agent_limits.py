@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import msgspec
 import pytest
-from scene import FAST, at_standstill, running, the, types_of, until
+from scene import FAST, Watched, at_standstill, results_of, running, the, types_of, until
 
 from holdfast import Agent, Context, Holdfast, Limit, WorkerSettings, tool
 from holdfast.engine import upkeep
@@ -17,7 +17,7 @@ from holdfast.errors import InvalidDefinition, InvalidName, QueueFull
 from holdfast.store import Store
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing import ScriptedModel, calls, say
+from holdfast.testing import ScriptedModel, call, calls, say
 from holdfast.testing.wrapped import WrappedStore
 from holdfast.verify import verify
 
@@ -497,3 +497,24 @@ async def test_a_call_that_no_worker_comes_for_loses_its_place_to_the_next(monke
         async with asyncio.timeout(60):
             assert (await session.wait()).output == "Done."
         assert [permit.held for permit in await store.permits()] == [False]
+
+
+async def test_a_call_whose_lane_cannot_be_named_is_a_failure_that_the_model_sees() -> None:
+    ran: list[int | None] = []
+
+    @tool(lane="order-{n:05d}")
+    async def book(n: int | None = None) -> str:
+        ran.append(n)
+        return "booked"
+
+    script = [call("book"), call("book", n=7), say("done")]
+    model = Watched(script)
+    async with running(Agent("a", model, tools=[book])) as app:
+        session = await app.start("a", "go")
+
+        assert (await session.wait()).output == "done"
+        failed, booked = await results_of(session)
+        assert failed.startswith("TOOL_ERROR: TypeError")
+        assert booked == "booked"
+        assert ran == [7]
+        assert len(model.requests) == 3

@@ -4,7 +4,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -518,6 +518,16 @@ DEEDS: dict[str, tuple[Callable[[Context], Any], str]] = {
     "options in one": (lambda ctx: ctx.ask("?", "yes"), "INVALID_INPUT"),
     "an answer within a number": (lambda ctx: ctx.ask("?", within=7), "INVALID_INPUT"),
     "an expiry unheard of": (lambda ctx: ctx.ask("?", on_expiry="x"), "INVALID_DEFINITION"),
+    "an answer by the end of time": (
+        lambda ctx: ctx.ask("?", within=timedelta.max),
+        "INVALID_INPUT",
+    ),
+    "an answer at once": (lambda ctx: ctx.ask("?", within=timedelta(0)), "nobody answered in time"),
+    "sleep for ever": (lambda ctx: ctx.sleep(timedelta.max), "INVALID_INPUT"),
+    "wait until the end of time": (
+        lambda ctx: ctx.wait_until(datetime.max.replace(tzinfo=timezone(timedelta(hours=-12)))),
+        "INVALID_INPUT",
+    ),
     "sleep for a number": (lambda ctx: ctx.sleep(7), "INVALID_INPUT"),
     "wait until a number": (lambda ctx: ctx.wait_until(7), "INVALID_INPUT"),
     "a token that is a number": (lambda ctx: rekey(ctx, 7), "INVALID_NAME"),

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from scene import agent, results_of, running, the, until
 
 from holdfast import Context, tool
@@ -109,3 +110,19 @@ async def test_a_tool_that_hangs_in_its_transaction_is_cancelled_when_that_was_u
         assert await payments(store) == 0
         assert await the(session, "tool.completed") == []
         assert await verify(app.store, session.id) == []
+
+
+@pytest.mark.parametrize("params", [{"times": 1}, "1", b"1", 7])
+async def test_parameters_that_are_in_no_order_are_refused(tmp_path: Path, params: Any) -> None:
+    store = await store_with_table(tmp_path)
+
+    @tool(transactional=True)
+    async def pay(ctx: Context) -> None:
+        await ctx.tx.execute("INSERT INTO paid VALUES (:times)", params)
+
+    async with running(agent([call("pay"), say("well")], tools=[pay]), store=store) as app:
+        session = await app.start("a", "go")
+        assert (await session.wait()).output == "well"
+        [told] = await results_of(session)
+        assert "parameters of a statement are given in their order" in told
+        assert await payments(app.store) == 0

@@ -165,7 +165,7 @@ CASES = [
         "a tool started, no outcome, `on_interrupt=reconcile`",
         "ask the outside world whether it happened, and run it if not",
         Log(*PAYING),
-        run(Start(C1, 2, reconcile=True)),
+        run(Start(C1, 2, reconciles=1)),
         tool_policy("reconcile"),
     ),
     Case(

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -146,6 +147,12 @@ def unknown_type(amount: "NoSuchType") -> None: ...  # type: ignore[name-defined
 def schemaless(stream: "Opaque") -> None: ...
 
 
+def takes_function(function: Callable[[int], int]) -> None: ...
+
+
+def takes_its_place(amount: int, /) -> None: ...
+
+
 class Opaque:
     pass
 
@@ -170,6 +177,8 @@ class Asynchronous:
         (named, {}, "name every argument"),
         (unknown_type, {}, "cannot be resolved"),
         (schemaless, {}, "has no schema"),
+        (takes_function, {}, "has no schema"),
+        (takes_its_place, {}, "leave out the /"),
         (fine, {"name": "two words"}, "cannot be a tool's name"),
         (fine, {"name": "x" * 65}, "cannot be a tool's name"),
         (fine, {"retry": 2}, "readonly=True or idempotent=True"),
@@ -189,6 +198,8 @@ class Asynchronous:
         (fine, {"on_expiry": "x"}, "is deny or fail, not 'x'"),
         (fine, {"timeout": "5"}, "seconds over 0, not '5'"),
         (fine, {"timeout": 0}, "seconds over 0, not 0"),
+        (fine, {"timeout": 1e300}, "a thousand years at most"),
+        (fine, {"answer_within": 1e12}, "a thousand years at most"),
         (fine, {"timeout": float("nan")}, "seconds over 0, not nan"),
         (fine, {"retry": -3, "readonly": True}, "of 0 or more, not -3"),
         (fine, {"retry": 1.5, "readonly": True}, "a whole number"),
@@ -235,7 +246,7 @@ def agent(**options: Any) -> Agent[Any, Any]:
         ({"max_corrections": -1}, "max_corrections is a whole number of 0 or more"),
         ({"model_tries": True}, "model_tries is a whole number"),
         ({"max_depth": None}, "max_depth is a whole number"),
-        ({"turn_timeout": float("inf")}, "turn_timeout is a number of seconds over 0, not inf"),
+        ({"turn_timeout": float("inf")}, "turn_timeout is a thousand years at most, not inf"),
         ({"model_timeout": None}, "model_timeout is a number of seconds"),
         ({"idle_timeout": -1}, "idle_timeout is a number of seconds"),
         ({"model_settings": 7}, "model_settings of agent a are values by name"),

@@ -20,6 +20,7 @@ from holdfast.agents.outside import Webhook
 from holdfast.agents.surrounding import ALONE, Surroundings
 from holdfast.agents.value import from_json, slice_name, to_json
 from holdfast.agents.wait import Waiting
+from holdfast.core.instant import milliseconds, since_epoch
 from holdfast.core.lane import Call, Lane
 from holdfast.core.message import check_text
 from holdfast.core.name import KEYED, check_id, check_token, effect_key, round_token
@@ -233,7 +234,7 @@ class Context(Generic[Deps]):
         choices = choices_of(options)
         if not choices and not allow_freeform:
             raise InvalidInput("a question needs options, or allow_freeform=True")
-        expires_at = self._desk.now() + milliseconds(within) if within else 0
+        expires_at = 0 if within is None else self._desk.now() + max(1, milliseconds(within))
         question = Question(
             check_text("a prompt", prompt),
             choices,
@@ -253,10 +254,8 @@ class Context(Generic[Deps]):
     async def wait_until(self, at: datetime) -> None:
         """Wait for an instant, holding nothing. One that has passed is not waited for."""
         self._not_in_transaction("wait_until")
-        if getattr(at, "tzinfo", None) is None:
-            raise InvalidInput("an instant needs a time zone: datetime(…, tzinfo=UTC)")
+        due_at = since_epoch("an instant", at)
         name, known = self.waiting.next("wait_until")
-        due_at = int(at.timestamp() * 1000)
         if known is None and due_at > self._desk.now():
             raise await self.waiting.stop_at(Wait(name, due_at=due_at))
 
@@ -322,6 +321,8 @@ class Context(Generic[Deps]):
         service has refused is given as `instead_of`, for another one.
         """
         self._not_in_transaction("require_auth")
+        if within is not None:
+            milliseconds(within)
         if self._around.bureau is None:
             raise UnknownConnection(
                 f"this app has no connection {connection!r}: Holdfast(connections=[…])",
@@ -360,9 +361,3 @@ def choices_of(options: Sequence[str | Option]) -> tuple[Option, ...]:
         else Option(*2 * (check_text("an option", each),))
         for each in options
     )
-
-
-def milliseconds(duration: timedelta) -> int:
-    if not isinstance(duration, timedelta):
-        raise InvalidInput(f"a duration is a timedelta, not {type(duration).__name__}")
-    return int(duration.total_seconds() * 1000)

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.agents.wait import Waiting
+from holdfast.core.instant import milliseconds
 from holdfast.core.name import PAUSE
 from holdfast.core.result import Wait
 from holdfast.errors import ToolError
@@ -57,7 +58,7 @@ class Webhook:
             return None
         if (known := self._waiting.come_since(self.name)) is not None:
             return self._callback(known)
-        raise await self._waiting.stop_until(pause, int(duration.total_seconds() * 1000))
+        raise await self._waiting.stop_until(pause, milliseconds(duration))
 
     def _callback(self, known: str) -> Callback:
         came = msgspec.json.decode(known)

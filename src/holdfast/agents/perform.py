@@ -10,6 +10,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -130,15 +131,14 @@ class AgentPerformer:
         try:
             finished = await self._ask(request, hear)
             return await self._answered(finished, action, lane)
-        except asyncio.CancelledError as error:
-            if is_being_cancelled():
-                raise
-            return self._failed(AnswerCutOff(f"the client gave up: {error}"), lane)
         except Exception as error:  # noqa: BLE001 - the client says what it means
             return self._failed(error, lane)
 
     def too_late(self, lane: Lane) -> ModelFailed:
         return self._failed(TimeoutError(), lane)
+
+    def cut_off(self, lane: Lane) -> ModelFailed:
+        return self._failed(AnswerCutOff("the client gave up"), lane)
 
     def _request(self, view: View, action: CallModel, instructions: str) -> ModelRequest:
         return ModelRequest(
@@ -247,6 +247,7 @@ class AgentPerformer:
                 names = ", ".join(self._agent.tools) or "none"
                 raise Retry(f"there is no tool named {part.tool}; there is: {names}")
             args = tool.arguments.parse(part.args)
+            tool.bounds(args, lane.tenant)
             return replace(seen, asks=tool.asks(args), dedupe=dedupe_of(tool, args, lane))
         except Exception as error:  # noqa: BLE001 - the arguments', or the user's own functions'
             return replace(seen, refusal=failure_of(error))
@@ -258,12 +259,12 @@ class AgentPerformer:
 
     def bounds_of_tool(self, call: Call, lane: Lane) -> tuple[Bound, ...]:
         tool = self._agent.tools.get(call.tool)
-        if tool is None or not (tool.lane or tool.limit):
+        if tool is None or (tool.lane is None and tool.limit is None):
             return ()
         try:
             return tool.bounds(tool.arguments.parse(call.args), lane.tenant)
-        except ToolError:
-            return ()  # running it says what is wrong with its arguments
+        except Exception:  # noqa: BLE001 - running it says what is wrong with its arguments or lane
+            return ()
 
     def key_of_tool(self, call: Call, lane: Lane) -> str:
         tool = self._agent.tools.get(call.tool)
@@ -305,8 +306,12 @@ class AgentPerformer:
         if tool is None:
             return Raised(call.call_id, Failure("UNKNOWN_TOOL", f"{call.tool} is no longer there"))
         try:
-            args = tool.arguments.parse(call.args)
-            key = f"{tool.name}:{tool.idempotency_key(args)}" if tool.idempotency_key else ""
+            args, key = read(tool, call, desk.lane)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the arguments', or the user's own functions'
+            if start.attempt > 1:  # nobody can say any more what became of it
+                return Interrupted(call.call_id, "unreconciled", final=True)
+            return Raised(call.call_id, failure_of(error))
+        try:
             session = SessionContext(desk.lane, desk.slices, desk)
             ctx = Context(
                 deps=self._deps,
@@ -317,8 +322,11 @@ class AgentPerformer:
                 around=self._around,
                 max_depth=self._agent.max_depth,
             )
-            if start.reconcile and (found := await self._reconcile(tool, ctx, args)):
-                return found
+            if start.reconciles:
+                with ctx.waiting.finding_out(start.reconciles):
+                    found = await self._reconcile(tool, ctx, args)
+                if found:
+                    return found
             if tool.transactional:
                 return await self._transact(tool, ctx, args, desk)
             return ended(ctx, await with_its_steps(ctx, self._call(tool, ctx, args, desk)))
@@ -332,10 +340,6 @@ class AgentPerformer:
             return Raised(call.call_id, failure_of(group), backoff=self._backoff(call.failed))
         except NotEncodable:
             return Interrupted(call.call_id, "unstorable")
-        except asyncio.CancelledError:
-            if is_being_cancelled():
-                raise
-            return Interrupted(call.call_id, "cancelled")
         except NotBegun:
             backoff = self._backoff(call.failed)
             return Raised(call.call_id, NO_THREAD, backoff=backoff, begun=False)
@@ -401,12 +405,6 @@ def model_bounds(agent: Agent[Any, Any], model: str, *, starts_turn: bool) -> tu
         turns = Limit(rate=agent.limit.rate, per=agent.limit.per)
         found += turns.named(f"agent:{agent.name}")
     return in_order(found)
-
-
-def is_being_cancelled() -> bool:
-    """Say whether somebody cancels this task, as opposed to user code that raised the error."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 async def ends_within(running: asyncio.Future[Any], seconds: float) -> bool:
@@ -501,12 +499,31 @@ def output_value(args: str, agent: Agent[Any, Any]) -> Any:
     return from_json(args, agent.output_type)
 
 
+def read(tool: Tool, call: Call, lane: Lane) -> tuple[dict[str, Any], str]:
+    """Return a call's arguments and its own key, or raise what stands against running it."""
+    args = tool.arguments.parse(call.args)
+    tool.bounds(args, lane.tenant)
+    if tool.idempotency_key is None:
+        return args, ""
+    scope = blake2b(scope_of(tool, lane).encode(), digest_size=10).hexdigest()
+    return args, f"{scope}:{own_key(tool, args)}"
+
+
 def dedupe_of(tool: Tool, args: dict[str, Any], lane: Lane) -> str:
     """Return the scope and key under which a call must not happen twice, if it has one."""
     if tool.dedupe == "call" or tool.idempotency_key is None:
         return ""
-    scope = f"session:{lane.session}" if tool.dedupe == "session" else f"tenant:{lane.tenant}"
-    return f"{scope}\n{tool.name}:{storable_key(tool.idempotency_key(args))}"
+    return f"{scope_of(tool, lane)}\n{own_key(tool, args)}"
+
+
+def scope_of(tool: Tool, lane: Lane) -> str:
+    """Return where a key of the tool's own means the same."""
+    return f"session:{lane.session}" if tool.dedupe == "session" else f"tenant:{lane.tenant}"
+
+
+def own_key(tool: Tool, args: dict[str, Any]) -> str:
+    assert tool.idempotency_key is not None
+    return f"{tool.name}:{storable_key(tool.idempotency_key(args))}"
 
 
 def failure_of(error: BaseException) -> Failure:

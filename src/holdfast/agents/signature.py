@@ -32,7 +32,7 @@ class Arguments:
             parameters = parameters[1:]
         self._model = model_of(function, name, parameters, hints)
         self._names = tuple(self._model.model_fields)
-        self.schema: Mapping[str, Any] = self._model.model_json_schema()
+        self.schema: Mapping[str, Any] = schema_of(self._model, name)
         self.returns = hints.get("return", Any)
 
     def parse(self, args: str) -> dict[str, Any]:
@@ -73,6 +73,12 @@ def model_of(
                 f"{name} takes *{parameter.name}: name every argument, a model must know them",
                 tool=name,
             )
+        if parameter.kind == parameter.POSITIONAL_ONLY:
+            raise InvalidDefinition(
+                f"{name} takes {parameter.name} by its place alone: leave out the /, as a model"
+                " gives arguments by name",
+                tool=name,
+            )
         if parameter.name not in hints:
             raise InvalidDefinition(
                 f"{name} does not say what type {parameter.name} is: add a type hint", tool=name
@@ -83,9 +89,18 @@ def model_of(
     try:
         return create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
     except (PydanticUserError, NameError) as error:
-        raise InvalidDefinition(
-            f"{name} takes something that has no schema: {error}", tool=name
-        ) from error
+        raise without_schema(name, error) from error
+
+
+def schema_of(model: type[BaseModel], name: str) -> dict[str, Any]:
+    try:
+        return model.model_json_schema()
+    except PydanticUserError as error:
+        raise without_schema(name, error) from error
+
+
+def without_schema(name: str, error: Exception) -> InvalidDefinition:
+    return InvalidDefinition(f"{name} takes something that has no schema: {error}", tool=name)
 
 
 def described_arguments(doc: str) -> dict[str, str]:

@@ -130,6 +130,8 @@ class Tool:
 
     def bounds(self, args: dict[str, Any], tenant: str) -> tuple[Bound, ...]:
         """Return the limits that a call with these arguments is under, by name."""
+        if self.lane is None and self.limit is None:
+            return ()
         found: list[Bound] = []
         if self.lane is not None:
             key = self.lane.format(**args)

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from holdfast.engine.performer import Desk
-from holdfast.errors import NotInTransaction
+from holdfast.errors import InvalidInput, NotInTransaction
 from holdfast.store import Commit, Committed, Refused, Transaction
 
 
@@ -25,13 +25,16 @@ class LazyTransaction:
         return self.opened
 
     async def execute(self, sql: str, params: Sequence[Any] = ()) -> int:
-        return await (await self._open()).execute(sql, params)
+        checked = in_order(params)
+        return await (await self._open()).execute(sql, checked)
 
     async def fetch(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        return await (await self._open()).fetch(sql, params)
+        checked = in_order(params)
+        return await (await self._open()).fetch(sql, checked)
 
     async def fetch_one(self, sql: str, params: Sequence[Any] = ()) -> tuple[Any, ...] | None:
-        return await (await self._open()).fetch_one(sql, params)
+        checked = in_order(params)
+        return await (await self._open()).fetch_one(sql, checked)
 
     @property
     def raw(self) -> Any:
@@ -41,3 +44,12 @@ class LazyTransaction:
 
     async def commit(self, commit: Commit) -> Committed | Refused:
         raise NotInTransaction("Holdfast commits this transaction when the tool returns")
+
+
+def in_order(params: Any) -> Sequence[Any]:
+    """Return a statement's parameters; a mapping's names, or a text's characters, are none."""
+    if not isinstance(params, Sequence) or isinstance(params, str | bytes | bytearray):
+        raise InvalidInput(
+            f"parameters of a statement are given in their order, in a list, not {params!r:.80}"
+        )
+    return params

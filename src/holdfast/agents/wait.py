@@ -58,7 +58,8 @@ class Waiting:
         self.call_id = call.call_id
         self.desk = desk
         self.is_parked = False
-        self._courses: dict[asyncio.Task[Any] | None, Course] = {asyncio.current_task(): Course("")}
+        self._reconciles = 0
+        self._begin("")
         self._stopped: dict[asyncio.Task[Any] | None, Wait] = {}
         self._steps: set[asyncio.Future[None]] = set()
 
@@ -70,7 +71,23 @@ class Waiting:
     def waits(self) -> Waits:
         """What the call waits for, once it is parked."""
         named = {wait.name: wait for wait in self._stopped.values()}
-        return Waits(self.call_id, tuple(named.values()))
+        return Waits(self.call_id, tuple(named.values()), self._reconciles)
+
+    def _begin(self, name: str) -> None:
+        main = asyncio.current_task()
+        self._courses: dict[asyncio.Task[Any] | None, Course] = {main: Course(name)}
+
+    @contextmanager
+    def finding_out(self, attempt: int) -> Iterator[None]:
+        """Wait, meanwhile, for what finds out about an attempt: these waits are none of the tool's.
+
+        Another attempt about which nothing is known is another question.
+        """
+        self._reconciles = attempt
+        self._begin(f"reconcile{attempt}.")
+        yield
+        self._reconciles = 0
+        self._begin("")
 
     def next(self, kind: str, about: str = "") -> tuple[str, str | None]:
         """Name the next wait of this task, and return what it has come to, if it has.

@@ -30,6 +30,7 @@ from holdfast.cli.show import show
 from holdfast.cli.verify import verify
 from holdfast.cli.worker import worker
 from holdfast.cli.workers import workers
+from holdfast.core.name import is_storable
 
 COMMANDS = (
     *(demo, dev, chat, serve, worker),
@@ -93,4 +94,8 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         # Whoever reads a pipe waits for lines, not for a buffer to be full.
         stream.reconfigure(errors="replace", line_buffering=True)  # type: ignore[union-attr]
+    for argument in sys.argv[1:]:
+        if not argument.isascii() and not is_storable(argument):
+            print(f"{argument!r} is no text in UTF-8: say it in that encoding", file=sys.stderr)
+            sys.exit(2)
     make_app()()

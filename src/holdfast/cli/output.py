@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from holdfast.core.instant import date_of
 
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -115,4 +116,4 @@ def json_out(value: Any) -> None:
 
 def moment(milliseconds: int) -> str:
     """Return an instant as people read it, in UTC."""
-    return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+    return f"{date_of(milliseconds):%Y-%m-%d %H:%M:%S}"

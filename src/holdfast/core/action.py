@@ -40,7 +40,7 @@ class CallModel(Action, frozen=True, kw_only=True):
 
 
 class Start(Struct, frozen=True, gc=False):
-    """One tool call to begin; `reconcile` asks the outside world first.
+    """One tool call to begin; `reconciles` is an attempt to ask the outside world about first.
 
     `key` is its scope and idempotency key, where no other call with the same may happen; `fired`
     are the waits of the call whose time has come.
@@ -50,7 +50,7 @@ class Start(Struct, frozen=True, gc=False):
     attempt: int
     key: str = ""
     fired: tuple[str, ...] = ()
-    reconcile: bool = False
+    reconciles: int = 0
 
 
 class RunTools(Action, frozen=True, kw_only=True):

@@ -6,6 +6,8 @@ same questions are asked of the same log.
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 from holdfast.core.action import (
     AnyAction,
     AskHuman,
@@ -21,7 +23,7 @@ from holdfast.core.action import (
     Sleep,
     Start,
 )
-from holdfast.core.lane import CUT, RUNNING, Call, Cancel, Lane, ModelCall, Turn
+from holdfast.core.lane import CUT, RUNNING, Call, Cancel, Lane, ModelCall, Queued, Turn
 from holdfast.core.name import model_call_name, turn_name
 from holdfast.core.policy import SECOND, Policy
 from holdfast.core.record import Failure
@@ -90,7 +92,7 @@ def between_turns(lane: Lane, policy: Policy, now: int) -> AnyAction:
     if not lane.queue:
         return Park(wait=("message",), until=lane.deadline)
     head = lane.queue[0]
-    if 0 < head.deadline <= now:
+    if has_come_too_late(head, now):
         return Settle(settled=((head.delivery_id, "failed", ""),))
     failed = lane.last.turn if lane.last and lane.last.how == "failed" else ""
     if head.retry and not failed:
@@ -105,6 +107,10 @@ def between_turns(lane: Lane, policy: Policy, now: int) -> AnyAction:
         delivery=head.delivery_id,
         retries=failed if head.retry else "",
     )
+
+
+def has_come_too_late(queued: Queued, now: int) -> bool:
+    return 0 < queued.deadline <= now
 
 
 def is_late(lane: Lane, now: int) -> bool:
@@ -194,14 +200,17 @@ def next_step(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
         return FailTurn(turn=turn.id, error=TOO_MANY_CORRECTIONS)
     if turn.step >= policy.max_steps:
         return FailTurn(turn=turn.id, error=max_steps(policy.max_steps))
-    joins = lane.queue if policy.on_busy == "join" else ()
+    waiting = [q for q in lane.queue if not q.retry] if policy.on_busy == "join" else []
+    if waiting and has_come_too_late(waiting[0], now):
+        return Settle(settled=((waiting[0].delivery_id, "failed", ""),))
+    joins = takewhile(lambda queued: not has_come_too_late(queued, now), waiting)
     return CallModel(
         call_id=model_call_name(turn.id, turn.step + 1),
         attempt=1,
         turn=turn.id,
         step=turn.step + 1,
         until=ask_again_at(lane, turn, policy, now),
-        joins=tuple(q.delivery_id for q in joins if not q.retry),
+        joins=tuple(q.delivery_id for q in joins),
     )
 
 
@@ -283,7 +292,8 @@ def after_interruption(call: Call, lane: Lane, policy: Policy) -> str:
 
 
 def begin(call: Call, policy: Policy, now: int) -> Start:
-    reconciles = call.status == CUT and policy.tool(call.tool).on_interrupt == "reconcile"
+    is_unclear = call.status == CUT and policy.tool(call.tool).on_interrupt == "reconcile"
+    reconciles = call.attempt if is_unclear else call.reconciles
     due = (name for name, due_at in call.timers.items() if due_at <= now)
     fired = tuple(due) if call.status == "waiting" else ()
     return Start(call.call_id, call.attempt + 1, call.dedupe, fired, reconciles)

@@ -292,7 +292,13 @@ def tool_requested(lane: Lane, e: r.ToolRequested) -> Lane:
 
 def tool_started(lane: Lane, e: r.ToolStarted) -> Lane:
     return lane.with_call(
-        e.call_id, status=RUNNING, attempt=e.attempt, reason="", due_at=0, failure=None
+        e.call_id,
+        status=RUNNING,
+        attempt=e.attempt,
+        reason="",
+        due_at=0,
+        reconciles=0,
+        failure=None,
     )
 
 
@@ -312,7 +318,14 @@ def tool_waiting(lane: Lane, e: r.ToolWaiting) -> Lane:
     waits_for = (e.name, *e.also)
     timers = lane.turn.calls[e.call_id].timers
     timers = {name: due_at for name, due_at in timers.items() if name in waits_for}
-    return lane.with_call(e.call_id, status="waiting", waits_for=waits_for, timers=timers, lost=0)
+    return lane.with_call(
+        e.call_id,
+        status="waiting",
+        waits_for=waits_for,
+        timers=timers,
+        reconciles=e.reconciles,
+        lost=0,
+    )
 
 
 def tool_woken(lane: Lane, e: r.ToolWoken) -> Lane:

@@ -86,7 +86,8 @@ class Call(Struct, frozen=True, gc=False, omit_defaults=True):
     `status`: requested, asked, approved, running, cut, waiting, woken, again, done.
     `memo` holds what the call's own steps and answered waits returned, as JSON text by name;
     `waits_for` are those that it stopped at, and `timers` when some of them are over by themselves.
-    `failure` is how the last attempt failed, after which another is due.
+    `reconciles` is the attempt about which it was finding out when it stopped. `failure` is how the
+    last attempt failed, after which another is due.
     """
 
     call_id: str
@@ -105,6 +106,7 @@ class Call(Struct, frozen=True, gc=False, omit_defaults=True):
     due_at: int = 0
     waits_for: tuple[str, ...] = ()
     timers: Mapping[str, int] = {}
+    reconciles: int = 0
     memo: Mapping[str, str] = {}
     by: str = ""
     succeeded: bool = False

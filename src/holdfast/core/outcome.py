@@ -305,7 +305,13 @@ def tool_ended(
 
 def tool_waits(lane: Lane, call: Call, end: Waits) -> Iterator[AnyRecord]:
     name, *also = (wait.name for wait in end.waits)
-    yield r.ToolWaiting(call_id=call.call_id, attempt=call.attempt, name=name, also=tuple(also))
+    yield r.ToolWaiting(
+        call_id=call.call_id,
+        attempt=call.attempt,
+        name=name,
+        also=tuple(also),
+        reconciles=end.reconciles,
+    )
     for wait in end.waits:
         yield from wait_begins(lane, call, wait)
     # It may have come in while the tool was on its way to wait for it.

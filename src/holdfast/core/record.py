@@ -355,12 +355,14 @@ class ToolWaiting(Record, frozen=True, kw_only=True, tag="tool.waiting"):
     """The tool stopped at a wait, and will be called again when that is over.
 
     One that does several things at once may stop at others `also`: the first that is over counts.
+    `reconciles`: it was still finding out what became of that attempt.
     """
 
     call_id: str
     attempt: int
     name: str
     also: tuple[str, ...] = ()
+    reconciles: int = 0
 
 
 class ToolWoken(Record, frozen=True, kw_only=True, tag="tool.woken"):

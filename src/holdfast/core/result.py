@@ -168,10 +168,14 @@ class Wait(Struct, frozen=True, gc=False):
 
 
 class Waits(Struct, frozen=True, gc=False):
-    """The tool stopped, each of its tasks at a wait, and goes on when the first of them is over."""
+    """The tool stopped, each of its tasks at a wait, and goes on when the first of them is over.
+
+    `reconciles`: it was still finding out what became of that attempt.
+    """
 
     call_id: str
     waits: tuple[Wait, ...]
+    reconciles: int = 0
 
     @property
     def children(self) -> tuple[NewChild, ...]:

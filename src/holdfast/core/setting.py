@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import isfinite
 from typing import Any, TypeVar, get_args
 
+from holdfast.core.instant import LONGEST
 from holdfast.errors import InvalidDefinition
 
 T = TypeVar("T")
+
+MOST_SECONDS = LONGEST.total_seconds()
 
 
 def one_of(kind: Any, what: str, value: Any) -> Any:
@@ -29,9 +31,11 @@ def count_of(what: str, value: Any, least: int = 1) -> int:
 def seconds_of(what: str, value: Any, *, or_none: bool = False) -> float:
     """Return a span of time in seconds; with `or_none` 0 is one."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not isfinite(value) or value < 0 or (value == 0 and not or_none):
+    if not is_number or not value >= 0 or (value == 0 and not or_none):
         least = "of 0 or more" if or_none else "over 0"
         raise InvalidDefinition(f"{what} is a number of seconds {least}, not {value!r}")
+    if value > MOST_SECONDS:
+        raise InvalidDefinition(f"{what} is a thousand years at most, not {value!r} seconds")
     return float(value)
 
 

@@ -376,9 +376,12 @@ class Carrier:
             lane, slices = self.lane.state, self.lane.slices
             result = await self._performer.call_model(lane, slices, view, action, hear)
         except asyncio.CancelledError:
-            if not work.is_overdue:
+            if work.is_overdue:
+                result = self._performer.too_late(self.lane.state)
+            elif work.is_stopped:
                 raise
-            result = self._performer.too_late(self.lane.state)
+            else:
+                result = self._performer.cut_off(self.lane.state)
         finally:
             work.end()
             if stream:
@@ -390,6 +393,8 @@ class Carrier:
         try:
             end = await self._performer.run_tool(call, start, desk)
         except asyncio.CancelledError:
+            if not work.is_stopped:
+                return Interrupted(call.call_id, "cancelled")
             if not work.is_overdue:
                 raise
         else:
@@ -519,7 +524,7 @@ class Carrier:
 
     async def _abandon(self) -> None:
         for work in self._work.values():
-            work.task.cancel()
+            work.stop()
         await self._wait_for_work(self._settings.stop_grace)
         self._dismiss_all()
         self._results.clear()

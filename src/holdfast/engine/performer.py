@@ -122,6 +122,10 @@ class Performer(Protocol):
         """Say whether somebody may give this answer."""
         ...
 
+    def cut_off(self, lane: Lane) -> ModelFailed:
+        """Say what it means that the model's client has cancelled its own call."""
+        ...
+
     def too_late(self, lane: Lane) -> ModelFailed:
         """Return what a model call came to that had to be stopped."""
         ...

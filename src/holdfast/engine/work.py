@@ -22,7 +22,9 @@ class Patience(Struct, frozen=True, gc=False):
 class Work:
     """One call. `due_at` is when patience with it ends, in seconds of the monotonic clock.
 
-    `is_awaited` unless nobody has the patience any more to see it end.
+    `is_awaited` until it has ended, or nobody has the patience any more to see it end. `is_stopped`
+    if it was told to end, by its turn (`is_cancelled`), for being late (`is_overdue`), or with its
+    lane: a cancellation otherwise is the call's own.
     """
 
     task: asyncio.Task[None]
@@ -30,6 +32,7 @@ class Work:
     def __init__(self, call_id: str, patience: Patience, clock: Clock) -> None:
         self.call_id = call_id
         self.is_awaited = True
+        self.is_stopped = False
         self.is_cancelled = False
         self.is_overdue = False
         self.is_ending = False
@@ -46,12 +49,16 @@ class Work:
         """Stop it for having taken too long. It has a little time to end by itself."""
         self.is_overdue = True
         self.due_at = self._clock.monotonic() + grace
-        self.task.cancel()
+        self.stop()
 
     def cancel(self) -> None:
         """Stop it because its turn is being stopped, once: the turn's patience counts now."""
         self.is_cancelled = True
         self.due_at = float("inf")
+        self.stop()
+
+    def stop(self) -> None:
+        self.is_stopped = True
         self.task.cancel()
 
     def end(self) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
@@ -19,6 +18,7 @@ from msgspec.structs import replace
 
 from holdfast.client import Client, RemoteSession
 from holdfast.core.event import Event
+from holdfast.core.instant import date_of
 from holdfast.core.record import Failure
 from holdfast.errors import (
     HoldfastError,
@@ -110,7 +110,7 @@ class FarSide:
             "depth": wanted.depth,
         }
         if wanted.deadline:
-            options["deadline"] = datetime.fromtimestamp(wanted.deadline / 1000, UTC)
+            options["deadline"] = date_of(wanted.deadline)
         told: dict[str, Any] = {
             "callback_url": callback_url,
             "callback_events": (*NEWS, *NEWS_OF_SIGN_INS),

@@ -67,6 +67,7 @@ class ObservedPerformer:
         self.bounds_of_tool = performer.bounds_of_tool
         self.key_of_tool = performer.key_of_tool
         self.may_answer = performer.may_answer
+        self.cut_off = performer.cut_off
         self.too_late = performer.too_late
         self.output_of = performer.output_of
 

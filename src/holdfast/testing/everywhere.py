@@ -16,7 +16,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
 from holdfast.agents.agent import Agent
-from holdfast.agents.perform import is_being_cancelled
 from holdfast.app import Holdfast
 from holdfast.engine.settings import WorkerSettings
 from holdfast.store import Store
@@ -52,7 +51,7 @@ async def crash_everywhere(
     `within` seconds. Further `options` are those of the app: `public_url`, say.
     """
     ledger = ledger or Ledger()
-    watched = [watch(agent, ledger) for agent in agents]
+    watched = watch(agents, ledger)
     rehearsal = Rehearsal(scenario, watched, ledger, deps, store, within, options)
     undisturbed, commits = await rehearsal.run(UNDISTURBED)
     runs: list[Run] = []
@@ -142,7 +141,8 @@ class Rehearsal:
             async with self._worker(crashing):
                 await crashing.crashed.wait()
         except Crashed:  # it wanted something more of its store when it was left
-            if is_being_cancelled():
+            task = asyncio.current_task()
+            if task and task.cancelling():
                 raise
         async with self._worker(store):
             await asyncio.Event().wait()

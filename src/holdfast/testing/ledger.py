@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import copy
@@ -55,14 +55,20 @@ class Ledger:
         return self.effects
 
 
-def watch(agent: Agent[Any, Any], ledger: Ledger) -> Agent[Any, Any]:
-    """Return the agent, and those that it asks, with tools that tell the ledger who they are."""
-    watched = copy(agent)
-    watched.tools = {name: watch_tool(tool, ledger) for name, tool in agent.tools.items()}
-    watched.subagents = tuple(
-        watch(each, ledger) if isinstance(each, Agent) else each for each in agent.subagents
-    )
-    return watched
+def watch(agents: Iterable[Agent[Any, Any]], ledger: Ledger) -> list[Agent[Any, Any]]:
+    """Return agents, and those that they ask, with tools that tell the ledger who they are."""
+    watched: dict[int, Agent[Any, Any]] = {}
+
+    def of(agent: Agent[Any, Any]) -> Agent[Any, Any]:
+        if id(agent) not in watched:
+            found = watched[id(agent)] = copy(agent)
+            found.tools = {name: watch_tool(tool, ledger) for name, tool in agent.tools.items()}
+            found.subagents = tuple(
+                of(each) if isinstance(each, Agent) else each for each in agent.subagents
+            )
+        return watched[id(agent)]
+
+    return [of(agent) for agent in agents]
 
 
 def watch_tool(tool: Tool, ledger: Ledger) -> Tool:

@@ -100,7 +100,8 @@ class Indexes:
             self.tokens[token] = True
         self.over = self.over or changes.over
         for token in tuple(self.tokens) if self.over else changes.revoked:
-            self.tokens[token] = False
+            if token in self.tokens:  # else it is another session's, and stays that
+                self.tokens[token] = False
 
 
 def wrong_deliveries(log: Indexes, found: Sequence[DeliveryInfo]) -> Iterator[Wrong]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from holdfast.core.instant import date_of
 from holdfast.core.name import MAX_ID
 
 SESSION = "ses_01K5ZJ3M8Q4V6X2T9R7B1C0D5F"
@@ -25,7 +25,7 @@ Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"}, exampl
 
 def instant(milliseconds: int) -> str:
     """Return an instant as RFC 3339 has it, in UTC and to the millisecond."""
-    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    moment = date_of(milliseconds)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{milliseconds % 1000:03d}Z"
 
 

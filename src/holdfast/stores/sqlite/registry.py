@@ -30,7 +30,7 @@ class Registry:
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path = path
         self._clock = clock
-        self._directory = path.with_name(path.name + "-workers")
+        self._directory = Path(f"{path}-workers")
         self._observer = Observer(self._directory, clock)
         self._machine = machine()
         self._leases: dict[str, SqliteLease] = {}
