@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from holdfast.app import Holdfast
+from holdfast.errors import StoreUnavailable
 from holdfast.session import Receipt, Session
 
 BRIDGED = (Holdfast, Session, Receipt)
@@ -37,6 +38,9 @@ class LoopThread:
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine on the loop and wait for what it returns."""
+        if self._loop.is_closed():
+            work.close()
+            raise StoreUnavailable("this app was closed: use it within its `with`")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
@@ -59,7 +63,8 @@ class LoopThread:
             while (item := self.run(next_item())) is not end:
                 yield item
         finally:
-            self.run(close())
+            if not self._loop.is_closed():
+                self.run(close())
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)

@@ -6,7 +6,7 @@ import pytest
 
 import holdfast.sync
 from holdfast import Agent, Holdfast
-from holdfast.errors import UnknownAgent
+from holdfast.errors import StoreUnavailable, UnknownAgent
 from holdfast.testing.scripted import ScriptedModel, say
 
 
@@ -37,3 +37,14 @@ def test_leaving_a_stream_early_closes_it(tmp_path):
             if event.type == "turn.started":
                 break
         assert session.wait().status == "completed"
+
+
+def test_an_app_that_was_closed_says_so(tmp_path):
+    with holdfast.sync.opened(an_app(tmp_path)) as app:
+        session = app.start("greeter", "Hi")
+        left = iter(session.events())
+        next(left)
+
+    for use in (app.sessions, session.wait, lambda: list(session.events()), lambda: next(left)):
+        with pytest.raises(StoreUnavailable):
+            use()

@@ -1,6 +1,7 @@
 """A tool that waits for several things at once: all begin at once, the first to come wakes it."""
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
@@ -8,7 +9,8 @@ from typing import Any
 import pytest
 from scene import agent, at_standstill, results_of, running, seen, the, until
 
-from holdfast import Agent, Context, Holdfast, tool
+from holdfast import Agent, Context, Holdfast, Retry, ToolError, tool
+from holdfast.stores.memory import MemoryStore
 from holdfast.testing.clock import START
 from holdfast.testing.everywhere import crash_everywhere
 from holdfast.testing.ledger import Ledger
@@ -115,6 +117,245 @@ async def test_a_question_is_asked_once_and_runs_out_when_it_said() -> None:
         [request] = await the(session, "input.requested")
         assert request.data["expires_at"] == START + 24 * HOUR
         assert await results_of(session) == ["TOOL_ERROR: nobody answered in time"]
+
+
+# Whose wait is whose
+
+
+async def test_tasks_that_do_the_same_are_told_apart_by_what_they_do_first() -> None:
+    ordered: dict[str, str] = {}
+
+    async def juggle(ctx: Context[Any]) -> list[str]:
+        async def buy(item: str) -> str:
+            await ctx.step(f"price of {item}", asyncio.sleep, 0.02 if item == "tea" else 0)
+            hook = await ctx.webhook(timeout=timedelta(days=1))
+            await ctx.step(f"order of {item}", ordered.__setitem__, item, hook.url)
+            return f"{item}: {(await hook.wait()).text}"
+
+        return list(await asyncio.gather(buy("tea"), buy("rice")))
+
+    async with running(juggler(juggle), public_url="https://agents.example") as app:
+        session = await app.start("a", "go")
+        await seen(session, "tool.waiting")
+        for item, url in ordered.items():
+            await app.callback(url.rpartition("/")[2], f"{item} came".encode(), "text/plain")
+
+        assert (await session.wait()).output == "done"
+        assert await results_of(session) == ['["tea: tea came","rice: rice came"]']
+
+
+async def test_sleeps_are_told_apart_by_what_their_tasks_did_before() -> None:
+    async def juggle(ctx: Context[Any]) -> list[str]:
+        async def nap(name: str, hours: int) -> str:
+            await ctx.step(name, asyncio.sleep, 0.02 if name == "long" else 0)
+            await ctx.sleep(hours * AN_HOUR)
+            return str(await ctx.step(f"{name} is over", lambda: over.append(name) or name))
+
+        return list(await asyncio.gather(nap("long", 10), nap("short", 1)))
+
+    over: list[str] = []
+    async with at_standstill(juggler(juggle)) as (app, clock):
+        session = await app.start("a", "go")
+        await seen(session, "timer.set", 2)
+        clock.set(START + HOUR)
+        await seen(session, "tool.waiting", 2)
+        assert over == ["short"]
+        clock.set(START + 10 * HOUR)
+
+        assert (await session.wait()).output == "done"
+        assert over == ["short", "long"]
+
+
+# What is not there yet is no outcome
+
+
+async def by_gather(ctx: Context[Any]) -> list[Any]:
+    both = (ctx.agent(name).ask("go") for name in ("slow", "x"))
+    return list(await asyncio.gather(*both, return_exceptions=True))
+
+
+async def by_wait(ctx: Context[Any]) -> list[Any]:
+    tasks = [asyncio.create_task(ctx.agent(name).ask("go")) for name in ("slow", "x")]
+    await asyncio.wait(tasks)
+    return [task.exception() or task.result() for task in tasks]
+
+
+async def by_a_nested_race(ctx: Context[Any]) -> list[Any]:
+    both = asyncio.create_task(nested(ctx))
+    timer = asyncio.create_task(ctx.sleep(AN_HOUR))
+    done, _ = await asyncio.wait([both, timer], return_when=asyncio.FIRST_COMPLETED)
+    timer.cancel()
+    return both.result() if both in done else ["nobody"]
+
+
+async def nested(ctx: Context[Any]) -> list[Any]:
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(ctx.agent(name).ask("go")) for name in ("slow", "x")]
+    return [task.result() for task in tasks]
+
+
+@pytest.mark.parametrize("ask", [by_gather, by_wait, by_a_nested_race, nested])
+async def test_a_tool_does_nothing_with_what_it_has_not_got_yet(
+    ask: Juggle, caplog: pytest.LogCaptureFixture
+) -> None:
+    done: list[str] = []
+
+    async def juggle(ctx: Context[Any]) -> str:
+        good = [each for each in await ask(ctx) if isinstance(each, str)]
+        done.append(f"without a step: {good}")
+        await ctx.step("mail", done.append, f"mailed {good}")
+        return ", ".join(good)
+
+    async with running(juggler(juggle), slow(), helper("x")) as app:
+        session = await app.start("a", "go")
+        request = await until(session, "input.requested")
+        await seen(session, "subagent.completed")
+        await seen(session, "tool.waiting", 2)
+        assert done == []
+        await session.answer(request.data["request_id"], "approve")
+        await seen(session, "turn.completed")
+
+        assert await results_of(session) == ["slow's, x's"]
+        both = ["slow's", "x's"]
+        assert done == [f"without a step: {both}", f"mailed {both}"]
+        assert not await verify(app.store, session.id)
+    gc.collect()
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+async def test_a_tool_that_returns_has_ended_whatever_it_asked_and_did_not_wait_for() -> None:
+    done: list[int] = []
+
+    async def juggle(ctx: Context[Any]) -> str:
+        left.append(asyncio.create_task(ctx.agent("x").ask("go")))
+        await asyncio.sleep(0.3)
+        done.append(ctx.attempt)
+        return "paid"
+
+    left: list[asyncio.Task[Any]] = []
+    async with running(juggler(juggle, on_interrupt="report"), helper("x")) as app:
+        session = await app.start("a", "go")
+
+        assert (await session.wait()).output == "done"
+        assert await results_of(session) == ["paid"]
+        assert done == [1]
+        await asyncio.wait(left)
+        assert left[0].cancelled()
+
+
+@pytest.mark.parametrize("kind", ["semaphore", "lock"])
+async def test_no_more_is_begun_than_the_tool_lets_through(kind: str) -> None:
+    async def juggle(ctx: Context[Any]) -> list[str]:
+        gate = asyncio.Semaphore(2) if kind == "semaphore" else asyncio.Lock()
+
+        async def through(name: str) -> str:
+            async with gate:
+                return (await ctx.ask(f"{name}?")).text
+
+        return list(await asyncio.gather(*map(through, "abcd"), return_exceptions=True))
+
+    at_once = 2 if kind == "semaphore" else 1
+    async with running(juggler(juggle)) as app:
+        session = await app.start("a", "go")
+        for answered in range(4):
+            open_now = min(at_once, 4 - answered)
+            requests = await seen(session, "input.requested", answered + open_now)
+            assert len(await session.requests()) == open_now
+            await session.answer(requests[answered].data["request_id"], text="ok")
+
+        assert (await session.wait()).output == "done"
+        assert await results_of(session) == ['["ok","ok","ok","ok"]']
+
+
+async def test_an_agent_that_is_not_waited_for_any_more_wakes_nobody() -> None:
+    runs: list[int] = []
+
+    async def juggle(ctx: Context[Any]) -> str:
+        runs.append(ctx.attempt)
+        answer = asyncio.create_task(ctx.agent("slow").ask("go"))
+        timer = asyncio.create_task(ctx.sleep(AN_HOUR))
+        done, late = await asyncio.wait([answer, timer], return_when=asyncio.FIRST_COMPLETED)
+        for task in late:
+            task.cancel()
+        was_in_time = await ctx.step("who won", lambda: answer in done)
+        return f"{was_in_time}, {await asked(ctx)}"
+
+    async with at_standstill(juggler(juggle), slow()) as (app, clock):
+        session = await app.start("a", "go")
+        approval = await until(session, "input.requested")
+        clock.set(START + HOUR)
+        question = (await seen(session, "input.requested", 2))[1]
+        await seen(session, "session.waiting", 2)
+        await session.answer(approval.data["request_id"], "approve")
+        await seen(session, "subagent.completed")
+        await seen(session, "session.waiting", 3)
+        assert len(runs) == 2
+        await session.answer(question.data["request_id"], text="well")
+        await seen(session, "turn.completed")
+
+        assert await results_of(session) == ["False, well"]
+
+
+class Slow(MemoryStore):
+    """A store that takes its time, as one does that is elsewhere."""
+
+    async def commit(self, commits: Any) -> Any:
+        await asyncio.sleep(0.02)
+        return await super().commit(commits)
+
+    async def find_token(self, tenant: str, token: str) -> str | None:
+        await asyncio.sleep(0.02)
+        return await super().find_token(tenant, token)
+
+
+@pytest.mark.parametrize("deed", ["webhook", "token", "heartbeat"])
+async def test_what_a_task_does_through_its_context_comes_before_the_tool_stops(deed: str) -> None:
+    async def juggle(ctx: Context[Any]) -> list[Any]:
+        async def prepare() -> str:
+            match deed:
+                case "webhook":
+                    await ctx.webhook(timeout=timedelta(days=1))
+                case "token":
+                    await ctx.session.set_continuation_token("new")
+                case "heartbeat":
+                    await ctx.heartbeat(1)
+            return await asked(ctx)
+
+        return list(await asyncio.gather(ctx.sleep(timedelta(days=30)), prepare()))
+
+    options = {"store": Slow(), "public_url": "https://agents.example"}
+    async with running(juggler(juggle), **options) as app:
+        session = await app.start("a", "go")
+        await seen(session, "session.waiting")
+
+        assert len(await session.requests()) == 1
+        [waiting] = await the(session, "tool.waiting")
+        assert len(waiting.data["also"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ToolError("closed on Sundays"), "TOOL_ERROR: closed on Sundays"),
+        (Retry("no tea today"), "RETRY: no tea today"),
+        (ValueError("no"), "TOOL_ERROR: ValueError: no"),
+    ],
+)
+async def test_what_a_task_of_a_group_says_is_what_the_model_is_told(
+    error: Exception, told: str
+) -> None:
+    async def juggle(ctx: Context[Any]) -> None:
+        async def fail() -> None:
+            raise error
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail())
+            group.create_task(asked(ctx))
+
+    async with running(juggler(juggle)) as app:
+        session = await app.start("a", "go")
+        assert (await session.wait()).output == "done"
+        assert await results_of(session) == [told]
 
 
 # Time

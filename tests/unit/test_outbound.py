@@ -65,6 +65,8 @@ def test_addresses_that_nobody_should_call_are_refused_in_any_case(address: str)
         "",
         "https://",
         "https:///hook",
+        "https://\u2603.example/hook",
+        "https://a\u200bb.example/hook",
         "https://user@shop.example/",
         "https://user:s3cret@shop.example/",
         "https://:s3cret@shop.example/",

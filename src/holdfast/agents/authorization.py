@@ -32,7 +32,8 @@ async def require(
     lane = waiting.lane
     account = bureau.account(connection, lane.tenant, lane.principal)
     name = open_round(waiting, connection)
-    grant = await bureau.live(account, instead_of)
+    with waiting.busy():
+        grant = await bureau.live(account, instead_of)
     if grant and grant.covers(scopes):
         return grant.access_token
     if not lane.can_ask:
@@ -40,7 +41,8 @@ async def require(
     if waiting.has_begun(name):
         raise await waiting.stop_at(Wait(name))
     wanted = (*(grant.scopes if grant else ()), *scopes)
-    begun = await bureau.begin(account, wanted, within, waiting.desk.now())
+    with waiting.busy():
+        begun = await bureau.begin(account, wanted, within, waiting.desk.now())
     raise await waiting.stop_at(Wait(name, authorization=begun))
 
 

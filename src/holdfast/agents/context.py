@@ -81,6 +81,7 @@ class SessionContext:
         self.changes: list[StateChanged | SessionRekeyed | Update] = []
         self._slices = slices
         self._desk = desk
+        self._waiting: Waiting | None = None
 
     def query(self, kind: type[T]) -> Slice[T]:
         """Return what the session keeps of a type, this call's own changes included."""
@@ -120,13 +121,14 @@ class SessionContext:
 
     async def set_continuation_token(self, token: str, *, revoke: Sequence[str] = ()) -> None:
         """Give the session another address; the old ones forward to it unless revoked."""
-        if self._desk is None:
+        if self._desk is None or self._waiting is None:
             raise InvalidInput("a continuation token can be set by tools only")
         token = check_token(token, reserved=(KEYED,))  # to a channel's thread it may move
         if isinstance(revoke, str):
             raise InvalidInput("revoke names tokens: give a list of them")
         revoked = tuple(check_id("continuation_token", each) for each in revoke)
-        owner = await self._desk.find_token(token)
+        with self._waiting.busy():
+            owner = await self._desk.find_token(token)
         if owner not in (None, self.id):
             raise TokenTaken("another session has this continuation token: choose another")
         self.changes.append(SessionRekeyed(token=token, revoked=revoked))
@@ -154,7 +156,7 @@ class Context(Generic[Deps]):
         self.idempotency_key = key or effect_key(session.id, call.call_id)
         self.approved_by = call.by
         self.emitted: list[ToolEmitted] = []
-        self.waiting = Waiting(call, desk)
+        self.waiting = session._waiting = Waiting(call, desk)
         self._call = call
         self._desk = desk
         self._around = around
@@ -188,15 +190,17 @@ class Context(Generic[Deps]):
     async def heartbeat(self, progress: Any = None) -> None:
         """Tell readers how far this call is. Cheap: at most ten a second are kept."""
         self._not_in_transaction("heartbeat")
-        await self._desk.progress(self.call_id, to_json(progress))
+        with self.waiting.busy():
+            await self._desk.progress(self.call_id, to_json(progress))
 
     async def step(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
         """Do something once, however often this call is run again, and return its result."""
         self._not_in_transaction("step")
-        self._desk.check_awaited()
+        self.waiting.check()
+        self.waiting.course("step", name)
         known = self._call.memo.get(f"step:{name}")
         if known is None:
-            with self.waiting.step():
+            with self.waiting.busy():
                 value = function(*args)
                 known = to_json(await value if inspect.isawaitable(value) else value)
                 await self._desk.record_step(self.call_id, f"step:{name}", known)
@@ -269,7 +273,8 @@ class Context(Generic[Deps]):
         name, known = self._next_webhook()
         if known is not None:
             return Webhook(self.waiting, name, "")
-        token = await self._desk.open_webhook(self.call_id, name, milliseconds(timeout))
+        with self.waiting.busy():
+            token = await self._desk.open_webhook(self.call_id, name, milliseconds(timeout))
         return Webhook(self.waiting, name, self._callback_url(token))
 
     async def signed_webhook(self, token: str, *, within: timedelta) -> Webhook:
@@ -284,13 +289,14 @@ class Context(Generic[Deps]):
             rounds += 1
             name = f"{first}#{rounds}"
             known = self.waiting.come_since(name)
-        await self._desk.open_webhook(
-            self.call_id,
-            name,
-            milliseconds(within),
-            token=round_token(token, rounds),
-            signer=self.tool,
-        )
+        with self.waiting.busy():
+            await self._desk.open_webhook(
+                self.call_id,
+                name,
+                milliseconds(within),
+                token=round_token(token, rounds),
+                signer=self.tool,
+            )
         return Webhook(self.waiting, name, self._callback_url(token))
 
     def _next_webhook(self) -> tuple[str, str | None]:

@@ -311,33 +311,31 @@ class AgentPerformer:
             if start.attempt > 1:  # nobody can say any more what became of it
                 return Interrupted(call.call_id, "unreconciled", final=True)
             return Raised(call.call_id, failure_of(error))
+        ctx: Context[Any] = Context(
+            deps=self._deps,
+            session=SessionContext(desk.lane, desk.slices, desk),
+            call=call,
+            desk=desk,
+            key=key,
+            around=self._around,
+            max_depth=self._agent.max_depth,
+        )
         try:
-            session = SessionContext(desk.lane, desk.slices, desk)
-            ctx = Context(
-                deps=self._deps,
-                session=session,
-                call=call,
-                desk=desk,
-                key=key,
-                around=self._around,
-                max_depth=self._agent.max_depth,
-            )
-            if start.reconciles:
-                with ctx.waiting.finding_out(start.reconciles):
-                    found = await self._reconcile(tool, ctx, args)
-                if found:
-                    return found
-            if tool.transactional:
-                return await self._transact(tool, ctx, args, desk)
-            return ended(ctx, await with_its_steps(ctx, self._call(tool, ctx, args, desk)))
-        except Parked as parked:
-            return parked.waiting.waits
+            return await ctx.waiting.watch(self._run(tool, ctx, args, start, desk))
+        except Parked:
+            return ctx.waiting.waits
+        except asyncio.CancelledError:
+            if desk.is_stopped or not ctx.waiting.is_parked:
+                raise
+            return ctx.waiting.waits
         except BaseExceptionGroup as group:  # of a task group in which something waits
-            if stopped := first_parked(group):
-                return stopped.waiting.waits
+            if ctx.waiting.is_parked:
+                return ctx.waiting.waits
             if not isinstance(group, Exception):
                 raise
-            return Raised(call.call_id, failure_of(group), backoff=self._backoff(call.failed))
+            return Raised(
+                call.call_id, failure_of(reason_of(group)), backoff=self._backoff(call.failed)
+            )
         except NotEncodable:
             return Interrupted(call.call_id, "unstorable")
         except NotBegun:
@@ -347,6 +345,20 @@ class AgentPerformer:
             return Raised(call.call_id, failure_of(error))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a tool's own, which the model sees
             return Raised(call.call_id, failure_of(error), backoff=self._backoff(call.failed))
+        finally:
+            ctx.waiting.leave()
+
+    async def _run(
+        self, tool: Tool, ctx: Context[Any], args: dict[str, Any], start: Start, desk: Desk
+    ) -> ToolEnd | None:
+        if start.reconciles:
+            with ctx.waiting.finding_out(start.reconciles):
+                found = await self._reconcile(tool, ctx, args)
+            if found:
+                return found
+        if tool.transactional:
+            return await self._transact(tool, ctx, args, desk)
+        return ended(ctx, await with_its_deeds(ctx, self._call(tool, ctx, args, desk)))
 
     async def _transact(
         self, tool: Tool, ctx: Context[Any], args: dict[str, Any], desk: Desk
@@ -441,26 +453,25 @@ def delta(said: Said, request: ModelRequest) -> Delta:
     raise TypeError(said)
 
 
-def first_parked(group: BaseExceptionGroup[BaseException]) -> Parked | None:
-    """Find the parking of one task among what all tasks of a group came to."""
-    for error in group.exceptions:
-        if isinstance(error, Parked):
-            return error
-        if isinstance(error, BaseExceptionGroup) and (found := first_parked(error)):
-            return found
-    return None
+def reason_of(group: BaseException) -> BaseException:
+    """Return what a task group failed for, where that is one thing, or what a tool says itself."""
+    if not isinstance(group, BaseExceptionGroup):
+        return group
+    reasons = [reason_of(error) for error in group.exceptions]
+    said = [reason for reason in reasons if isinstance(reason, ToolError)]
+    return next(iter(said or reasons)) if said or len(reasons) == 1 else group
 
 
-async def with_its_steps(ctx: Context[Any], run: Awaitable[Any]) -> Any:
+async def with_its_deeds(ctx: Context[Any], run: Awaitable[Any]) -> Any:
     """Await a run of a tool, and the steps that other tasks of it are at: they are recorded."""
     try:
         value = await run
     except asyncio.CancelledError:
         raise
     except BaseException:
-        await ctx.waiting.until_no_step()
+        await ctx.waiting.until_not_busy()
         raise
-    await ctx.waiting.until_no_step()
+    await ctx.waiting.until_not_busy()
     return value
 
 

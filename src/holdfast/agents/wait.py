@@ -8,13 +8,14 @@ each of its tasks has to wait, and wakes when the first of these waits is over.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Coroutine, Generator, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import timedelta
 from hashlib import blake2b
 from math import ceil, log2
-from typing import Any
+from types import coroutine
+from typing import Any, TypeVar, cast
 
 from msgspec import Struct
 
@@ -29,15 +30,20 @@ ROUNDS = 20
 
 A_MILLISECOND = timedelta(milliseconds=1)
 
-_steps_around: ContextVar[tuple[asyncio.Future[None], ...]] = ContextVar("steps", default=())
+STILL, LOOK = 0.1, 0.01
+"""How long a tool waits for something unknown, in seconds, before that is taken for its tasks; and
+how often that is looked at."""
+
+T = TypeVar("T")
+
+_deeds_around: ContextVar[tuple[asyncio.Future[None], ...]] = ContextVar("deeds", default=())
 
 
 class Parked(BaseException):
     """Unwinds a tool that waits. Private, and not an Exception: tools cannot swallow it."""
 
-    def __init__(self, waiting: Waiting) -> None:
+    def __init__(self) -> None:
         super().__init__("the tool waits")
-        self.waiting = waiting
 
 
 class Course(Struct):
@@ -51,17 +57,21 @@ class Waiting:
     """The waits of one run of a call. It `is_parked` when it has been unwound at one.
 
     Waits that follow one another are told apart by their order. Tasks that a tool starts may
-    come in another order each time: each is known by what it waits for first.
+    come in another order each time: each is known by the step or wait that it comes to first.
     """
 
     def __init__(self, call: Call, desk: Desk) -> None:
         self.call_id = call.call_id
         self.desk = desk
         self.is_parked = False
+        main = asyncio.current_task()
+        assert main is not None
+        self._main = main
+        self._awaits: Any = None
         self._reconciles = 0
         self._begin("")
-        self._stopped: dict[asyncio.Task[Any] | None, Wait] = {}
-        self._steps: set[asyncio.Future[None]] = set()
+        self._stopped: dict[asyncio.Task[Any], Wait] = {}
+        self._deeds: set[asyncio.Future[None]] = set()
 
     @property
     def lane(self) -> Lane:
@@ -74,8 +84,7 @@ class Waiting:
         return Waits(self.call_id, tuple(named.values()), self._reconciles)
 
     def _begin(self, name: str) -> None:
-        main = asyncio.current_task()
-        self._courses: dict[asyncio.Task[Any] | None, Course] = {main: Course(name)}
+        self._courses: dict[asyncio.Task[Any] | None, Course] = {self._main: Course(name)}
 
     @contextmanager
     def finding_out(self, attempt: int) -> Iterator[None]:
@@ -94,12 +103,13 @@ class Waiting:
 
         What it is `about` has to be the same in every run where tasks are told apart by it.
         """
-        course = self._course(kind, about)
+        course = self.course(kind, about)
         course.count += 1
         name = f"{kind}:{course.name}{course.count}"
         return name, self.come_since(name)
 
-    def _course(self, kind: str, about: str) -> Course:
+    def course(self, kind: str, about: str) -> Course:
+        """Return what this task has done so far; it is known from now on by what it does first."""
         task = asyncio.current_task()
         if task not in self._courses:
             said = f"{kind}\n{about}".encode(errors="surrogatepass")
@@ -111,7 +121,7 @@ class Waiting:
     @property
     def _call(self) -> Call:
         """The call as it is now, for a run of it that goes on."""
-        self.desk.check_awaited()
+        self.check()
         assert self.lane.turn is not None
         return self.lane.turn.calls[self.call_id]
 
@@ -129,55 +139,104 @@ class Waiting:
         return any((q.call_id, q.name) == (self.call_id, name) for q in requests)
 
     @contextmanager
-    def step(self) -> Iterator[None]:
+    def busy(self) -> Iterator[None]:
         """Do something meanwhile that the tool is not unwound in the middle of."""
-        step: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._steps.add(step)
-        around = _steps_around.set((*_steps_around.get(), step))
+        self.check()
+        deed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._deeds.add(deed)
+        around = _deeds_around.set((*_deeds_around.get(), deed))
         try:
             yield
         finally:
-            _steps_around.reset(around)
-            self._leave(step)
+            _deeds_around.reset(around)
+            self._leave(deed)
 
-    def _leave(self, step: asyncio.Future[None]) -> None:
-        self._steps.discard(step)
-        if not step.done():
-            step.set_result(None)
+    def _leave(self, deed: asyncio.Future[None]) -> None:
+        self._deeds.discard(deed)
+        if not deed.done():
+            deed.set_result(None)
 
-    async def until_no_step(self) -> None:
-        """Let the steps that other tasks are at come to their ends."""
-        while self._steps:
-            await asyncio.wait(self._steps)
+    async def until_not_busy(self) -> None:
+        """Let what other tasks are at come to its end."""
+        while self._deeds:
+            await asyncio.wait(self._deeds)
+
+    def check(self) -> None:
+        """Raise CancelledError in what is left of a run that has been unwound, or has ended."""
+        self.desk.check_awaited()
+        if self.is_parked:
+            raise asyncio.CancelledError
+
+    # Unwinding
+
+    @coroutine
+    def watch(self, run: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+        """Await a run of the tool, and note what it waits for itself."""
+        value: Any = None
+        error: BaseException | None = None
+        while True:
+            try:
+                self._awaits = run.throw(error) if error else run.send(value)
+            except StopIteration as end:
+                return cast("T", end.value)
+            value, error = None, None
+            try:
+                value = yield self._awaits
+            except BaseException as thrown:  # noqa: BLE001 - the run is the one that it is for
+                error = thrown
+
+    def leave(self) -> None:
+        """Stop the tasks that wait, when the run is over: nobody would ever go on with them."""
+        for task in self._stopped:
+            if task is not self._main:
+                task.cancel()
 
     async def stop_at(self, wait: Wait) -> Parked:
-        """Return what unwinds the tool until one of its waits is over.
+        """Wait, and so have the tool unwound until one of its waits is over.
 
         What its other tasks can do goes first, up to their waits, and the tool may come to its end
-        with that: once it is unwound it cannot, as it may have taken the unwinding for an outcome.
+        with that. Then it is unwound as a whole: in the task that it began in, by what this returns
+        or by being cancelled there, so that it never takes a wait that is not over for an outcome.
         """
         task = asyncio.current_task()
+        assert task is not None
         self._stopped[task] = wait
-        for step in _steps_around.get():  # which is unwound, too
-            self._leave(step)
+        for deed in _deeds_around.get():  # which is unwound, too
+            self._leave(deed)
         try:
-            await self._until_others_stop()
+            await self._until_the_tool_waits(task)
         except asyncio.CancelledError:
             if not self.is_parked:  # the tool does without it
                 del self._stopped[task]
             raise
-        self.is_parked = True
-        if task:
-            task.add_done_callback(look_at)
-        return Parked(self)
+        if not self.is_parked:
+            self.is_parked = True
+            if task is not self._main:
+                self._main.cancel()
+        if task is not self._main:
+            await asyncio.get_running_loop().create_future()  # until it is left
+        return Parked()
+
+    async def _until_the_tool_waits(self, task: asyncio.Task[Any]) -> None:
+        loop = asyncio.get_running_loop()
+        since, awaits = loop.time(), self._awaits
+        while True:
+            await self._until_others_stop()
+            if task is self._main or self.is_parked:
+                return
+            if self._awaits is not awaits:
+                since, awaits = loop.time(), self._awaits
+            if is_awaited(task) and (is_of_tasks(awaits) or loop.time() - since >= STILL):
+                return
+            await asyncio.sleep(LOOK)
 
     async def _until_others_stop(self) -> None:
         rounds = 0
         while rounds < ROUNDS:
             await asyncio.sleep(0)
             rounds += 1
-            if self._steps:
-                await self.until_no_step()
+            if self._deeds:
+                await self.until_not_busy()
                 rounds = 0
 
     async def stop_until(self, name: str, milliseconds: int) -> Parked:
@@ -201,7 +260,11 @@ class Waiting:
         return await self.stop_until(f"{name}{over + 1}", length)
 
 
-def look_at(unwound: asyncio.Task[Any]) -> None:
-    """Have nobody told of a task that was unwound and that its tool has not looked at."""
-    if not unwound.cancelled():
-        unwound.exception()
+def is_awaited(task: asyncio.Task[Any]) -> bool:
+    """Whether somebody wants to know when a task ends. One that nobody awaits stops no tool."""
+    return bool(getattr(task, "_callbacks", True))
+
+
+def is_of_tasks(awaited: Any) -> bool:
+    """Whether what somebody waits for is a task, or several: not the world outside, perhaps."""
+    return isinstance(awaited, asyncio.Future) and type(awaited) is not asyncio.Future

@@ -14,7 +14,7 @@ from holdfast.core import record as r
 from holdfast.core.action import AskHuman, Settle
 from holdfast.core.index import GIVEN_UP
 from holdfast.core.lane import Call, Lane, Relay, Reply, Request, Turn
-from holdfast.core.name import args_digest, request_name
+from holdfast.core.name import PAUSE, args_digest, request_name
 from holdfast.core.record import AnyRecord, Failure, Option
 from holdfast.core.result import ChildEnd
 from holdfast.core.slices import grant
@@ -133,7 +133,7 @@ def expire(lane: Lane, request_id: str) -> Iterator[AnyRecord]:
     if request.kind in ("webhook", "authorization"):
         yield close_request(request, "expired")
         if not request.origin:
-            yield from wake(call, request.name)
+            yield from wake(call, request)
         return
     yield r.InputExpired(request_id=request_id)
     if request.origin:
@@ -142,7 +142,7 @@ def expire(lane: Lane, request_id: str) -> Iterator[AnyRecord]:
         turn = lane.turn
         yield r.StepFailed(turn=turn.id, step=turn.step, error=NOBODY_ANSWERED)
     elif request.name:
-        yield from wake(call, request.name)
+        yield from wake(call, request)
     elif call.attempt:  # nobody said what became of it, so nobody knows
         yield given_up(call)
         yield from close_opened(lane, call.call_id)
@@ -175,13 +175,13 @@ def take(lane: Lane, reply: Reply, dedupe: str = "") -> Iterator[AnyRecord]:
     call = lane.turn.calls[request.call_id]
     if request.kind == "webhook":
         yield from webhook_answered(lane, request, reply)
-        yield from wake(call, request.name)
+        yield from wake(call, request)
     elif request.kind == "authorization":
         yield authorization_ends(request, reply.option, reply.text)
-        yield from wake(call, request.name)
+        yield from wake(call, request)
     elif request.kind == "child":
         yield from child_ended(lane, request, reply)
-        yield from wake(call, request.name)
+        yield from wake(call, request)
     else:
         yield from request_answered(lane, call, request, reply, dedupe)
     yield r.DeliverySettled(delivery_id=reply.delivery_id, outcome="answered", turn=lane.turn.id)
@@ -232,7 +232,7 @@ def request_answered(
     if request.origin:
         return  # the child that asked is told
     if request.name:
-        yield from wake(call, request.name)
+        yield from wake(call, request)
     else:
         yield from after_answer(call, reply)
         if reply.option in ("done", "give_up"):
@@ -306,10 +306,12 @@ def child_ended(lane: Lane, request: Request, reply: Reply) -> Iterator[AnyRecor
         yield r.SubagentCompleted(**where, value=came.value)
 
 
-def wake(call: Call, name: str) -> Iterator[AnyRecord]:
-    """Wake a tool that waits, if only for something else besides: a wait of its is over."""
-    if call.status == "waiting":
-        yield r.ToolWoken(call_id=call.call_id, name=name)
+def wake(call: Call, request: Request) -> Iterator[AnyRecord]:
+    """Wake a tool that waits for what is over now, or that hands it on to who had asked."""
+    awaited = (name.partition(PAUSE)[0] for name in call.waits_for)
+    is_handed_on = bool(request.child) and request.kind != "child"
+    if call.status == "waiting" and (is_handed_on or request.name in awaited):
+        yield r.ToolWoken(call_id=call.call_id, name=request.name)
 
 
 # What children ask

@@ -54,6 +54,10 @@ class CallDesk:
     def is_cancelled(self) -> bool:
         return self._work.is_cancelled
 
+    @property
+    def is_stopped(self) -> bool:
+        return self._work.is_stopped
+
     def now(self) -> int:
         return self._owned.now()
 

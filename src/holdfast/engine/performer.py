@@ -40,6 +40,11 @@ class Desk(Protocol):
     @property
     def is_cancelled(self) -> bool: ...
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the call was told to end, by whomever."""
+        ...
+
     def now(self) -> int: ...
 
     def new_id(self, prefix: str) -> str:

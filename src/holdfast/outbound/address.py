@@ -56,6 +56,18 @@ def check_parts(url: str, parts: SplitResult) -> None:
         raise InvalidUrl("a URL to be called names a host, and no port or one over 0")
     if parts.fragment:
         raise InvalidUrl("a URL to be called ends before the #")
+    if not parts.hostname.isascii():
+        check_name(url)
+
+
+def check_name(url: str) -> None:
+    """Refuse a name in other letters that no host can have, as who calls it will."""
+    import httpx  # takes long, and most names are in ASCII
+
+    try:
+        httpx.URL(url)
+    except httpx.InvalidURL:
+        raise InvalidUrl("a URL to be called names a host that there can be") from None
 
 
 def is_address(host: str) -> bool:

@@ -78,7 +78,15 @@ class Guard:
                 f"and {settings.max_header:,} is the most",
                 limit=settings.max_header,
             )
-        for length in headers(scope, b"content-length"):
+        lengths = list(headers(scope, b"content-length"))
+        if lengths and any(headers(scope, b"transfer-encoding")):
+            raise Refusal(
+                400,
+                "INVALID_LENGTH",
+                "a body has a Content-Length or comes in chunks, not both",
+                headers={"Connection": "close"},  # where it ends is anybody's guess
+            )
+        for length in lengths:
             check_length(length, settings.max_body)
 
 
