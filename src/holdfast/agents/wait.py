@@ -30,9 +30,9 @@ ROUNDS = 20
 
 A_MILLISECOND = timedelta(milliseconds=1)
 
-STILL, LOOK = 0.1, 0.01
-"""How long a tool waits for something unknown, in seconds, before that is taken for its tasks; and
-how often that is looked at."""
+LOOK, LOOKS = 0.01, 10
+"""How often it is looked at a tool that waits for something unknown, every so many seconds, before
+that is taken for its tasks."""
 
 T = TypeVar("T")
 
@@ -218,17 +218,17 @@ class Waiting:
         return Parked()
 
     async def _until_the_tool_waits(self, task: asyncio.Task[Any]) -> None:
-        loop = asyncio.get_running_loop()
-        since, awaits = loop.time(), self._awaits
+        looks, awaits = 0, self._awaits
         while True:
             await self._until_others_stop()
             if task is self._main or self.is_parked:
                 return
             if self._awaits is not awaits:
-                since, awaits = loop.time(), self._awaits
-            if is_awaited(task) and (is_of_tasks(awaits) or loop.time() - since >= STILL):
+                looks, awaits = 0, self._awaits
+            if is_awaited(task) and (is_of_tasks(awaits) or looks >= LOOKS):
                 return
             await asyncio.sleep(LOOK)
+            looks += 1
 
     async def _until_others_stop(self) -> None:
         rounds = 0
