@@ -8,12 +8,14 @@ from msgspec.structs import replace
 from scene import FAST, agent, log_of, running, until
 
 from holdfast import Context, Session, tool
+from holdfast.agents.model import ModelRequest
 from holdfast.core.limit import Bound
 from holdfast.errors import StoreUnavailable
 from holdfast.store import Claim, Commit, Committed, Lease, Loaded, Refused, Wish, WorkerInfo
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.scripted import Reply, ScriptedError, call, calls, say
 from holdfast.testing.wrapped import WrappedStore
+from holdfast.verify import verify
 
 T = TypeVar("T")
 
@@ -373,3 +375,52 @@ async def test_a_call_does_not_wait_for_a_place_that_a_lost_call_of_its_own_lane
 
         assert (await session.wait()).output == "done"
         assert await app.store.permits() == []
+
+
+# Two lanes that end their session
+
+
+class SlowToEnd(WrappedStore):
+    """Keeps the commit of a lane that would end its session until another lane has."""
+
+    def __init__(self, store: MemoryStore, lane: str) -> None:
+        super().__init__(store)
+        self.is_held = asyncio.Event()
+        self.has_ended = asyncio.Event()
+        self._lane = lane
+
+    async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
+        ending = [commit for commit in commits if commit.index.over]
+        if any(commit.lane == self._lane for commit in ending):
+            self.is_held.set()
+            await self.has_ended.wait()
+        results = await super().commit(commits)
+        if any(commit.lane != self._lane for commit in ending):
+            self.has_ended.set()
+        return results
+
+
+async def test_a_session_that_two_lanes_end_at_once_ends_once() -> None:
+    broken = Reply(fails=(ScriptedError("structural", "no such model"),))
+    store = SlowToEnd(MemoryStore(), "notes")
+
+    def answer(request: ModelRequest) -> Reply:
+        return broken if request.call_id.startswith("notes/") else say("well")
+
+    async with running(agent(answer), store=store) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+        await session.send("go", lane="notes")
+        await store.is_held.wait()
+        await session.end("enough")
+        async with asyncio.timeout(60):
+            await store.has_ended.wait()
+            while (await session.info()).lanes[1].status == "running":  # noqa: ASYNC110 - or not
+                await asyncio.sleep(0.01)
+
+        ends = {"session.ended", "session.failed", "session.completed"}
+        assert [e.type for e in await log_of(session) if e.type in ends] == ["session.ended"]
+        info = await session.info()
+        assert info.over == "ended"
+        assert {lane.status for lane in info.lanes} == {"ended"}
+        assert not await verify(store, session.id)

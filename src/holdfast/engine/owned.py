@@ -53,6 +53,7 @@ log = logging.getLogger("holdfast.engine")
 P = ParamSpec("P")
 T = TypeVar("T")
 
+ENDS = (r.SessionCompleted, r.SessionFailed, r.SessionEnded)
 NOTED = HOLDS | WORTH_A_LETTER
 """The records that mean something beside the log."""
 
@@ -180,6 +181,8 @@ class OwnedLane:
         for entry in entries:
             if entry.offset <= self.head:
                 continue
+            if type(entry.record) in ENDS and self._is_ending():
+                raise LaneStale("over")  # it ends once, and another lane was quicker
             self.state = fold_all(self.state, (entry,))
             if entry.offset > self._slices_seen:
                 self.slices = change_all(self.slices, (entry,))
@@ -243,6 +246,9 @@ class OwnedLane:
         taken = r.LaneTakenOver(worker=self.worker, fence=self.fence, since=now, spent=spent)
         self.write([taken])
         return True
+
+    def _is_ending(self) -> bool:
+        return any(type(record) in ENDS for record in self._buffer)
 
     @property
     def is_ahead(self) -> bool:
