@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from scene import agent, at_standstill, results_of, running, the, types_of, until
+from scene import agent, at_standstill, results_of, running, seen, the, types_of, until
 
 from holdfast import Context, Holdfast, NotDone, Option, Retry, ToolError, ToolResult, tool
 from holdfast.agents.tool import Tool
@@ -522,7 +522,6 @@ DEEDS: dict[str, tuple[Callable[[Context], Any], str]] = {
         lambda ctx: ctx.ask("?", within=timedelta.max),
         "INVALID_INPUT",
     ),
-    "an answer at once": (lambda ctx: ctx.ask("?", within=timedelta(0)), "nobody answered in time"),
     "sleep for ever": (lambda ctx: ctx.sleep(timedelta.max), "INVALID_INPUT"),
     "wait until the end of time": (
         lambda ctx: ctx.wait_until(datetime.max.replace(tzinfo=timezone(timedelta(hours=-12)))),
@@ -552,6 +551,18 @@ async def test_what_a_tool_gives_of_a_wrong_type_leaves_the_session_readable(dee
         [said] = await results_of(session)
         assert told in said
         assert await app.requests() == ()
+
+
+async def test_a_question_that_wants_its_answer_at_once_waits_for_none() -> None:
+    @tool
+    async def act(ctx: Context) -> str:
+        return (await ctx.ask("Why?", within=timedelta(0))).text
+
+    async with running(agent([call("act"), say("well")], tools=[act])) as app:
+        session = await app.start("a", "go")
+        await seen(session, "turn.completed")
+
+        assert await results_of(session) == ["TOOL_ERROR: nobody answered in time"]
 
 
 async def test_a_question_that_takes_any_answer_by_some_other_word_for_true_is_asked() -> None:

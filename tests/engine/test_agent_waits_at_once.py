@@ -112,8 +112,8 @@ async def test_a_question_is_asked_once_and_runs_out_when_it_said() -> None:
         clock.advance(24 * HOUR - 1)
         assert await the(session, "input.expired") == []
         clock.advance(1)
+        await seen(session, "turn.completed")
 
-        assert (await session.wait()).output == "done"
         [request] = await the(session, "input.requested")
         assert request.data["expires_at"] == START + 24 * HOUR
         assert await results_of(session) == ["TOOL_ERROR: nobody answered in time"]
