@@ -170,6 +170,36 @@ async def test_a_call_that_the_code_of_today_cannot_read_is_of_unknown_outcome(
             assert not await verify(store, session.id)
 
 
+@pytest.mark.parametrize(
+    ("today", "told"), [("report", "outcome of this call is unknown"), ("rerun", "paid today")]
+)
+async def test_a_call_that_was_being_found_out_about_goes_by_what_the_code_of_today_says(
+    today: Any, told: str
+) -> None:
+    bank = Bank()
+    paid: list[int] = []
+
+    @tool(name="pay", on_interrupt=today)
+    async def newer() -> str:
+        paid.append(1)
+        return "paid today"
+
+    async with running(bank.agent) as app:
+        session = await app.start("a", "go")
+        [asked] = await seen(session, "input.requested")
+        await seen(session, "session.waiting", 2)
+        store = app.store
+        await app.close()
+        later = agent([call("pay"), say("done")], tools=[newer])
+        async with running(later, store=store) as upgraded:
+            handle = await upgraded.session(session.id)
+            await handle.answer(asked.data["request_id"], "no")
+            assert (await handle.wait()).output == "done"
+            assert told in (await results_of(handle))[0]
+            assert len(paid) == (today == "rerun")
+            assert not await verify(store, session.id)
+
+
 # A tool that stops itself
 
 

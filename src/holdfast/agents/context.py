@@ -327,8 +327,6 @@ class Context(Generic[Deps]):
         service has refused is given as `instead_of`, for another one.
         """
         self._not_in_transaction("require_auth")
-        if within is not None:
-            milliseconds(within)
         if self._around.bureau is None:
             raise UnknownConnection(
                 f"this app has no connection {connection!r}: Holdfast(connections=[…])",

@@ -14,6 +14,7 @@ from holdfast.connection.keeper import Keeper
 from holdfast.connection.provider import OpenOutbound, Provider, guarded
 from holdfast.connection.seal import Seal
 from holdfast.connection.vault import Account, Vault
+from holdfast.core.instant import milliseconds
 from holdfast.core.result import NewAuthorization
 from holdfast.errors import InvalidDefinition, InvalidInput, UnknownConnection
 from holdfast.store import Store
@@ -81,7 +82,7 @@ class Bureau:
                 "a sign-in needs the address at which this app is reached from outside:"
                 ' Holdfast(public_url="https://…")'
             )
-        span = int((within or connection.within).total_seconds() * 1000)
+        span = milliseconds(connection.within if within is None else within)
         wanted = tuple(dict.fromkeys((*connection.scopes, *scopes)))
         redirect_uri = f"{self._address()}/v1/connections/{connection.name}/callback"
         return await self._flow.begin(account, wanted, now + max(1, span), redirect_uri)

@@ -270,13 +270,20 @@ def disposition(call: Call, lane: Lane, policy: Policy, now: int) -> str:
     match call.status:
         case "requested":
             return "approval" if call.asks else "start"
-        case "approved" | "woken":
+        case "approved":
             return "start"
+        case "woken":
+            return after_wait(call, lane, policy)
         case "again" | "waiting":
-            return "start" if 0 < call.wakes_at <= now else ""
+            return after_wait(call, lane, policy) if 0 < call.wakes_at <= now else ""
         case status if status == CUT:
             return after_interruption(call, lane, policy)
     return ""
+
+
+def after_wait(call: Call, lane: Lane, policy: Policy) -> str:
+    """Go on with a call. One that was finding out about itself goes by what the tool says today."""
+    return after_interruption(call, lane, policy) if call.reconciles else "start"
 
 
 def after_interruption(call: Call, lane: Lane, policy: Policy) -> str:

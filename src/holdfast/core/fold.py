@@ -324,6 +324,7 @@ def tool_waiting(lane: Lane, e: r.ToolWaiting) -> Lane:
         waits_for=waits_for,
         timers=timers,
         reconciles=e.reconciles,
+        reason="unreconciled" if e.reconciles else "",
         lost=0,
     )
 
