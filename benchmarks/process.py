@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -15,11 +14,17 @@ ROOT = Path(__file__).parents[1]
 
 
 class WorkerProcess:
-    """A process of `benchmarks.worker`. Entered, it has imported all; left, it is killed."""
+    """A process of `benchmarks.worker`. Entered, it has imported all; left, it is killed.
 
-    def __init__(self, url: str, *, steps: int = STEPS, concurrency: int = 200) -> None:
+    With `kill_at` it dies by SIGKILL at that step of a stepper.
+    """
+
+    def __init__(
+        self, url: str, *, steps: int = STEPS, concurrency: int = 200, kill_at: int = 0
+    ) -> None:
+        numbers = map(str, (steps, concurrency, kill_at))
         self._process = subprocess.Popen(  # noqa: S603 - ourselves
-            [sys.executable, "-m", "benchmarks.worker", url, str(steps), str(concurrency)],
+            [sys.executable, "-m", "benchmarks.worker", url, *numbers],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -36,11 +41,10 @@ class WorkerProcess:
         self._process.stdin.write("open\n")
         self._process.stdin.flush()
 
-    def kill(self) -> float:
-        """Kill it without a word; return when, in seconds since the epoch."""
-        at = time.time()
-        self._process.kill()
-        return at
+    def see_die(self) -> float:
+        """Wait until it has killed itself; return when, in seconds since the epoch."""
+        _, at = self._hear("killed").split()
+        return float(at)
 
     @property
     def memory(self) -> float:

@@ -12,22 +12,17 @@ from contextlib import ExitStack
 
 from benchmarks.place import Database
 from benchmarks.process import WorkerProcess
-from benchmarks.work import stepper
+from benchmarks.work import STEPS, stepper
 from benchmarks.workload import Bench, Measure, Workload
 from holdfast import Event, Holdfast
-
-KILL_AT = 500
-STEPS = 4000
-"""So many that the turn is not over before the reader has heard of the step to kill at."""
 
 
 async def recover(database: Database, kill_at: int, *, waiting: bool) -> float:
     """Return the milliseconds from the kill to the next step."""
-    agent = stepper(STEPS)
+    agent = stepper()
     with ExitStack() as stack:
-        first, second = (
-            stack.enter_context(WorkerProcess(database.url, steps=STEPS)) for _ in range(2)
-        )
+        first = stack.enter_context(WorkerProcess(database.url, kill_at=kill_at))
+        second = stack.enter_context(WorkerProcess(database.url))
         async with Holdfast([agent], store=database.url, worker=None) as app:
             first.open()
             session = await app.start(agent, "Go.")
@@ -35,8 +30,7 @@ async def recover(database: Database, kill_at: int, *, waiting: bool) -> float:
             await until(events, "step.started", 1)
             if waiting:
                 second.open()
-            await until(events, "step.started", kill_at)
-            killed_at = first.kill()
+            killed_at = await asyncio.to_thread(first.see_die)
             if not waiting:
                 second.begin_to_open()
             await until(events, "lane.taken_over")
@@ -53,7 +47,7 @@ async def until(events: AsyncIterator[Event], kind: str, step: int = 0) -> Event
 
 
 def once(bench: Bench) -> Mapping[str, float]:
-    kill_at = bench.size(KILL_AT, 20)
+    kill_at = bench.size(STEPS // 2, 20)
     bench.place.wait_until_deaths_count()
     by_second = asyncio.run(recover(bench.database("second"), kill_at, waiting=True))
     by_restart = asyncio.run(recover(bench.database("restart"), kill_at, waiting=False))
@@ -62,7 +56,7 @@ def once(bench: Bench) -> Mapping[str, float]:
 
 WORKLOAD = Workload(
     "recovery",
-    "a worker killed by SIGKILL at step 500 of 4,000: from the kill to the next step",
+    "a worker killed by SIGKILL at step 500 of 1,000: from the kill to the next step",
     (
         Measure("by a waiting worker", "ms", at_most=1000),
         Measure("by a restarted process", "ms"),

@@ -1,22 +1,35 @@
-"""A worker process: imports, says so, opens the app when told to, and works until killed."""
+"""A worker process: imports, says so, opens the app when told to, and works until killed.
+
+It may be told to kill itself, in the middle of the model call of a step: nobody else would do it
+at that very step.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sys
+import time
 
 from benchmarks.work import boss, stepper
 from holdfast import Holdfast, WorkerSettings
 
 
-async def serve(url: str, steps: int, concurrency: int) -> None:
+async def serve(url: str, steps: int, concurrency: int, kill_at: int) -> None:
+    def die_at(step: int) -> None:
+        if step == kill_at > 0:
+            print("killed", time.time(), flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+
     print("imported", flush=True)
     await asyncio.to_thread(sys.stdin.readline)
     settings = WorkerSettings(concurrency=concurrency)
-    async with Holdfast([stepper(steps), boss()], store=url, worker=settings):
+    agents = [stepper(steps, on_step=die_at), boss()]
+    async with Holdfast(agents, store=url, worker=settings):
         print("open", flush=True)
         await asyncio.Event().wait()
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
+    asyncio.run(serve(sys.argv[1], *map(int, sys.argv[2:])))
