@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -653,23 +654,53 @@ def everything_taken() -> tuple[Tool, list[tuple[str, dict[str, int]]], threadin
     return block, [("block", {"n": n}) for n in range(64)], release
 
 
-async def test_a_sync_tool_that_got_no_thread_in_time_was_not_run() -> None:
+async def test_a_sync_tool_that_waits_for_a_thread_has_not_begun_and_spends_no_time() -> None:
     block, blocked, release = everything_taken()
     ran: list[int] = []
 
     @tool(timeout=0.01)
-    def pay() -> None:
+    def pay() -> str:
         ran.append(1)
+        return "paid"
 
     script = [calls(*blocked, ("pay", {})), say("done")]
     async with running(agent(script, tools=[block, pay])) as app:
         session = await app.start("a", "go")
-        await until(session, "tool.failed")
+        await until(session, "tool.started", 64)
+        await asyncio.to_thread(release.wait, 0.05)  # longer than the tool may take
+        begun = {event.call_id for event in await the(session, "tool.started")}
         release.set()
         await session.wait()
 
-        assert (await results_of(session))[-1].startswith("NOT_RUN")
-        assert ran == []
+        assert begun == {f"t1.s1.c{n}" for n in range(1, 65)}
+        assert (await results_of(session))[-1] == "paid"
+        assert ran == [1]
+
+
+async def test_a_sync_tool_that_waited_for_a_thread_when_its_worker_stopped_has_not_begun(
+    tmp_path: Path,
+) -> None:
+    block, blocked, release = everything_taken()
+    paid: list[str] = []
+
+    @tool
+    def pay(ctx: Context) -> str:
+        paid.append(ctx.idempotency_key)
+        return "paid"
+
+    script = [calls(*blocked, ("pay", {})), say("done")]
+    url = f"sqlite:///{tmp_path / 'a.db'}"
+    async with running(agent(script, tools=[block, pay]), store=url) as app:
+        session = await app.start("a", "go")
+        await until(session, "tool.started", 64)
+    release.set()
+    async with running(agent(script, tools=[block, pay]), store=url) as app:
+        session = await app.session(session.id)
+        await session.wait()
+
+        assert (await results_of(session))[-1] == "paid"
+        assert len(paid) == 1
+        assert await the(session, "tool.interrupted") == []
 
 
 async def test_a_sync_tool_that_had_no_thread_when_its_turn_was_cancelled_was_not_run() -> None:
@@ -683,7 +714,7 @@ async def test_a_sync_tool_that_had_no_thread_when_its_turn_was_cancelled_was_no
     script = [calls(*blocked, ("note", {"what": "old"})), call("note", what="new"), say("done")]
     async with running(agent(script, tools=[block, note])) as app:
         session = await app.start("a", "go")
-        await until(session, "tool.started", 65)
+        await until(session, "tool.started", 64)
         await session.cancel()
         await session.wait()
         release.set()

@@ -186,14 +186,13 @@ async def test_a_call_that_was_being_found_out_about_goes_by_what_the_code_of_to
 
     async with running(bank.agent) as app:
         session = await app.start("a", "go")
-        [asked] = await seen(session, "input.requested")
-        await seen(session, "session.waiting", 2)
+        [asked] = (await session.wait()).requests
         store = app.store
         await app.close()
         later = agent([call("pay"), say("done")], tools=[newer])
         async with running(later, store=store) as upgraded:
             handle = await upgraded.session(session.id)
-            await handle.answer(asked.data["request_id"], "no")
+            await handle.answer(asked.request_id, "no")
             assert (await handle.wait()).output == "done"
             assert told in (await results_of(handle))[0]
             assert len(paid) == (today == "rerun")

@@ -61,7 +61,7 @@ from holdfast.core.result import (
 )
 from holdfast.core.slices import Slices
 from holdfast.core.view import View
-from holdfast.engine.performer import Desk, Hear
+from holdfast.engine.performer import Desk, Hear, Place
 from holdfast.engine.work import Patience
 from holdfast.errors import NotEncodable, Retry, StoreCorrupt, StoreUnavailable, ToolError
 from holdfast.ids import get_logger
@@ -76,11 +76,6 @@ A_MINUTE = Patience(60.0)
 LONGEST_FAILURE = 10_000
 THREAD_GRACE = 4.5
 """How long a cancelled turn waits for a sync tool: a little less than for all its calls."""
-NO_THREAD = Failure("NOT_RUN", "not run: no thread was free before this call was stopped")
-
-
-class NotBegun(Exception):
-    """A call was stopped while it waited for a thread."""
 
 
 class AgentPerformer:
@@ -273,6 +268,10 @@ class AgentPerformer:
         except Exception:  # noqa: BLE001 - running it says what is wrong with its arguments or key
             return ""
 
+    def place_for(self, call: Call, start: Start, tell: Callable[[], None]) -> Place | None:
+        tool = self._agent.tools.get(call.tool)
+        return self._threads.place(tell) if tool and needs_thread(tool, start) else None
+
     async def may_answer(self, lane: Lane, reply: Reply) -> bool:
         """Ask the tool; what it cannot say in time is a no."""
         tool = self._tool_asked_about(lane, reply)
@@ -338,9 +337,6 @@ class AgentPerformer:
             )
         except NotEncodable:
             return Interrupted(call.call_id, "unstorable")
-        except NotBegun:
-            backoff = self._backoff(call.failed)
-            return Raised(call.call_id, NO_THREAD, backoff=backoff, begun=False)
         except ToolError as error:
             return Raised(call.call_id, failure_of(error))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a tool's own, which the model sees
@@ -353,7 +349,7 @@ class AgentPerformer:
     ) -> ToolEnd | None:
         if start.reconciles:
             with ctx.waiting.finding_out(start.reconciles):
-                found = await self._reconcile(tool, ctx, args)
+                found = await self._reconcile(tool, ctx, args, desk)
             if found:
                 return found
         if tool.transactional:
@@ -379,10 +375,7 @@ class AgentPerformer:
         given = (ctx,) if tool.arguments.takes_context else ()
         if tool.is_async:
             return await tool.function(*given, **args)
-        try:
-            running = await self._threads.begin(lambda: tool.function(*given, **args))
-        except asyncio.CancelledError:
-            raise NotBegun from None
+        running = in_thread(desk, lambda: tool.function(*given, **args))
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
@@ -391,23 +384,23 @@ class AgentPerformer:
                 return running.result()
             raise
 
-    async def _reconcile(self, tool: Tool, ctx: Context[Any], args: Any) -> ToolEnd | None:
+    async def _reconcile(
+        self, tool: Tool, ctx: Context[Any], args: Any, desk: Desk
+    ) -> ToolEnd | None:
         """Find out what an interrupted call came to; None if it was not done."""
         if not callable(tool.on_interrupt):
             return None
         try:
-            found = await self._invoke(tool.on_interrupt, ctx, args)
+            if inspect.iscoroutinefunction(reconcile := tool.on_interrupt):
+                found = await reconcile(ctx, args)
+            else:
+                found = await in_thread(desk, lambda: reconcile(ctx, args))
             if found is NotDone or isinstance(found, NotDone):
                 return None
             return returned(ctx.call_id, found, ctx)
         except (Exception, SystemExit):
             log.exception("a tool's reconcile function failed; the outcome stays unknown")
             return Interrupted(ctx.call_id, "unreconciled", final=True)
-
-    async def _invoke(self, reconcile: Callable[..., Any], ctx: Context[Any], args: Any) -> Any:
-        if inspect.iscoroutinefunction(reconcile):
-            return await reconcile(ctx, args)
-        return await self._threads.run(lambda: reconcile(ctx, args))
 
 
 def model_bounds(agent: Agent[Any, Any], model: str, *, starts_turn: bool) -> tuple[Bound, ...]:
@@ -417,6 +410,18 @@ def model_bounds(agent: Agent[Any, Any], model: str, *, starts_turn: bool) -> tu
         turns = Limit(rate=agent.limit.rate, per=agent.limit.per)
         found += turns.named(f"agent:{agent.name}")
     return in_order(found)
+
+
+def in_thread(desk: Desk, function: Callable[[], Any]) -> asyncio.Future[Any]:
+    """Run a function in the thread that its call has waited for."""
+    assert desk.place is not None
+    return desk.place.begin(function)
+
+
+def needs_thread(tool: Tool, start: Start) -> bool:
+    """Say whether a run of a tool calls a function that is not async."""
+    reconcile = tool.on_interrupt if start.reconciles else None
+    return not tool.is_async or (callable(reconcile) and not inspect.iscoroutinefunction(reconcile))
 
 
 async def ends_within(running: asyncio.Future[Any], seconds: float) -> bool:

@@ -99,15 +99,11 @@ class Returned(Struct, frozen=True, gc=False):
 
 
 class Raised(Struct, frozen=True, gc=False):
-    """The tool failed for certain. `backoff` is how long to wait if it may be tried again.
-
-    One that was stopped before it had `begun` has done nothing.
-    """
+    """The tool failed for certain. `backoff` is how long to wait if it may be tried again."""
 
     call_id: str
     error: Failure
     backoff: int = 0
-    begun: bool = True
 
 
 class Interrupted(Struct, frozen=True, gc=False):

@@ -23,17 +23,14 @@ from holdfast.core.action import (
     CompleteSession,
     FailSession,
     FailTurn,
-    Park,
     RunTools,
     Settle,
     Start,
 )
-from holdfast.core.decide import decide, rest_for
+from holdfast.core.decide import decide
 from holdfast.core.lane import Call
-from holdfast.core.limit import Bound
 from holdfast.core.outcome import opening, outcome
 from holdfast.core.record import AnyRecord, Failure, MessageDelta, ReasoningDelta
-from holdfast.core.request import changed_call
 from holdfast.core.result import (
     Answered,
     ChildEnd,
@@ -50,27 +47,23 @@ from holdfast.core.result import (
 )
 from holdfast.core.slices import Slices
 from holdfast.engine.desk import CallDesk
+from holdfast.engine.gate import Gate, takes_key
 from holdfast.engine.owned import LaneStale, OwnedLane
-from holdfast.engine.performer import Performer
+from holdfast.engine.performer import Performer, Place
 from holdfast.engine.settings import WorkerSettings
 from holdfast.engine.stream import DeltaStream
 from holdfast.engine.work import Work
 from holdfast.errors import HoldfastError, NotEncodable
 from holdfast.reading import read_outcome
-from holdfast.store import Effect, Store
+from holdfast.store import Store
 
 Do = Callable[[], Awaitable[Result | None]]
 
 NEVER = float("inf")
 STALE_PAUSE = 0.05
-HELD_POLL = 500
-"""How long to wait, in milliseconds, before looking again at a key that another call holds, while
-other calls of the lane run."""
 TOKEN_TAKEN = Failure(
     "TOKEN_TAKEN", "another session took the continuation token that this call wanted to set"
 )
-PERMIT_POLL = 1000
-"""The same, before asking again for a permit."""
 
 
 class Unstorable(Exception):
@@ -96,6 +89,7 @@ class Carrier:
         self._clock = clock
         self._settings = settings
         self._until_confirmed = until_confirmed
+        self._gate = Gate(lane, performer, store)
         self._work: dict[str, Work] = {}
         self._results: list[Result] = []
         self._broken: BaseException | None = None
@@ -169,11 +163,9 @@ class Carrier:
         while True:
             action = decide(self.lane.state, self._policy, self.lane.now())
             if isinstance(action, Settle):
-                return self._with_new_key(await self._as_allowed(action))
-            if not isinstance(action, RunTools):
-                return await self._as_permitted(action)
-            if found := await self._without_duplicates(action):
-                return await self._as_permitted(found)
+                return self._gate.with_new_key(await self._as_allowed(action))
+            if allowed := await self._gate.let_in(action):
+                return allowed
 
     async def _as_allowed(self, action: Settle) -> Settle:
         """Refuse an answer that is not its giver's to give, whoever let it in."""
@@ -333,7 +325,10 @@ class Carrier:
     def _begin_tool(self, start: Start) -> None:
         call = self._call(start.call_id)
         work = Work(start.call_id, self._performer.patience_with(call.tool), self._clock)
-        self._begin(work, partial(self._run_tool, work, call, start))
+        place = self._gate.pass_through(start.call_id)
+        self._begin(work, partial(self._run_tool, work, call, start, place))
+        if place:
+            work.task.add_done_callback(lambda _: place.leave())
 
     def _begin(self, work: Work, do: Do) -> None:
         self._work[work.call_id] = work
@@ -388,8 +383,10 @@ class Carrier:
                 await stream.end()
         return stream.complete(result) if stream else result
 
-    async def _run_tool(self, work: Work, call: Call, start: Start) -> ToolEnd | None:
-        desk = CallDesk(self.lane, work, self._policy, self._store, self._clock)
+    async def _run_tool(
+        self, work: Work, call: Call, start: Start, place: Place | None
+    ) -> ToolEnd | None:
+        desk = CallDesk(self.lane, work, place, self._policy, self._store, self._clock)
         try:
             end = await self._performer.run_tool(call, start, desk)
         except asyncio.CancelledError:
@@ -399,100 +396,13 @@ class Carrier:
                 raise
         else:
             # What a tool raises while it is being stopped says nothing of what it did.
-            if not (work.is_overdue and isinstance(end, Raised) and end.begun):
+            if not (work.is_overdue and isinstance(end, Raised)):
                 return end
         return Interrupted(call.call_id, "timeout")
 
     def _call(self, call_id: str) -> Call:
         assert self.lane.state.turn is not None
         return self.lane.state.turn.calls[call_id]
-
-    # Calls that must not be made twice
-
-    async def _without_duplicates(self, action: RunTools) -> RunTools | Park | None:
-        """Leave out calls whose key another call has, and rest, if nothing else is to be done.
-
-        None if one got that call's outcome.
-        """
-        if not takes_key(action):
-            return action
-        keyed = [self._call(begin.call_id) for begin in action.start if begin.key]
-        # Committed apart: a key that another worker takes first must not cost what is known.
-        await self.lane.flush()
-        others = [(call, await self._other(call)) for call in keyed]
-        if ended := [e for call, other in others if other for e in same_outcome(call, other)]:
-            self.lane.write(ended)
-            return None
-        held = {call.call_id for call, other in others if other}
-        taken: set[str] = set()
-        start: list[Start] = []
-        for begin in action.start:
-            if begin.call_id not in held and begin.key not in taken:
-                start.append(begin)
-                taken |= {begin.key} if begin.key else set()
-        if len(start) == len(action.start):
-            return action
-        now = self.lane.now()
-        if not (start or action.report or action.running):
-            return rest_for(self.lane.state, ("key",), now)
-        until = min(action.until, now + HELD_POLL)
-        return msgspec.structs.replace(
-            action, start=tuple(start), until=until, awaits_key=bool(held)
-        )
-
-    def _with_new_key(self, action: Settle) -> Settle:
-        """Let a call whose arguments a human changes have the key of these."""
-        call = changed_call(self.lane.state, action.reply) if action.reply else None
-        if call is None:
-            return action
-        key = self._performer.key_of_tool(call, self.lane.state)
-        return msgspec.structs.replace(action, dedupe=key)
-
-    async def _other(self, call: Call) -> Effect | None:
-        """Return another call's hold on this call's key, if there is one."""
-        scope, _, key = call.dedupe.partition("\n")
-        effect = await self.lane.insist(self._store.effect, scope, key)
-        if effect is None or effect.state == "free":
-            return None
-        ours = (effect.session_id, effect.call_id) == (self.lane.session_id, call.call_id)
-        return None if ours else effect
-
-    # Calls that must wait for a place
-
-    async def _as_permitted(self, action: AnyAction) -> AnyAction:
-        """Leave out calls that may not begin yet; rest, if nothing else is to be done."""
-        bounds = self._bounds(action)
-        if not bounds:
-            return action
-        permits = await self.lane.acquire(bounds)
-        waiting = {call_id: p.again_at for call_id, p in permits.items() if not p.granted}
-        if not waiting:
-            return action
-        now = self.lane.now()
-        again_at = min((at for at in waiting.values() if at), default=0)
-        others: tuple[str, ...] = ("limit",)
-        if isinstance(action, RunTools):
-            others = ("limit", "key") if action.awaits_key else others
-            start = tuple(begin for begin in action.start if begin.call_id not in waiting)
-            if start or action.report or action.running:
-                until = min(action.until, again_at or action.until, now + PERMIT_POLL)
-                return msgspec.structs.replace(action, start=start, until=until)
-        return rest_for(self.lane.state, others, now, again_at)
-
-    def _bounds(self, action: AnyAction) -> dict[str, tuple[Bound, ...]]:
-        """Return the limits of the calls that an action would begin, if there are any."""
-        match action:
-            case CallModel(running=False):
-                bounds = self._performer.bounds_of_model(starts_turn=bool(action.delivery))
-                return {action.call_id: bounds} if bounds else {}
-            case RunTools(start=start) if start:
-                found: dict[str, tuple[Bound, ...]] = {}
-                for begin in start:
-                    call = self._call(begin.call_id)
-                    if bounds := self._performer.bounds_of_tool(call, self.lane.state):
-                        found[call.call_id] = bounds
-                return found
-        return {}
 
     # Stopping
 
@@ -523,6 +433,7 @@ class Carrier:
         await self.lane.hand_back()
 
     async def _abandon(self) -> None:
+        self._gate.leave_places()
         for work in self._work.values():
             work.stop()
         await self._wait_for_work(self._settings.stop_grace)
@@ -558,11 +469,6 @@ async def end_of(
         return ChildEnd(error=Failure(error.code, error.message))
 
 
-def takes_key(action: AnyAction) -> bool:
-    """Say whether an action begins calls that no other call with the same key may accompany."""
-    return isinstance(action, RunTools) and any(begin.key for begin in action.start)
-
-
 def can_be_stored(records: list[AnyRecord]) -> bool:
     """Say whether the log can take records: a tool may put anything into them."""
     try:
@@ -570,24 +476,3 @@ def can_be_stored(records: list[AnyRecord]) -> bool:
     except NotEncodable:
         return False
     return True
-
-
-def same_outcome(call: Call, effect: Effect) -> list[AnyRecord]:
-    """Return the outcome that a call shares with the one that had its key before."""
-    other = f"{effect.session_id}:{effect.call_id}"
-    match effect.state:
-        case "done":
-            value, message = msgspec.json.decode(effect.value)
-            return [
-                r.ToolCompleted(
-                    call_id=call.call_id,
-                    attempt=call.attempt,
-                    value=value,
-                    message=message,
-                    same_as=other,
-                )
-            ]
-        case "unknown":
-            reason = f"the same call was interrupted as {other}"
-            return [r.ToolInterrupted(call_id=call.call_id, attempt=call.attempt, reason=reason)]
-    return []

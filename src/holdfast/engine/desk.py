@@ -18,6 +18,7 @@ from holdfast.core.request import Shown
 from holdfast.core.result import Returned, is_contended, with_updates
 from holdfast.core.slices import Slices
 from holdfast.engine.owned import OwnedLane
+from holdfast.engine.performer import Place
 from holdfast.engine.work import Work
 from holdfast.errors import NotInTransaction
 from holdfast.store import Store, Transaction
@@ -33,8 +34,15 @@ class CallDesk:
     _hold: Hold
 
     def __init__(
-        self, lane: OwnedLane, work: Work, policy: Policy, store: Store, clock: Clock
+        self,
+        lane: OwnedLane,
+        work: Work,
+        place: Place | None,
+        policy: Policy,
+        store: Store,
+        clock: Clock,
     ) -> None:
+        self.place = place
         self._owned = lane
         self._work = work
         self._policy = policy

@@ -6,9 +6,10 @@ a desk for the little that it may record while it works.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from holdfast.core.action import CallModel, Start
 from holdfast.core.lane import Call, Lane, Reply
@@ -22,12 +23,30 @@ from holdfast.core.view import View
 from holdfast.engine.work import Patience
 from holdfast.store import Transaction
 
+T = TypeVar("T")
+
 Hear = Callable[[MessageDelta | ReasoningDelta | None], None]
 """Takes each piece of an answer that is being streamed, and None for a mere sign of life."""
 
 
+class Place(Protocol):
+    """Room for one call in this process, of which there is only so much."""
+
+    is_taken: bool
+
+    def begin(self, function: Callable[[], T]) -> asyncio.Future[T]:
+        """Begin a function there, once it is taken."""
+        ...
+
+    def leave(self) -> None:
+        """Let the next have it, when what runs there has ended."""
+        ...
+
+
 class Desk(Protocol):
     """A running call's place in its lane."""
+
+    place: Place | None
 
     @property
     def lane(self) -> Lane: ...
@@ -115,6 +134,13 @@ class Performer(Protocol):
 
     def key_of_tool(self, call: Call, lane: Lane) -> str:
         """Return the scope and key under which a tool call must not happen twice, if it has one."""
+        ...
+
+    def place_for(self, call: Call, start: Start, tell: Callable[[], None]) -> Place | None:
+        """Return the room that a call has to wait for before it begins, if it needs any.
+
+        Where it is not taken yet, `tell` is called when it is.
+        """
         ...
 
     async def call_model(

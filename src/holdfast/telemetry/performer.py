@@ -66,6 +66,7 @@ class ObservedPerformer:
         self.bounds_of_model = performer.bounds_of_model
         self.bounds_of_tool = performer.bounds_of_tool
         self.key_of_tool = performer.key_of_tool
+        self.place_for = performer.place_for
         self.may_answer = performer.may_answer
         self.cut_off = performer.cut_off
         self.too_late = performer.too_late

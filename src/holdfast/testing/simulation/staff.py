@@ -10,7 +10,7 @@ from holdfast.agents.agent import Agent
 from holdfast.agents.provider import client_of
 from holdfast.agents.subagent import kin_of
 from holdfast.agents.surrounding import Surroundings
-from holdfast.agents.thread import ToolThreads
+from holdfast.agents.thread import Place, ToolThreads
 from holdfast.core.record import DeliveryQueued
 from holdfast.engine.ownership import Ownership
 from holdfast.engine.settings import WorkerSettings
@@ -54,7 +54,16 @@ class VirtualOwnership(Ownership):
 class NoThreads(ToolThreads):
     """Runs sync tools where they stand."""
 
-    async def begin(self, function: Callable[[], T]) -> asyncio.Future[T]:
+    def place(self, tell: Callable[[], None]) -> Place:
+        place = OnTheSpot(self._let_go, tell)
+        place.is_taken = True
+        return place
+
+
+class OnTheSpot(Place):
+    """A place in the thread of whoever has it."""
+
+    def begin(self, function: Callable[[], T]) -> asyncio.Future[T]:
         ended: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         try:
             ended.set_result(function())
