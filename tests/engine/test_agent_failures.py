@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from scene import FAST, Watched, agent, at_standstill, running, the, types_of, until
 
-from holdfast import Agent, HoldfastError, tool
+from holdfast import Agent, Decision, Holdfast, HoldfastError, Proposed, tool
 from holdfast.agents.model import (
     BeganToolCall,
     Finished,
@@ -21,7 +21,7 @@ from holdfast.core.result import Usage
 from holdfast.core.view import GO_ON
 from holdfast.store import Commit, Committed, Refused
 from holdfast.stores.memory import MemoryStore
-from holdfast.testing.scripted import Reply, ScriptedError, ScriptedModel, call, say
+from holdfast.testing.scripted import Reply, ScriptedError, ScriptedModel, call, calls, say
 from holdfast.testing.wrapped import WrappedStore
 
 
@@ -350,6 +350,36 @@ async def test_a_model_that_says_nothing_for_too_long_is_tried_again() -> None:
 
         [retrying] = await the(session, "model.retrying")
         assert retrying.data["error"]["code"] == "MODEL_TIMEOUT"
+
+
+async def test_a_model_that_answers_in_one_piece_cannot_be_silent_for_too_long() -> None:
+    script = [Reply(text="there", delay=0.05)]
+    async with running(agent(script, idle_timeout=0.01, stream=False), clock=Hasty()) as app:
+        session = await app.start("a", "hi")
+
+        assert (await session.wait()).output == "there"
+        assert await the(session, "model.retrying") == []
+
+
+async def test_hooks_that_take_their_time_to_decide_cost_no_answer() -> None:
+    @tool
+    async def pay() -> str:
+        return "paid"
+
+    started: list[str] = []
+    script = [calls(*[("pay", {})] * 4), say("done")]
+    app = Holdfast([agent(script, tools=[pay], idle_timeout=0.2)], store="memory://", worker=FAST)
+
+    @app.hook("tool.requested", decides=True)
+    async def think(call: Proposed) -> Decision:
+        started.append(call.call_id)
+        await asyncio.sleep(0.1)
+        return Decision.allow()
+
+    async with app:
+        session = await app.start("a", "hi")
+        assert (await session.wait()).output == "done"
+        assert len(started) == 4
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -414,7 +414,9 @@ async def test_an_interrupted_tool_may_ask_a_human(
         assert len(ran) == runs
 
 
-async def test_a_result_that_cannot_be_stored_is_an_interruption() -> None:
+async def test_a_result_that_cannot_be_stored_is_an_interruption(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     @tool
     async def pay() -> object:
         return object()
@@ -425,6 +427,32 @@ async def test_a_result_that_cannot_be_stored_is_an_interruption() -> None:
 
         [cut] = await the(session, "tool.interrupted")
         assert cut.data["reason"] == "unstorable"
+        [said] = [line for line in caplog.records if "cannot be stored" in line.message]
+        assert said.tool == "pay"
+        assert "object" in said.why
+
+
+@pytest.mark.parametrize("what", ["ask", "sleep", "step", "heartbeat", "agent"])
+async def test_what_has_to_be_awaited_is_refused_in_a_sync_tool(what: str) -> None:
+    given = {
+        "ask": lambda ctx: ctx.ask("Sure?"),
+        "sleep": lambda ctx: ctx.sleep(timedelta(seconds=1)),
+        "step": lambda ctx: ctx.step("one", lambda: 1),
+        "heartbeat": lambda ctx: ctx.heartbeat(),
+        "agent": lambda ctx: ctx.agent("a"),
+    }
+
+    @tool
+    def pay(ctx: Context) -> str:
+        given[what](ctx)
+        return "asked nobody"
+
+    async with running(agent([call("pay"), say("hm")], tools=[pay])) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+
+        [told] = await results_of(session)
+        assert f"ctx.{what} has to be awaited: write pay as `async def`" in told
 
 
 @tool

@@ -237,7 +237,8 @@ async def test_a_failure_of_the_instructions_fails_the_turn_which_can_be_tried_a
         session = await app.start("a", "hi")
         result = await session.wait()
         assert result.status == "failed"
-        assert "KeyError: 'greet'" in result.error.message
+        assert result.error.code == "INSTRUCTIONS_FAILED"
+        assert "the instructions of the agent a failed: KeyError: 'greet'" in result.error.message
 
         prompts["greet"] = "Be kind."
         assert (await (await session.retry()).result()).output == "hello"

@@ -1,12 +1,13 @@
 import asyncio
 import json
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from scene import agent, at_standstill, results_of, running, the, types_of, until
 
-from holdfast import Agent, Context, HoldfastError, Option, Request, Session, tool
+from holdfast import Agent, Context, Holdfast, HoldfastError, Option, Request, Session, tool
 from holdfast.testing.scripted import Reply, call, calls, say
 from holdfast.verify import verify
 
@@ -110,6 +111,24 @@ async def test_edited_arguments_are_checked_before_anything_is_written() -> None
         assert refused.value.code == "INVALID_ANSWER"
         assert (await session.info()).end == before
         assert (await session.wait()).requests == asked.requests
+
+
+async def test_what_somebody_without_the_code_edits_amiss_is_asked_anew(tmp_path: Path) -> None:
+    bank, url = Bank(), f"sqlite:///{tmp_path / 'a.db'}"
+    elsewhere = Holdfast([], store=url, worker=None)
+    async with running(bank.agent(pays(500), say("done")), store=url) as app, elsewhere:
+        session = await app.start("a", "go")
+        [asked] = (await session.wait()).requests
+        there = await elsewhere.session(session.id)
+        await there.answer(asked.request_id, "approve", args={"cents": "a few"})
+        await until(session, "input.requested", 2)
+        [again] = (await session.wait()).requests
+        assert again.request_id != asked.request_id
+        assert bank.paid == []
+
+        await there.answer(again.request_id, "approve", args={"cents": 5})
+        assert (await session.wait()).output == "done"
+        assert bank.paid == [5]
 
 
 async def test_several_requests_are_answered_partly_and_in_any_order() -> None:

@@ -28,6 +28,7 @@ from history import (
     turn_fails,
     wants,
 )
+from msgspec.structs import replace
 from recovery_cases import C1, C2, CASES, NOW, Case, recovery_table, run, tool_policy
 
 from holdfast.core import record as r
@@ -47,6 +48,7 @@ from holdfast.core.action import (
 )
 from holdfast.core.decide import decide, rest_for
 from holdfast.core.lane import Reply
+from holdfast.core.message import Text
 from holdfast.core.outcome import outcome
 from holdfast.core.policy import HOUR, SECOND, Policy, ToolPolicy
 from holdfast.core.record import Failure
@@ -212,6 +214,32 @@ def test_a_tool_call_lost_ten_times_ends_its_turn_with_no_progress() -> None:
 
     log.add(*crashes(1, starts()))
     assert code_of(next_of(log, tool_policy("rerun"))) == "NO_PROGRESS"
+
+
+def test_a_call_that_others_are_quicker_than_may_be_tried_for_ever() -> None:
+    undone = r.ToolInterrupted(call_id=C1, attempt=1, reason="contended", final=False)
+    log = Log(message(), *turn_begins(), *wants("pay"), *[starts(), undone] * 20)
+
+    assert next_of(log, tool_policy("rerun")) == run(Start(C1, 2))
+
+
+def test_a_message_whose_time_is_up_interrupts_nothing_and_has_failed() -> None:
+    late = r.DeliveryQueued(delivery_id="d2", content=(Text("hello?"),), deadline_at=NOW)
+    log = Log(message(), *turn_begins(), late)
+
+    action = next_of(log, Policy(on_busy="interrupt"))
+
+    assert action == Settle(settled=(("d2", "failed", ""),))
+    log.add(settles("d2", "failed"), message("d3"))
+    assert isinstance(next_of(log, Policy(on_busy="interrupt")), CancelTurn)
+
+
+def test_a_turn_that_is_open_at_its_sessions_deadline_has_failed_whichever_lane_ended_it() -> None:
+    log = Log(message(), *turn_begins(), r.SessionEnded(reason="its deadline has passed"))
+    lane = replace(log.lane, deadline=NOW)
+
+    assert code_of(decide(lane, Policy(), NOW)) == "DEADLINE_EXCEEDED"
+    assert isinstance(decide(lane, Policy(), NOW - 1), CancelTurn)
 
 
 def test_attempts_are_counted_per_call() -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Generic, TypeVar
+from functools import wraps
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -41,7 +42,24 @@ from holdfast.errors import (
 from holdfast.store import Transaction
 
 T = TypeVar("T")
+P = ParamSpec("P")
 Deps = TypeVar("Deps")
+
+
+def for_async_tools(
+    method: Callable[Concatenate[Context[Any], P], T],
+) -> Callable[Concatenate[Context[Any], P], T]:
+    """Refuse in a thread what has to be awaited: there it would come to nothing, and unnoticed."""
+
+    @wraps(method)
+    def checked(self: Context[Any], /, *args: P.args, **named: P.kwargs) -> T:
+        if not self.is_awaited:
+            raise InvalidInput(
+                f"ctx.{method.__name__} has to be awaited: write {self.tool} as `async def`"
+            )
+        return method(self, *args, **named)
+
+    return checked
 
 
 class Answer(Struct, frozen=True):
@@ -161,6 +179,7 @@ class Context(Generic[Deps]):
         self._desk = desk
         self._around = around
         self.max_depth = max_depth
+        self.is_awaited = True
         self._transaction: Transaction | None = None
 
     @property
@@ -187,12 +206,14 @@ class Context(Generic[Deps]):
         )
         self.emitted.append(event)
 
+    @for_async_tools
     async def heartbeat(self, progress: Any = None) -> None:
         """Tell readers how far this call is. Cheap: at most ten a second are kept."""
         self._not_in_transaction("heartbeat")
         with self.waiting.busy():
             await self._desk.progress(self.call_id, to_json(progress))
 
+    @for_async_tools
     async def step(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
         """Do something once, however often this call is run again, and return its result."""
         self._not_in_transaction("step")
@@ -209,6 +230,7 @@ class Context(Generic[Deps]):
             )
         return from_json(known)
 
+    @for_async_tools
     async def ask(
         self,
         prompt: str,
@@ -248,6 +270,7 @@ class Context(Generic[Deps]):
         )
         raise await self.waiting.stop_at(Wait(name, question=question))
 
+    @for_async_tools
     async def sleep(self, duration: timedelta) -> None:
         """Wait, holding nothing. The call is run again from its first line afterwards."""
         self._not_in_transaction("sleep")
@@ -255,6 +278,7 @@ class Context(Generic[Deps]):
         if known is None:
             raise await self.waiting.stop_until(name, milliseconds(duration))
 
+    @for_async_tools
     async def wait_until(self, at: datetime) -> None:
         """Wait for an instant, holding nothing. One that has passed is not waited for."""
         self._not_in_transaction("wait_until")
@@ -263,6 +287,7 @@ class Context(Generic[Deps]):
         if known is None and due_at > self._desk.now():
             raise await self.waiting.stop_at(Wait(name, due_at=due_at))
 
+    @for_async_tools
     async def webhook(self, *, timeout: timedelta) -> Webhook:  # noqa: ASYNC109 - a week, perhaps
         """Open an address of this app for somebody outside, and return it.
 
@@ -277,6 +302,7 @@ class Context(Generic[Deps]):
             token = await self._desk.open_webhook(self.call_id, name, milliseconds(timeout))
         return Webhook(self.waiting, name, self._callback_url(token))
 
+    @for_async_tools
     async def signed_webhook(self, token: str, *, within: timedelta) -> Webhook:
         """Open an address that is the same in every run of the call, as its `token` is.
 
@@ -311,6 +337,7 @@ class Context(Generic[Deps]):
     def _callback_url(self, token: str) -> str:
         return f"{self._around.public_url}/v1/callback/{token}"
 
+    @for_async_tools
     async def require_auth(
         self,
         connection: str,
@@ -341,6 +368,7 @@ class Context(Generic[Deps]):
             instead_of=instead_of,
         )
 
+    @for_async_tools
     def agent(self, name: str) -> Subagent:
         """Return another agent of the app, or one elsewhere that its agents know, to be asked."""
         self._not_in_transaction("agent")

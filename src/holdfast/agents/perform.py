@@ -11,6 +11,7 @@ import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from hashlib import blake2b
+from math import inf
 from typing import Any
 
 import msgspec
@@ -42,7 +43,7 @@ from holdfast.agents.wait import Parked
 from holdfast.clock import Clock
 from holdfast.core import codec
 from holdfast.core.action import CallModel, Start
-from holdfast.core.lane import Call, Lane, Reply
+from holdfast.core.lane import CONTENDED, Call, Lane, Reply
 from holdfast.core.limit import Bound
 from holdfast.core.message import Part, Reasoning, Text, ToolCall, text_of
 from holdfast.core.name import args_digest, storable_key, tool_call_name
@@ -61,6 +62,7 @@ from holdfast.core.result import (
 )
 from holdfast.core.slices import Slices
 from holdfast.core.view import View
+from holdfast.engine.owned import Undone
 from holdfast.engine.performer import Desk, Hear, Place
 from holdfast.engine.work import Patience
 from holdfast.errors import NotEncodable, Retry, StoreCorrupt, StoreUnavailable, ToolError
@@ -73,6 +75,7 @@ Delta = MessageDelta | ReasoningDelta
 _answers = msgspec.msgpack.Decoder(Finished)
 
 A_MINUTE = Patience(60.0)
+INSTRUCTIONS_FAILED = "INSTRUCTIONS_FAILED"
 LONGEST_FAILURE = 10_000
 THREAD_GRACE = 4.5
 """How long a cancelled turn waits for a sync tool: a little less than for all its calls."""
@@ -96,7 +99,8 @@ class AgentPerformer:
         self._threads = threads
         self._clock = clock
         self._around = around
-        self._patience = Patience(agent.model_timeout, agent.idle_timeout)
+        # Who answers in one piece shows no sign of life before.
+        self._patience = Patience(agent.model_timeout, agent.idle_timeout if agent.stream else inf)
         self._bounds_of_call = model_bounds(agent, client.name, starts_turn=False)
         self._bounds_of_turn = model_bounds(agent, client.name, starts_turn=True)
 
@@ -122,10 +126,12 @@ class AgentPerformer:
                 instructions = await self._make(instructions, lane, slices)
             request = self._request(view, action, instructions)
         except Exception as error:  # noqa: BLE001 - the user's own instructions
-            return ModelFailed(failure_of(error), kind="recoverable")
+            sentence = f"the instructions of the agent {self._agent.name} failed: "
+            failed = Failure(INSTRUCTIONS_FAILED, sentence + failure_of(error).message)
+            return ModelFailed(failed, kind="recoverable")
         try:
             finished = await self._ask(request, hear)
-            return await self._answered(finished, action, lane)
+            return await self._answered(finished, action, lane, hear)
         except Exception as error:  # noqa: BLE001 - the client says what it means
             return self._failed(error, lane)
 
@@ -183,7 +189,9 @@ class AgentPerformer:
     def _backoff(self, failed: int) -> int:
         return int(self._clock.jitter(500 * 2.0**failed))
 
-    async def _answered(self, finished: Finished, action: CallModel, lane: Lane) -> Answered:
+    async def _answered(
+        self, finished: Finished, action: CallModel, lane: Lane, hear: Hear
+    ) -> Answered:
         parts: list[Part] = []
         wanted: list[Wanted] = []
         for part in finished.parts:
@@ -192,6 +200,7 @@ class AgentPerformer:
                 part = replace(part, call_id=call_id, args=storable(part.args))
                 seen = self._wanted(part, lane)
                 if self._around.deciders and not (seen.output or seen.refusal):
+                    hear(None)  # the model has spoken: it is not silent while hooks decide
                     seen = await self._decided(seen, part, lane)
                 wanted.append(seen)
             elif isinstance(part, Text | Reasoning):
@@ -277,6 +286,9 @@ class AgentPerformer:
         tool = self._tool_asked_about(lane, reply)
         if tool is None:
             return True
+        if reply.args and (misfit := misfit_of(tool, reply.args)):
+            log.warning("edited arguments do not fit; it is asked anew", extra={"why": misfit})
+            return False
         try:
             async with asyncio.timeout(LONGEST_DECISION):
                 return await tool.may_be_approved_by(reply.by, requesters(lane))
@@ -335,7 +347,9 @@ class AgentPerformer:
             return Raised(
                 call.call_id, failure_of(reason_of(group)), backoff=self._backoff(call.failed)
             )
-        except NotEncodable:
+        except NotEncodable as error:
+            why = {"tool": call.tool, "why": error.message}
+            log.warning("what a tool returned cannot be stored; its outcome is unknown", extra=why)
             return Interrupted(call.call_id, "unstorable")
         except ToolError as error:
             return Raised(call.call_id, failure_of(error))
@@ -370,11 +384,14 @@ class AgentPerformer:
                 return end
         except StoreUnavailable:
             return Interrupted(ctx.call_id, "undone")  # with the transaction: nothing was done
+        except Undone:
+            return Interrupted(ctx.call_id, CONTENDED)
 
     async def _call(self, tool: Tool, ctx: Context[Any], args: dict[str, Any], desk: Desk) -> Any:
         given = (ctx,) if tool.arguments.takes_context else ()
         if tool.is_async:
             return await tool.function(*given, **args)
+        ctx.is_awaited = False
         running = in_thread(desk, lambda: tool.function(*given, **args))
         try:
             return await asyncio.shield(running)
@@ -422,6 +439,15 @@ def needs_thread(tool: Tool, start: Start) -> bool:
     """Say whether a run of a tool calls a function that is not async."""
     reconcile = tool.on_interrupt if start.reconciles else None
     return not tool.is_async or (callable(reconcile) and not inspect.iscoroutinefunction(reconcile))
+
+
+def misfit_of(tool: Tool, args: str) -> str:
+    """Return why a tool cannot be called with these arguments, if it cannot."""
+    try:
+        tool.arguments.parse(args)
+    except Exception as error:  # noqa: BLE001 - the arguments', or the user's own validators'
+        return str(error)
+    return ""
 
 
 async def ends_within(running: asyncio.Future[Any], seconds: float) -> bool:

@@ -89,12 +89,14 @@ class Sleep(Action, frozen=True, kw_only=True):
 class Settle(Action, frozen=True, kw_only=True):
     """Take a reply or a relay, close what has expired, or tell deliveries what became of them.
 
-    A reply is `refused` if it comes from somebody who may not give it; `dedupe` is the key of the
-    call whose arguments it changes.
+    A reply is `refused` if it comes from somebody who may not give it, or changes the arguments to
+    such that do not fit; then it is asked anew, of some people only if that is `restricted`.
+    `dedupe` is the key of the call whose arguments it changes.
     """
 
     reply: Reply | None = None
     refused: bool = False
+    restricted: bool = False
     dedupe: str = ""
     relay: Relay | None = None
     expired: str = ""

@@ -36,7 +36,7 @@ def decide(lane: Lane, policy: Policy, now: int) -> AnyAction:
     if lane.unsettled:
         return Settle(settled=tuple((u.delivery_id, u.outcome, u.turn) for u in lane.unsettled))
     if lane.over:
-        return close(lane)
+        return close(lane, now)
     if lane.cancels:
         return stop(lane, lane.cancels[0])
     if lane.replies:
@@ -48,8 +48,10 @@ def decide(lane: Lane, policy: Policy, now: int) -> AnyAction:
     return within_turn(lane, lane.turn, policy, now)
 
 
-def close(lane: Lane) -> AnyAction:
+def close(lane: Lane, now: int) -> AnyAction:
     """Stop what another lane's end of the session left open, and refuse what is still queued."""
+    if lane.turn and is_late(lane, now):
+        return FailTurn(turn=lane.turn.id, error=DEADLINE_EXCEEDED)
     if lane.turn:
         return CancelTurn(turn=lane.turn.id, reason=f"the session is {lane.over}")
     left = [
@@ -144,7 +146,9 @@ def within_turn(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
             return Settle(expired=request.request_id)
     if is_late(lane, now):
         return FailTurn(turn=turn.id, error=DEADLINE_EXCEEDED)
-    if policy.on_busy == "interrupt" and any(not queued.retry for queued in lane.queue):
+    if policy.on_busy == "interrupt" and (newer := [q for q in lane.queue if not q.retry]):
+        if has_come_too_late(newer[0], now):
+            return Settle(settled=((newer[0].delivery_id, "failed", ""),))
         return CancelTurn(turn=turn.id, reason="a newer message came", superseded=True)
     # A parked turn spends no active time, so it cannot run out of it.
     if not lane.waiting and deadline(turn, policy) <= now:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from holdfast.core import record as r
 from holdfast.core.lane import (
+    CONTENDED,
     CUT,
     RUNNING,
     Call,
@@ -363,7 +364,7 @@ def tool_failed(lane: Lane, e: r.ToolFailed) -> Lane:
 def tool_interrupted(lane: Lane, e: r.ToolInterrupted) -> Lane:
     assert lane.turn is not None
     if not e.final:
-        lost = lane.turn.calls[e.call_id].lost + 1
+        lost = lane.turn.calls[e.call_id].lost + (e.reason != CONTENDED)
         return lane.with_call(e.call_id, status=CUT, reason=e.reason, lost=lost)
     call = lane.turn.calls[e.call_id]
     lane = lane.with_call(e.call_id, status="done")

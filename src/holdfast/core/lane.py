@@ -18,6 +18,8 @@ FOLD = 4
 
 RUNNING = "running"
 CUT = "cut"
+CONTENDED = "contended"
+"""Why a call was undone: another lane was quicker. It is no sign of one that never gets on."""
 
 
 class Reply(Struct, frozen=True, gc=False, omit_defaults=True):

@@ -155,7 +155,7 @@ def expire(lane: Lane, request_id: str) -> Iterator[AnyRecord]:
 
 def settle(lane: Lane, action: Settle) -> Iterator[AnyRecord]:
     if action.reply and action.refused:
-        yield from refuse(lane, action.reply)
+        yield from refuse(lane, action.reply, restricted=action.restricted)
     elif action.reply:
         yield from take(lane, action.reply, action.dedupe)
     if action.relay:
@@ -187,7 +187,7 @@ def take(lane: Lane, reply: Reply, dedupe: str = "") -> Iterator[AnyRecord]:
     yield r.DeliverySettled(delivery_id=reply.delivery_id, outcome="answered", turn=lane.turn.id)
 
 
-def refuse(lane: Lane, reply: Reply) -> Iterator[AnyRecord]:
+def refuse(lane: Lane, reply: Reply, *, restricted: bool) -> Iterator[AnyRecord]:
     """Ask anew: an answer closes its request for others, and this one is worth nothing."""
     assert lane.turn is not None
     request = lane.turn.requests[reply.request_id]
@@ -196,7 +196,7 @@ def refuse(lane: Lane, reply: Reply) -> Iterator[AnyRecord]:
         kind=request.kind,  # type: ignore[arg-type]
         expires_at=request.expires_at,
         on_expiry=request.on_expiry,
-        restricted=True,
+        restricted=restricted,
     )
     name = request_name(lane.session, request.request_id, "again")
     yield r.InputResolved(request_id=request.request_id, how="superseded", by=reply.by)

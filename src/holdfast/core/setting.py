@@ -10,6 +10,7 @@ from holdfast.errors import InvalidDefinition
 
 T = TypeVar("T")
 
+MOST = 2**31 - 1
 MOST_SECONDS = LONGEST.total_seconds()
 
 
@@ -22,9 +23,11 @@ def one_of(kind: Any, what: str, value: Any) -> Any:
 
 
 def count_of(what: str, value: Any, least: int = 1) -> int:
-    """Return a whole number, if it is not too small."""
+    """Return a whole number, if it is not too small, and every database can keep it."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise InvalidDefinition(f"{what} is a whole number of {least} or more, not {value!r}")
+    if value > MOST:
+        raise InvalidDefinition(f"{what} is {MOST:,} at most, not {value:,}")
     return value
 
 

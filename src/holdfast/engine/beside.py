@@ -39,7 +39,7 @@ class Beside(Struct, frozen=True, gc=False):
         return noted
 
     def sending(self, letters: tuple[Admission, ...]) -> Beside:
-        return replace(self, sends=(*self.sends, *letters))
+        return replace(self, sends=(*self.sends, *letters)) if letters else self
 
     def keeping(self, calls: Collection[str]) -> Beside:
         """Leave calls their permits after all: they begin again in the same commit."""
@@ -48,12 +48,20 @@ class Beside(Struct, frozen=True, gc=False):
     def freeing(self, calls: Collection[str]) -> Beside:
         return replace(self, frees=(*self.frees, *calls))
 
-    def without(self, commit: Commit) -> Beside:
-        """Return what is left when a commit has landed."""
+    def with_all(self, other: Beside) -> Beside:
+        """Return these changes, and another's after them."""
+        return Beside(
+            (*self.effects, *other.effects),
+            (*self.frees, *other.frees),
+            (*self.sends, *other.sends),
+        )
+
+    def without(self, commit: Commit, apart: Beside) -> Beside:
+        """Return what is left when a commit has landed, in which `apart` went along with these."""
         left = Beside(
-            self.effects[len(commit.effects) :],
-            self.frees[len(commit.frees) :],
-            self.sends[len(commit.sends) :],
+            self.effects[len(commit.effects) - len(apart.effects) :],
+            self.frees[len(commit.frees) - len(apart.frees) :],
+            self.sends[len(commit.sends) - len(apart.sends) :],
         )
         return left if left != NOTHING else NOTHING
 

@@ -54,8 +54,11 @@ from holdfast.engine.settings import WorkerSettings
 from holdfast.engine.stream import DeltaStream
 from holdfast.engine.work import Work
 from holdfast.errors import HoldfastError, NotEncodable
+from holdfast.ids import get_logger
 from holdfast.reading import read_outcome
 from holdfast.store import Store
+
+log = get_logger("holdfast.engine")
 
 Do = Callable[[], Awaitable[Result | None]]
 
@@ -137,6 +140,8 @@ class Carrier:
                     await pause
                 if not self._only_reads(action):
                     await self.lane.flush()
+                    if pause := self._until_confirmed():  # a store may have been away for long
+                        await pause
                 await self._record(action, await self._perform(action))
         await self._wind_down()
 
@@ -161,40 +166,48 @@ class Carrier:
     async def _decide(self) -> AnyAction:
         """Decide what comes next, as far as rules, keys and limits let it begin now."""
         while True:
+            arrived = self.lane.arrived
             action = decide(self.lane.state, self._policy, self.lane.now())
+            allowed: AnyAction | None
             if isinstance(action, Settle):
-                return self._gate.with_new_key(await self._as_allowed(action))
-            if allowed := await self._gate.let_in(action):
+                allowed = self._gate.with_new_key(await self._as_allowed(action))
+            else:
+                allowed = await self._gate.let_in(action)
+            # What came while it was looked at may call for something else.
+            if allowed is not None and arrived == self.lane.arrived:
                 return allowed
 
     async def _as_allowed(self, action: Settle) -> Settle:
-        """Refuse an answer that is not its giver's to give, whoever let it in."""
-        reply = action.reply
-        if reply is None or await self._performer.may_answer(self.lane.state, reply):
+        """Refuse an answer that is not its giver's to give, or does not fit, whoever let it in."""
+        reply, lane = action.reply, self.lane.state
+        if reply is None or await self._performer.may_answer(lane, reply):
             return action
-        return msgspec.structs.replace(action, refused=True)
+        assert lane.turn is not None
+        tool = lane.turn.calls[lane.turn.requests[reply.request_id].call_id].tool
+        restricted = self._policy.tool(tool).restricted
+        return msgspec.structs.replace(action, refused=True, restricted=restricted)
 
     async def _open(self, action: AnyAction) -> bool:
         """Write down what is about to be done; False if somebody was quicker: decide anew."""
+        arrived = self.lane.arrived
         if self.lane.state.parent and isinstance(action, CompleteSession | FailSession):
-            await self._report(action)
+            await self.lane.flush()
+            end = await end_of(action, self.lane, self._store, self._performer)
+            if arrived != self.lane.arrived:  # another lane may have ended it
+                return False
+            self.lane.report(end)  # to the parent, in the commit that ends this session
         records = opening(self.lane.state, action, self.lane.now())
         if takes_key(action) or (isinstance(action, Settle) and action.expired):
-            return await self._try_to_open(records)
+            return await self._try_to_open(records, arrived)
         self.lane.write(records)
         return True
 
-    async def _try_to_open(self, records: list[AnyRecord]) -> bool:
+    async def _try_to_open(self, records: list[AnyRecord], arrived: int) -> bool:
         """Commit what another call's key, or an answer that came just in time, stands against."""
-        refused = await self.lane.attempt(lambda _: records)
+        refused = await self.lane.attempt(lambda _: records, arrived)
         if refused and refused.arrivals:
             await self.lane.catch_up()
         return not refused
-
-    async def _report(self, action: CompleteSession | FailSession) -> None:
-        """Tell the parent what this session came to, in the commit that ends it."""
-        await self.lane.flush()
-        self.lane.report(await end_of(action, self.lane, self._store, self._performer))
 
     async def _record(self, action: AnyAction, results: list[Result]) -> None:
         now = self.lane.now()
@@ -203,6 +216,8 @@ class Carrier:
                 if not (other := await self._attempt(action, result, now)):
                     continue
                 result = other
+            if isinstance(result, Stopped):
+                result = await self._without_contended(action, result, now)
             records = self._outcome(action, result, now)
             if isinstance(result, Returned | Waits) and not can_be_stored(records):
                 result = Interrupted(result.call_id, "unstorable")
@@ -210,6 +225,16 @@ class Carrier:
             self.lane.write(records)
             for child in result.children if isinstance(result, Waits) else ():
                 self.lane.start(child)
+
+    async def _without_contended(self, action: AnyAction, stopped: Stopped, now: int) -> Stopped:
+        """Record the ends among others that depend on what others do, and leave them out."""
+        left: list[ToolEnd] = []
+        for end in stopped.ends:
+            if not (isinstance(end, Returned) and is_contended(end)):
+                left.append(end)
+            elif other := await self._attempt(action, end, now):
+                left.append(other)
+        return Stopped(tuple(left))
 
     def _outcome(self, action: AnyAction, result: Result, now: int) -> list[AnyRecord]:
         lane = self.lane
@@ -231,6 +256,7 @@ class Carrier:
         try:
             whole = with_updates(result, slices)
         except Exception as error:  # the tool's own function, of a value that it did not foresee
+            log.exception("a tool's update failed; its outcome is unknown")
             raise Unstorable from error
         records = self._outcome(action, whole, now)
         if not can_be_stored(records):

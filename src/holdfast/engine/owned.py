@@ -30,7 +30,7 @@ from holdfast.core.record import AnyRecord, Entry
 from holdfast.core.result import ChildEnd, NewChild
 from holdfast.core.slices import EMPTY, Slices, change, change_all
 from holdfast.core.view import View
-from holdfast.engine.beside import HOLDS, NOTHING
+from holdfast.engine.beside import HOLDS, NOTHING, Beside
 from holdfast.engine.letter import WORTH_A_LETTER, Letters
 from holdfast.engine.tally import Tally
 from holdfast.errors import StoreFull, StoreUnavailable, UnknownSession
@@ -72,6 +72,10 @@ class LaneStale(BaseException):
     """What was folded could not be written: an answer was quicker. Look at the log again."""
 
 
+class Undone(Exception):
+    """A tool's transaction was undone because another was quicker; nothing else has changed."""
+
+
 class OwnedLane:
     """One claimed lane. Only one commit is under way at a time."""
 
@@ -84,6 +88,8 @@ class OwnedLane:
         self.state = Lane(session=claim.session_id, name=claim.lane)
         self.slices: Slices = EMPTY
         self.head = 0
+        self.arrived = 0
+        """Grows with all that others wrote and that is taken in: what was decided may be old."""
         self.last_at = 0
         self.stirred = asyncio.Event()
         self.lock = asyncio.Lock()
@@ -190,15 +196,26 @@ class OwnedLane:
             if self._view and entry.lane == self.name:
                 self._view.see((entry.record,))
             self.head = entry.offset
-            self.stirred.set()
+            self._stir()
+
+    def _stir(self) -> None:
+        self.arrived += 1
+        self.stirred.set()
 
     async def view(self) -> View:
         """Return what the model sees; read from the log once, then kept."""
         if self._view is None:
-            self._view = await self.insist(
-                read_view, self._store, self.session_id, self.name, self.head
-            )
+            self._view = await self._read_view()
         return self._view
+
+    async def _read_view(self) -> View:
+        """Read what is folded, with all that is taken in meanwhile: from then on it is shown."""
+        view, cursor = View(), 0
+        while cursor < (head := self.head):
+            page = await self.insist(self._store.read, self.session_id, cursor)
+            view.see_all((e for e in page.entries if e.offset <= head), self.name)
+            cursor = min(page.cursor, head)
+        return view
 
     # Writing
 
@@ -211,14 +228,17 @@ class OwnedLane:
             self._buffer.append(record)
 
     def _note(self, record: AnyRecord) -> None:
-        self._beside = self._beside.noting(record, self.state, self._permits)
+        self._beside = self._noting(self._beside, record)
+
+    def _noting(self, beside: Beside, record: AnyRecord) -> Beside:
+        beside = beside.noting(record, self.state, self._permits)
         if type(record) in WORTH_A_LETTER:
-            self.send(self._letters.about(record, self.state))
+            beside = beside.sending(self._letters.about(record, self.state))
+        return beside
 
     def send(self, letters: tuple[Admission, ...]) -> None:
         """Have letters arrive at other sessions with the next flush."""
-        if letters:
-            self._beside = self._beside.sending(letters)
+        self._beside = self._beside.sending(letters)
 
     def start(self, child: NewChild) -> None:
         """Start a child with the next flush; the call that waits for it has just been written."""
@@ -337,32 +357,47 @@ class OwnedLane:
             return False
         return True
 
-    async def attempt(self, make: Callable[[Slices], Iterable[AnyRecord]]) -> Refused | None:
+    async def attempt(
+        self, make: Callable[[Slices], Iterable[AnyRecord]], arrived: int | None = None
+    ) -> Refused | None:
         """Commit records by themselves; return why not, if another session was quicker.
 
         They are made of the newest slices, anew while other lanes are quicker, and folded when
-        they are in the log, not before: what is refused has left nothing.
+        they are in the log, not before: what is refused has left nothing. What was decided when
+        so many had `arrived` is refused as well, if it would be committed after more.
         """
         await self.flush()
         async with self.lock:
+            if arrived is not None and arrived != self.arrived:
+                return Refused("arrivals")
             while True:
-                before = self._beside
-                commit = self._prepare_apart(list(make(self.slices)), of_newest=True)
-                result = await self._commit(commit, folded=0)
+                records = list(make(self.slices))
+                apart = self._beside_of(records)
+                commit = self._prepare_apart(records, apart, of_newest=True)
+                result = await self._commit(commit, folded=0, apart=apart)
                 if isinstance(result, Committed):
                     return None
-                self._beside = before
                 if result.reason != "slices_changed":
                     return result
                 await self._look_again()
 
+    def _beside_of(self, records: Sequence[AnyRecord]) -> Beside:
+        """Return what records mean beside the log that are not folded: nothing, if refused."""
+        apart = NOTHING
+        for record in records:
+            apart = self._noting(apart, record)
+        return apart
+
     def _prepare_apart(
-        self, records: Sequence[AnyRecord], *, of_newest: bool, after: Sequence[AnyRecord] = ()
+        self,
+        records: Sequence[AnyRecord],
+        apart: Beside,
+        *,
+        of_newest: bool,
+        after: Sequence[AnyRecord] = (),
     ) -> Commit:
         """Return a commit of records that are not folded, `after` others that are."""
-        for record in records:
-            self._note(record)
-        commit = self._prepare([*after, *records])
+        commit = self._prepare([*after, *records], beside=self._beside.with_all(apart))
         if of_newest and commit.index.changes_slices:
             return replace(commit, slices_seen=self._slices_seen)
         return commit
@@ -405,23 +440,23 @@ class OwnedLane:
     ) -> None:
         """Write records in a tool's own transaction. The caller holds the lane's lock.
 
-        They are folded when they are in the log, not before: the transaction may be undone. So
+        They are folded when they are in the log, not before: the transaction may be `Undone`. So
         it is where they were made `of_newest` slices, and another lane was quicker.
         """
-        waiting, before_it = len(self._buffer), self._beside
-        commit = self._prepare_apart(records, of_newest=of_newest, after=self._buffer)
+        waiting, before = len(self._buffer), self.head
+        apart = self._beside_of(records)
+        commit = self._prepare_apart(records, apart, of_newest=of_newest, after=self._buffer)
         try:
             result = await transaction.commit(commit)
         except StoreUnavailable:
             raise LaneLost from None  # only the log knows what became of it: claim it again
-        except BaseException:
-            self._beside = before_it
-            raise
-        self._buffer = self._buffer[waiting:]
-        before = self.head
-        result = self._accept(commit, result, folded=waiting)
+        if isinstance(result, Committed):
+            self._buffer = self._buffer[waiting:]
+        result = self._accept(commit, result, folded=waiting, apart=apart)
         if isinstance(result, Refused):
-            raise LaneStale(result.reason)
+            self._take_in(result.arrivals)
+            await self._look_again()
+            raise Undone(result.reason)
         await self._look_between(before, result)
 
     def _prepare(
@@ -429,8 +464,10 @@ class OwnedLane:
         records: Sequence[AnyRecord],
         ready_at: int | None = 0,
         release: bool = False,
+        beside: Beside | None = None,
     ) -> Commit:
         state = self.state
+        beside = self._beside if beside is None else beside
         snapshot, slices = self._snapshots
         return Commit(
             session_id=self.session_id,
@@ -451,19 +488,21 @@ class OwnedLane:
             release=release,
             snapshot=snapshot,
             slices=slices,
-            effects=self._beside.effects,
-            frees=self._beside.frees,
-            sends=self._beside.sends,
+            effects=beside.effects,
+            frees=beside.frees,
+            sends=beside.sends,
         )
 
-    async def _commit(self, commit: Commit, *, folded: int | None = None) -> Committed | Refused:
+    async def _commit(
+        self, commit: Commit, *, folded: int | None = None, apart: Beside = NOTHING
+    ) -> Committed | Refused:
         before = self.head
         [result] = await self.insist(self._store.commit, [commit])
         while is_only_late(commit, result):
             self._take_in(result.arrivals)
             commit = replace(commit, seen=self.head)
             [result] = await self.insist(self._store.commit, [commit])
-        result = self._accept(commit, result, folded=folded)
+        result = self._accept(commit, result, folded=folded, apart=apart)
         if isinstance(result, Committed) and result.first_offset > before + 1:
             await self._look_between(before, result)
         return result
@@ -489,20 +528,30 @@ class OwnedLane:
             raise LaneLost from None  # it was erased
 
     def _accept(
-        self, commit: Commit, result: Committed | Refused, *, folded: int | None = None
+        self,
+        commit: Commit,
+        result: Committed | Refused,
+        *,
+        folded: int | None = None,
+        apart: Beside = NOTHING,
     ) -> Committed | Refused:
-        """Take in what became of a commit; its first `folded` records, or all, were before."""
+        """Take in what became of a commit.
+
+        Its first `folded` records, or all, were before; what the others mean is `apart`.
+        """
         if isinstance(result, Refused):
             self._tally.refused()
             if result.reason == "lease_lost":
                 raise LaneLost
-            if folded != 0 and not commit.release:
+            may_wait = commit.release and result.reason == "arrivals"
+            if folded is None and not may_wait:
                 raise LaneStale(result.reason)
             return result
         self.number += 1
         self._step_began = self._tally.committed(commit, result.at, self._step_began)
         if self._beside is not NOTHING:
-            self._beside = self._beside.without(commit)
+            self._beside = self._beside.without(commit, apart)
+        if commit.frees:
             self._permits.difference_update(commit.frees)
         if commit.index.changes_slices:
             self._slices_seen = change_offset(commit.records, result.first_offset)
@@ -531,7 +580,7 @@ class OwnedLane:
         shared = [e for e in loaded.entries if before < e.offset < result.first_offset]
         self.state = fold_all(self.state, (e for e in shared if e.lane != self.name))
         self._order_slices(loaded)
-        self.stirred.set()
+        self._stir()
 
     def _order_slices(self, loaded: Loaded) -> None:
         """Fold the slices in the order of the log, and then what is not in it yet.
@@ -563,13 +612,3 @@ def is_only_late(commit: Commit, result: Committed | Refused) -> bool:
     if isinstance(result, Committed) or commit.release or not result.arrivals:
         return False
     return all(closed.how != "expired" for closed in commit.index.closed)
-
-
-async def read_view(store: Store, session_id: str, lane: str, head: int) -> View:
-    """Fold what the model sees from the log, up to an offset."""
-    view, cursor = View(), 0
-    while cursor < head:
-        page = await store.read(session_id, cursor)
-        view.see_all((e for e in page.entries if e.offset <= head), lane)
-        cursor = page.cursor
-    return view

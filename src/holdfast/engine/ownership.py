@@ -85,6 +85,9 @@ class Ownership:
         except StoreError as error:
             self._warn("the lease could not be renewed", error)
             return self._length / 30
+        except Exception:  # whatever it was: without this thread nothing would ever begin again
+            log.exception("the lease could not be renewed", extra={"worker": self.worker})
+            return self._length / 30
         if not renewal.alive:
             self._give_up()
             return None

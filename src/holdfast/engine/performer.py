@@ -101,7 +101,10 @@ class Desk(Protocol):
         ...
 
     async def conclude(self, transaction: Transaction, end: Returned) -> None:
-        """Record the call's outcome in the transaction and commit both."""
+        """Record the call's outcome in the transaction and commit both.
+
+        Raises Undone where another lane was quicker to change what it changes.
+        """
         ...
 
     async def find_token(self, token: str) -> str | None:
@@ -150,7 +153,7 @@ class Performer(Protocol):
         ...
 
     async def may_answer(self, lane: Lane, reply: Reply) -> bool:
-        """Say whether somebody may give this answer."""
+        """Say whether somebody may give this answer, and a call can be run with it."""
         ...
 
     def cut_off(self, lane: Lane) -> ModelFailed:

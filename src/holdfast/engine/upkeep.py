@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
+from holdfast.engine.carry import Carrier
 from holdfast.errors import StoreError
 from holdfast.ids import get_logger
 from holdfast.store import Store
@@ -28,12 +29,14 @@ class Duty(Protocol):
 
 
 async def keep_up(duty: Duty) -> None:
-    """Do a duty for ever; a store that is away for a while is no reason to stop."""
+    """Do a duty for ever: neither a store that is away nor anything unforeseen is its end."""
     while True:
         try:
             await duty.run_once()
         except StoreError as error:
             log.warning("a duty failed", extra={"duty": type(duty).__name__, "code": error.code})
+        except Exception:
+            log.exception("a duty failed", extra={"duty": type(duty).__name__})
         await asyncio.sleep(duty.interval)
 
 
@@ -71,6 +74,27 @@ class Usher:
 
     async def run_once(self) -> int:
         return await self._store.pass_by(PATIENCE)
+
+
+class Lookout:
+    """Looks for what arrived for lanes at work and was not told of: hints may be lost."""
+
+    def __init__(
+        self, store: Store, interval: float, carriers: Callable[[], list[Carrier]]
+    ) -> None:
+        self.interval = interval
+        self._store = store
+        self._carriers = carriers
+
+    async def run_once(self) -> int:
+        at_work = {(each.lane.session_id, each.lane.name): each for each in self._carriers()}
+        if not at_work:
+            return 0
+        heads = [(*place, carrier.lane.head) for place, carrier in at_work.items()]
+        found = await self._store.find_arrivals(heads)
+        for place in found:
+            at_work[place].nudge()
+        return len(found)
 
 
 class DeathWatch:

@@ -22,7 +22,7 @@ from holdfast.engine.ownership import Ownership
 from holdfast.engine.performer import Performer
 from holdfast.engine.settings import WorkerSettings
 from holdfast.engine.tally import Tally
-from holdfast.engine.upkeep import DeathWatch, Gravedigger, Usher, keep_up
+from holdfast.engine.upkeep import DeathWatch, Duty, Gravedigger, Lookout, Usher, keep_up
 from holdfast.errors import StoreError
 from holdfast.ids import enter, get_logger
 from holdfast.store import Claim, Store, WorkerInfo
@@ -75,12 +75,18 @@ class Worker:
         """Enlist, and begin to look for work."""
         await self._enlist()
         self._stop_listening = self._store.listen(self._heard)
-        watch = DeathWatch(self._store, self._settings.watch, self._hint.set)
+        duties: list[Duty] = [
+            DeathWatch(self._store, self._settings.watch, self._hint.set),
+            Lookout(self._store, self._settings.poll, self._at_work),
+            Gravedigger(self._store),
+            Usher(self._store),
+        ]
         self._services = [
             asyncio.create_task(self._claim_repeatedly(), name="holdfast claim"),
-            asyncio.create_task(keep_up(watch), name="holdfast death watch"),
-            asyncio.create_task(keep_up(Gravedigger(self._store)), name="holdfast gravedigger"),
-            asyncio.create_task(keep_up(Usher(self._store)), name="holdfast usher"),
+            *(
+                asyncio.create_task(keep_up(duty), name=f"holdfast {type(duty).__name__}")
+                for duty in duties
+            ),
         ]
 
     def drain(self) -> None:
@@ -212,6 +218,9 @@ class Worker:
                 wait = await self._claim()
             except StoreError as error:
                 self._warn("lanes could not be claimed", error)
+                wait = self._settings.poll
+            except Exception:
+                log.exception("lanes could not be claimed", extra={"worker": self.name})
                 wait = self._settings.poll
             await self._until_hint(wait)
 

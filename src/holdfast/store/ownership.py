@@ -126,6 +126,15 @@ class Ownership(Protocol):
         """
         ...
 
+    async def find_arrivals(
+        self, heads: Sequence[tuple[str, str, int]]
+    ) -> Sequence[tuple[str, str]]:
+        """Return which lanes, by session and name, something arrived for after an offset of each.
+
+        For who owns them and may not have been told: a lane that is not there has nothing.
+        """
+        ...
+
     async def next_ready_at(self, after: int) -> int | None:
         """Return the first instant after the given one at which an unowned lane gets ready."""
         ...

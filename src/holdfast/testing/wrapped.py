@@ -284,6 +284,11 @@ class WrappedStore:
     def counts(self) -> Mapping[str, int]:
         return self.inner.counts()
 
+    async def find_arrivals(
+        self, heads: Sequence[tuple[str, str, int]]
+    ) -> Sequence[tuple[str, str]]:
+        return await self.inner.find_arrivals(heads)
+
     async def next_ready_at(self, after: int) -> int | None:
         return await self.inner.next_ready_at(after)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from math import inf
 
@@ -152,6 +152,13 @@ def take(tables: Tables, session: SessionRow, lane: LaneRow, worker: str, now: i
         tuple(dict.fromkeys(permits)),
         now,
     )
+
+
+def find_arrivals(tables: Tables, heads: Sequence[tuple[str, str, int]]) -> list[tuple[str, str]]:
+    lanes = {(session.id, lane.name): lane.last_arrival for session, lane in all_lanes(tables)}
+    return [
+        (session, lane) for session, lane, seen in heads if lanes.get((session, lane), 0) > seen
+    ]
 
 
 def next_ready_at(tables: Tables, after: int, now: int) -> int | None:

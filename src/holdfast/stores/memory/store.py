@@ -385,6 +385,11 @@ class MemoryStore:
     def counts(self) -> Mapping[str, int]:
         return {}
 
+    async def find_arrivals(
+        self, heads: Sequence[tuple[str, str, int]]
+    ) -> Sequence[tuple[str, str]]:
+        return ownership.find_arrivals(self._tables, heads)
+
     async def next_ready_at(self, after: int) -> int | None:
         return ownership.next_ready_at(self._tables, after, self._clock.now())
 

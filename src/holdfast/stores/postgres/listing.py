@@ -101,6 +101,10 @@ class Listing:
             oldest_ready_at=min(ready, default=None),
         )
 
+    async def find_arrivals(self, heads: Sequence[tuple[str, str, int]]) -> list[tuple[str, str]]:
+        rows = await self._all("arrived", {"heads": msgspec.json.encode(heads).decode()})
+        return [(session, lane) for session, lane in rows]
+
     async def next_ready_at(self, after: int) -> int | None:
         [(ready_at,)] = await self._all("next_ready_at", {"after": after})
         return ready_at if ready_at is None else int(ready_at)

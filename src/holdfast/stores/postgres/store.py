@@ -282,6 +282,11 @@ class PostgresStore:
     def counts(self) -> Mapping[str, int]:
         return self._open.writer.counts if self._open else {}
 
+    async def find_arrivals(
+        self, heads: Sequence[tuple[str, str, int]]
+    ) -> Sequence[tuple[str, str]]:
+        return await self._desk.listing.find_arrivals(heads)
+
     async def next_ready_at(self, after: int) -> int | None:
         """Answer from the claim just made, which has looked, or look."""
         desk, foreseen = self._desk, self._foreseen

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from holdfast.store import (
@@ -15,7 +17,7 @@ from holdfast.store import (
     WorkerInfo,
 )
 from holdfast.stores.sqlite.connection import Row
-from holdfast.stores.sqlite.desk import OFFSETS, Desk, lane_of
+from holdfast.stores.sqlite.desk import OFFSETS, Desk, lane_of, to_json
 from holdfast.stores.sqlite.statement import Params
 
 SESSION = "session_id tenant agent mode status created_at updated_at end over token parent".split()
@@ -182,6 +184,10 @@ def census(desk: Desk) -> Census:
         queued=sum(queued for *_, queued, _ in rows),
         oldest_ready_at=min((at for *_, at in rows if at is not None), default=None),
     )
+
+
+def find_arrivals(desk: Desk, heads: Sequence[tuple[str, str, int]]) -> list[tuple[str, str]]:
+    return [(session, lane) for session, lane in desk.db.all("arrived", {"heads": to_json(heads)})]
 
 
 def next_ready_at(desk: Desk, after: int) -> int | None:

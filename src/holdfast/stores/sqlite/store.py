@@ -311,6 +311,11 @@ class SqliteStore(Shelf):
     def counts(self) -> Mapping[str, int]:
         return self._writer.counts if self._writer else {}
 
+    async def find_arrivals(
+        self, heads: Sequence[tuple[str, str, int]]
+    ) -> Sequence[tuple[str, str]]:
+        return await self._read(lambda desk: listing.find_arrivals(desk, heads))
+
     async def next_ready_at(self, after: int) -> int | None:
         return await self._read(lambda desk: listing.next_ready_at(desk, after))
 

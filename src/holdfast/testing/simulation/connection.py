@@ -179,6 +179,11 @@ class Connection(WrappedStore):
     async def pass_by(self, patience: int) -> int:
         return await self._send(lambda: self.inner.pass_by(patience), self._read_fault())
 
+    async def find_arrivals(
+        self, heads: Sequence[tuple[str, str, int]]
+    ) -> Sequence[tuple[str, str]]:
+        return await self._send(lambda: self.inner.find_arrivals(heads), self._read_fault())
+
     async def next_ready_at(self, after: int) -> int | None:
         return await self._send(lambda: self.inner.next_ready_at(after), self._read_fault())
 

@@ -65,6 +65,20 @@ class WakeUpContract(Subject):
         assert await store.next_ready_at(clock.now() + 700) == clock.now() + 900
         assert await store.next_ready_at(clock.now() + 900) is None
 
+    async def test_who_owns_lanes_can_ask_for_which_of_them_something_arrived(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        one = await start_and_claim(store, clock)
+        two = await start_and_claim(store, clock, held=[one])
+        heads = [(one.session_id, "main", 2), (two.session_id, "main", 2)]
+        assert list(await store.find_arrivals(heads)) == []
+        await admit(store, message(clock, two.session_id))
+        await admit(store, message(clock, one.session_id, lane="side"))
+        assert list(await store.find_arrivals(heads)) == [(two.session_id, "main")]
+        heads = [(one.session_id, "side", 2), (two.session_id, "main", 3), ("ses_none", "main", 0)]
+        assert list(await store.find_arrivals(heads)) == [(one.session_id, "side")]
+        assert list(await store.find_arrivals([])) == []
+
     async def test_an_arrival_is_ready_when_it_arrives(
         self, store: Store, clock: ManualClock
     ) -> None:

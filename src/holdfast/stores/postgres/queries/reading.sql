@@ -12,6 +12,22 @@ SELECT encode(b.hash, 'hex'), b.data
   FROM jsonb_array_elements_text(:hashes) AS w (hash)
   JOIN holdfast.blobs AS b ON b.tenant = :tenant AND b.hash = decode(w.hash, 'hex');
 
+-- name: arrived
+-- Of JSON triples of session, lane and offset: the lanes that something arrived for since. Each is
+-- looked up by its keys, one after the other.
+SELECT w.one->>0, w.one->>1
+  FROM jsonb_array_elements(:heads) AS w (one)
+ CROSS JOIN LATERAL (
+           SELECT s.tenant, s.sid FROM holdfast.sessions AS s WHERE s.id = w.one->>0 LIMIT 1
+       ) AS s
+ CROSS JOIN LATERAL (
+           SELECT l.last_arrival
+             FROM holdfast.lanes AS l
+            WHERE l.tenant = s.tenant AND l.sid = s.sid AND l.lane = w.one->>1
+            LIMIT 1
+       ) AS l
+ WHERE l.last_arrival > (w.one->>2)::integer;
+
 -- name: next_ready_at
 SELECT min(ready_at)
   FROM holdfast.lanes

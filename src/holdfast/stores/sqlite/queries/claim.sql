@@ -123,6 +123,14 @@ RETURNING (SELECT id FROM holdfast_sessions AS s WHERE s.sid = holdfast_lanes.si
             WHERE p.lid = holdfast_lanes.lid),
           coalesce(ready_at, 0), lid;
 
+-- name: arrived
+-- Of JSON triples of session, lane and offset: the lanes that something arrived for since.
+SELECT w.value ->> 0, w.value ->> 1
+  FROM json_each(:heads) AS w
+  JOIN holdfast_sessions AS s ON s.id = w.value ->> 0
+  JOIN holdfast_lanes AS l ON l.sid = s.sid AND l.lane = w.value ->> 1
+ WHERE l.last_arrival > w.value ->> 2;
+
 -- name: next_ready_at
 SELECT min(ready_at)
   FROM holdfast_lanes
