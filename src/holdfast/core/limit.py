@@ -2,7 +2,8 @@
 
 A rate is kept as one number, the instant up to which starts are paid for: each start pays for
 `per / rate` more, and may begin as long as no more than `per` is paid for in advance. So a burst
-of `rate` starts is allowed, and no counters have to be reset.
+of `rate` starts is allowed, and no counters have to be reset. It is counted in microseconds: in
+milliseconds a rate of some hundreds in a second would be another.
 """
 
 from __future__ import annotations
@@ -29,16 +30,21 @@ class Bound(Struct, frozen=True, gc=False):
 
 
 def start_at(bound: Bound, paid_until: int, ahead: int, now: int) -> int:
-    """Return when a call may begin that has so many ahead of it; all in milliseconds."""
+    """Return when a call may begin that has so many ahead of it, in milliseconds as `now` is."""
     if not bound.rate:
         return now
-    price = bound.per / bound.rate
-    return max(now, int(max(paid_until, now) + (ahead + 1) * price - bound.per + 0.999))
+    begins = max(paid_until, now * 1000) + (ahead + 1 - bound.rate) * price_of(bound)
+    return max(now, -(-begins // 1000))
 
 
 def pay(bound: Bound, paid_until: int, now: int) -> int:
-    """Return the instant up to which starts are paid for, after one more."""
-    return max(paid_until, now) + max(1, round(bound.per / bound.rate))
+    """Return the instant up to which starts are paid for, in microseconds, after one more."""
+    return max(paid_until, now * 1000) + price_of(bound)
+
+
+def price_of(bound: Bound) -> int:
+    """Return how many microseconds a start pays for: rather one too many than one too few."""
+    return -(-bound.per * 1000 // bound.rate)
 
 
 CALL_ENDS = frozenset(

@@ -68,7 +68,8 @@ def find_obstacle(
 def has_permit_to_come(tables: Tables, wanted: Commit) -> bool:
     """Whether a call that the lane would rest for should ask again first."""
     rows = permits_of(tables, wanted.session_id, wanted.lane)
-    return any(not row.held and should_ask(tables, row) for row in rows)
+    waiting = (row for row in rows if not row.held and row.call_id not in wanted.frees)
+    return any(should_ask(tables, row) for row in waiting)
 
 
 def held_by_another(tables: Tables, wanted: Effect) -> Effect | None:

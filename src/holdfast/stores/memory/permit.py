@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 
 from holdfast.core.limit import Bound, pay, start_at
@@ -14,12 +14,24 @@ LEASE_LOST = Refused("lease_lost")
 GRANTED = Permit(granted=True)
 
 
-def acquire(tables: Tables, wish: Wish, now: int) -> Permit | Refused:
-    """Let a call begin under all its limits, or queue it at the first that has no place."""
+def acquire(tables: Tables, wish: Wish, now: int) -> tuple[Permit | Refused, list[str]]:
+    """Let a call begin as far as its limits allow; also return the sessions that may go on by that.
+
+    What it had under other limits is another's: an answer that was lost asked for something else.
+    """
     session = tables.sessions.get(wish.session_id)
     lane = session.lanes.get(wish.lane) if session else None
     if session is None or lane is None or (lane.worker, lane.fence) != (wish.worker, wish.fence):
-        return LEASE_LOST
+        return LEASE_LOST, []
+    names = {bound.name for bound in wish.bounds}
+    mine = permits_of(tables, wish.session_id, wish.lane)
+    stale = [row for row in mine if row.call_id == wish.call_id and row.name not in names]
+    woken = take_back(tables, stale, now)
+    return take(tables, session.tenant, wish, now), woken
+
+
+def take(tables: Tables, tenant: str, wish: Wish, now: int) -> Permit:
+    """Let a call begin under all its limits, or queue it at the first that has no place."""
     for bound in wish.bounds:
         row = find(tables, bound, wish)
         if row.held:
@@ -34,7 +46,7 @@ def acquire(tables: Tables, wish: Wish, now: int) -> Permit | Refused:
         if bound.rate:
             tables.paid_until[bound.name] = pay(bound, paid_until, now)
         row.held = True
-        tables.last_tenant[bound.name] = session.tenant
+        tables.last_tenant[bound.name] = tenant
         if not bound.concurrency:
             tables.permits.remove(row)
     return GRANTED
@@ -97,6 +109,10 @@ def permits_of(tables: Tables, session_id: str, lane: str) -> Iterator[PermitRow
 def free(tables: Tables, session_id: str, lane: str, calls: tuple[str, ...], now: int) -> list[str]:
     """Take back the calls' permits and places, and return the sessions that may go on by that."""
     gone = [row for row in permits_of(tables, session_id, lane) if row.call_id in calls]
+    return take_back(tables, gone, now)
+
+
+def take_back(tables: Tables, gone: Sequence[PermitRow], now: int) -> list[str]:
     tables.permits = [row for row in tables.permits if row not in gone]
     return call_up(tables, dict.fromkeys(row.name for row in gone), now)
 

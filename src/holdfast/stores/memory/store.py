@@ -119,8 +119,13 @@ class MemoryStore:
         )
 
     async def acquire(self, wishes: Sequence[Wish]) -> Sequence[Permit | Refused]:
-        now = self._clock.now()
-        return [permit.acquire(self._tables, wish, now) for wish in wishes]
+        answers: list[Permit | Refused] = []
+        for wish in wishes:
+            answer, woken = permit.acquire(self._tables, wish, self._clock.now())
+            answers.append(answer)
+            for session_id in woken:
+                self._tell(session_id, arrived=True)
+        return answers
 
     async def permits(
         self, session_id: str | None = None, name: str | None = None, limit: int = 500

@@ -17,7 +17,7 @@ from holdfast.stores.postgres.writer import Hints
 
 GRANTED = Permit(granted=True)
 
-_decode = msgspec.json.Decoder(list[list[Any]]).decode
+_decode = msgspec.json.Decoder(tuple[list[list[Any]], list[str]]).decode
 _decode_passed = msgspec.json.Decoder(tuple[int, list[str]]).decode
 
 
@@ -33,7 +33,9 @@ class WishErrand:
 
     def take(self, answers: Sequence[Rows], hints: Hints) -> list[Permit | Refused]:
         [[(text,)]] = answers
-        return [to_permit(answer) for answer in _decode(text)]
+        permits, woken = _decode(text)
+        hints.update(dict.fromkeys(woken, True))
+        return [to_permit(answer) for answer in permits]
 
 
 class Usher:

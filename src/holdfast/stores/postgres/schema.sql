@@ -265,6 +265,7 @@ CREATE INDEX effects_of_session ON holdfast.effects (tenant, session_id);
 -- its permits, or changes them, holds this row. A limit is of all tenants that name it.
 CREATE TABLE holdfast.limits (
     name text COLLATE "C" NOT NULL PRIMARY KEY,
+    -- In microseconds: see core/limit.py.
     paid_until bigint NOT NULL DEFAULT 0,
     -- How many may hold a permit at once, as was last said.
     most integer NOT NULL DEFAULT 0,

@@ -277,7 +277,7 @@ def find_reason(desk: Desk, wanted: Commit, lane: Lane, digest: bytes) -> Result
         rests = wanted.release or wanted.ready_at is None
         if rests and lane.last_arrival > wanted.seen:
             return Refused("arrivals", unseen(desk, wanted, lane))
-        if wanted.awaits_permit and has_permit_to_come(desk, lane.lid):
+        if wanted.awaits_permit and has_permit_to_come(desk, lane.lid, wanted.frees):
             return Refused("arrivals")
         return None
     if lane.number == wanted.number + 1 and is_last(desk, lane, digest):

@@ -17,7 +17,10 @@ def write_wishes(desk: Desk, wishes: Sequence[Wish]) -> list[Permit | Refused]:
 
 
 def acquire(desk: Desk, wish: Wish) -> Permit | Refused:
-    """Let a call begin under all its limits, or queue it at the first that has no place."""
+    """Let a call begin under all its limits, or queue it at the first that has no place.
+
+    What it had under other limits is another's: an answer that was lost asked for something else.
+    """
     row = desk.db.one(
         "owned_lane",
         {
@@ -29,6 +32,9 @@ def acquire(desk: Desk, wish: Wish) -> Permit | Refused:
     )
     if row is None:
         return LEASE_LOST
+    names = to_json([bound.name for bound in wish.bounds])
+    stale = {"lid": row[0], "call_id": wish.call_id, "names": names}
+    wake_those_with_a_place(desk, (name for (name,) in desk.db.all("drop_stale_permits", stale)))
     for bound in wish.bounds:
         if waits := find_obstacle(desk, bound, row[0], wish.call_id):
             return waits
@@ -94,11 +100,14 @@ def wake(desk: Desk, lid: int, session_id: str) -> None:
     desk.tell(session_id, arrived=True)
 
 
-def has_permit_to_come(desk: Desk, lid: int) -> bool:
-    """Whether a call of the lane that waits has a place under its limit now, or was passed by."""
+def has_permit_to_come(desk: Desk, lid: int, frees: Sequence[str]) -> bool:
+    """Whether a call of the lane that waits has a place under its limit now, or was passed by.
+
+    Not one of those that are freed with the same commit.
+    """
     return any(
-        absent or any(waiting == lid for _, waiting, _ in with_a_place(desk, name))
-        for name, absent in desk.db.all("waited_for", {"lid": lid})
+        absent or any(waiting == pid for waiting, _, _ in with_a_place(desk, name))
+        for pid, name, absent in desk.db.all("waited_for", {"lid": lid, "frees": to_json(frees)})
     )
 
 

@@ -216,7 +216,7 @@ CREATE INDEX holdfast_permits_of_lane ON holdfast_permits (lid);
 CREATE INDEX holdfast_permits_expected ON holdfast_permits (expected_at)
     WHERE expected_at IS NOT NULL;
 
--- Up to when the starts under a limit are paid for: see core/limit.py. And whose call began last,
+-- Up to when the starts under a limit are paid for, in microseconds: see core/limit.py. And whose call began last,
 -- while others waited: it is another tenant's turn.
 CREATE TABLE holdfast_rates (
     name TEXT NOT NULL PRIMARY KEY,

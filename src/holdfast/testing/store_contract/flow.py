@@ -312,6 +312,46 @@ class FlowContract(Subject):
         tenants = [claim.tenant for claim in began[1:5]]
         assert tenants in (["large", "small"] * 2, ["small", "large"] * 2)
 
+    async def test_a_rate_of_hundreds_in_a_second_is_what_it_says(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        (claim,) = await start_some(store, clock, 1)
+        rate = Bound("model:gpt:rate", rate=700, per=1000)
+        begun = 0
+        for _ in range(100):
+            while (await ask_to_begin(store, claim, rate, call_id=f"t1.s1.c{begun}")).granted:
+                begun += 1
+            clock.advance(10)
+        assert 1380 <= begun <= 1400
+
+    async def test_what_a_call_asked_for_before_and_does_not_ask_for_now_is_free(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        one, two = await start_some(store, clock, 2)
+        other = Bound("lane:other", concurrency=1)
+        assert await ask_to_begin(store, one, ONE) == GRANTED
+        assert await ask_to_begin(store, two, ONE) == WAITS
+        await write(store, park(two, awaits_permit=True))
+        assert await ask_to_begin(store, one, other) == GRANTED
+        (again,) = await store.claim("w1", 1, held=places([one]))
+        assert again.session_id == two.session_id
+        assert await ask_to_begin(store, again, ONE) == GRANTED
+        assert [(p.name, p.session_id) for p in await store.permits()] == [
+            ("lane:other", one.session_id),
+            ("lane:shop", two.session_id),
+        ]
+
+    async def test_a_call_that_is_freed_with_a_rest_is_not_rested_for(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        one, two = await start_some(store, clock, 2)
+        bounds = {"t1.s1.c1": ONE, "t1.s1.c2": Bound("lane:other", concurrency=1)}
+        for call_id, bound in bounds.items():
+            assert await ask_to_begin(store, one, bound, call_id=call_id) == GRANTED
+            assert await ask_to_begin(store, two, bound, call_id=call_id) == WAITS
+        await write(store, commit(one, delta(), frees=("t1.s1.c1",)))
+        await write(store, park(two, awaits_permit=True, frees=("t1.s1.c1",)))
+
     async def test_under_a_rate_tenants_take_turns(self, store: Store, clock: ManualClock) -> None:
         rate = Bound("model:gpt:rate", rate=1, per=1000)
         held: list[Claim] = []

@@ -58,7 +58,9 @@ BEGIN
        AND l.last_arrival > w.seen AND (w.ready_at IS NULL OR w.release) THEN
         obstacle := '["arrivals"]';
     ELSIF obstacle IS NULL AND wanted ? 'awaits_permit'
-          AND holdfast.has_permit_to_come(s.tenant, s.sid, w.lane) THEN
+          AND holdfast.has_permit_to_come(
+                  s.tenant, s.sid, w.lane, coalesce(wanted->'frees', '[]')
+              ) THEN
         obstacle := '["arrivals"]';
     ELSIF obstacle IS NULL AND wanted @? '$.sends[*].turn' THEN
         obstacle := holdfast.find_other_turns(wanted->'sends');

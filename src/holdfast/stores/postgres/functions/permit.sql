@@ -1,6 +1,8 @@
 -- Let calls begin as far as their limits allow, in the order in which they asked. A wish is
 -- granted under all its limits, or queued at the first that has no place. The answers are
--- ["granted"], ["waits", when to ask again or null] and ["lease_lost"].
+-- ["granted"], ["waits", when to ask again or null] and ["lease_lost"]. What a call has under other
+-- limits is another's, since an answer that was lost asked for something else: also returned are
+-- the sessions that may go on by that.
 CREATE OR REPLACE FUNCTION holdfast.acquire(wishes jsonb) RETURNS jsonb
     LANGUAGE plpgsql
     SET enable_seqscan = off
@@ -13,6 +15,8 @@ DECLARE
     bound record;
     answer jsonb;
     answers jsonb[] := '{}';
+    stale text[];
+    woken jsonb := '[]';
 BEGIN
     PERFORM holdfast.hold_limits(jsonb_path_query_array(wishes, '$[*].bounds[*].name'), '[]');
     FOR wish IN SELECT w FROM jsonb_array_elements(wishes) AS w LOOP
@@ -30,6 +34,18 @@ BEGIN
             answers := answers || '["lease_lost"]'::jsonb;
             CONTINUE;
         END IF;
+        SELECT array_agg(p.name) INTO stale
+          FROM holdfast.permits AS p
+         WHERE p.tenant = l.tenant AND p.sid = l.sid AND p.lane = l.lane
+           AND p.call_id = wish->>'call_id'
+           AND NOT wish @? format('$.bounds[*] ? (@.name == %s)', to_json(p.name))::jsonpath;
+        IF stale IS NOT NULL THEN
+            PERFORM holdfast.hold_also(stale);
+            DELETE FROM holdfast.permits AS p
+             WHERE p.tenant = l.tenant AND p.sid = l.sid AND p.lane = l.lane
+               AND p.call_id = wish->>'call_id' AND p.name = ANY (stale);
+            woken := woken || holdfast.call_up(stale);
+        END IF;
         answer := '["granted"]';
         FOR bound IN
             SELECT *
@@ -44,7 +60,23 @@ BEGIN
         END LOOP;
         answers := answers || answer;
     END LOOP;
-    RETURN to_jsonb(answers);
+    RETURN jsonb_build_array(to_jsonb(answers), woken);
+END
+$$;
+
+-- Hold limits after others are held, which must not wait: should another call have one of them
+-- in hand, the transaction is tried again.
+CREATE OR REPLACE FUNCTION holdfast.hold_also(names text[]) RETURNS void
+    LANGUAGE plpgsql
+AS $$
+DECLARE
+    held bigint;
+BEGIN
+    PERFORM 1 FROM holdfast.limits AS m WHERE m.name = ANY (names) FOR UPDATE SKIP LOCKED;
+    GET DIAGNOSTICS held = ROW_COUNT;
+    IF held < cardinality(names) THEN
+        RAISE EXCEPTION 'another call was quicker' USING ERRCODE = 'serialization_failure';
+    END IF;
 END
 $$;
 
@@ -92,6 +124,8 @@ DECLARE
     mine record;
     running bigint;
     ahead bigint;
+    -- Microseconds that a start pays for: rather one too many than one too few.
+    price bigint := CASE WHEN rate > 0 THEN (per * 1000 + rate - 1) / rate ELSE 0 END;
     start_at bigint := now;
 BEGIN
     SELECT m.paid_until, m.most, m.last_tenant INTO known
@@ -127,10 +161,8 @@ BEGIN
                                  AND NOT p.held AND NOT p.absent AND p.pid <= mine.pid)
                ) AS w
          WHERE w.pid = mine.pid;
-        start_at := floor(
-            greatest(known.paid_until, now) + (ahead + 1) * per::double precision / rate
-            - per + 0.999
-        );
+        start_at := (greatest(known.paid_until, now * 1000) + (ahead + 1 - rate) * price + 999)
+                    / 1000;
         IF start_at > now THEN
             UPDATE holdfast.permits AS p
                SET expected_at = start_at
@@ -139,8 +171,7 @@ BEGIN
             RETURN jsonb_build_array('waits', start_at);
         END IF;
         UPDATE holdfast.limits AS m
-           SET paid_until = greatest(known.paid_until, now)
-                            + greatest(1, round(per::double precision / rate)::bigint)
+           SET paid_until = greatest(known.paid_until, now * 1000) + price
          WHERE m.name = limit_name;
     END IF;
     IF known.last_tenant <> owner THEN
@@ -213,7 +244,6 @@ CREATE OR REPLACE FUNCTION holdfast.free_permits(commits jsonb) RETURNS jsonb
 AS $$
 DECLARE
     names text[];
-    held bigint;
 BEGIN
     IF commits = '[]' THEN
         RETURN commits;
@@ -224,11 +254,7 @@ BEGIN
       JOIN holdfast.permits AS p
         ON p.tenant = ANY (ARRAY[s.tenant]) AND p.sid = s.sid AND p.lane = c.lane
      WHERE c.frees ? p.call_id;
-    PERFORM 1 FROM holdfast.limits AS m WHERE m.name = ANY (names) FOR UPDATE SKIP LOCKED;
-    GET DIAGNOSTICS held = ROW_COUNT;
-    IF held < cardinality(names) THEN
-        RAISE EXCEPTION 'another call was quicker' USING ERRCODE = 'serialization_failure';
-    END IF;
+    PERFORM holdfast.hold_also(names);
     DELETE FROM holdfast.permits AS p
      USING jsonb_to_recordset(commits) AS c (session text, lane text, frees jsonb),
            holdfast.sessions AS s
@@ -297,10 +323,11 @@ AS $$
 $$;
 
 -- Whether a call of a lane that waits should ask again before the lane rests: it has a place
--- under its limit now, or was passed by. The limits are held to the transaction's end: who frees a
+-- under its limit now, or was passed by. Not one that is freed with the same commit. The limits are held to the transaction's end: who frees a
 -- permit meanwhile finds the lane at rest, and wakes it.
-CREATE OR REPLACE FUNCTION holdfast.has_permit_to_come(owner text, session bigint, lane_name text)
-    RETURNS boolean
+CREATE OR REPLACE FUNCTION holdfast.has_permit_to_come(
+    owner text, session bigint, lane_name text, frees jsonb
+) RETURNS boolean
     LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -308,13 +335,14 @@ DECLARE
 BEGIN
     SELECT array_agg(DISTINCT p.name) INTO names
       FROM holdfast.permits AS p
-     WHERE p.tenant = owner AND p.sid = session AND p.lane = lane_name AND NOT p.held;
+     WHERE p.tenant = owner AND p.sid = session AND p.lane = lane_name AND NOT p.held
+       AND NOT frees ? p.call_id;
     RETURN EXISTS (SELECT 1
                      FROM holdfast.permits AS p
-                    WHERE p.tenant = owner AND p.sid = session AND p.lane = lane_name AND p.absent)
-        OR EXISTS (SELECT 1
-                     FROM holdfast.with_a_place(names) AS w
-                    WHERE w.tenant = owner AND w.sid = session AND w.lane = lane_name);
+                    WHERE p.tenant = owner AND p.sid = session AND p.lane = lane_name
+                      AND NOT frees ? p.call_id
+                      AND (p.absent
+                           OR p.pid IN (SELECT w.pid FROM holdfast.with_a_place(names) AS w)));
 END
 $$;
 

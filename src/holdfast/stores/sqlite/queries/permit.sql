@@ -40,6 +40,12 @@ ON CONFLICT (name) DO UPDATE SET last_tenant = excluded.last_tenant;
 INSERT INTO holdfast_rates (name, paid_until) VALUES (:name, :paid_until)
 ON CONFLICT (name) DO UPDATE SET paid_until = excluded.paid_until;
 
+-- name: drop_stale_permits
+-- What a call has under limits that it does not ask for.
+DELETE FROM holdfast_permits
+ WHERE lid = :lid AND call_id = :call_id AND name NOT IN (SELECT value FROM json_each(:names))
+RETURNING name;
+
 -- name: free_permits
 DELETE FROM holdfast_permits
  WHERE lid = :lid AND call_id IN (SELECT value FROM json_each(:calls))
@@ -98,7 +104,9 @@ UPDATE holdfast_permits SET absent = 1, expected_at = NULL WHERE pid = :pid;
 UPDATE holdfast_lanes SET ready_at = min(coalesce(ready_at, :now), :now) WHERE lid = :lid;
 
 -- name: waited_for
-SELECT name, absent FROM holdfast_permits WHERE lid = :lid AND held = 0;
+SELECT pid, name, absent
+  FROM holdfast_permits
+ WHERE lid = :lid AND held = 0 AND call_id NOT IN (SELECT value FROM json_each(:frees));
 
 -- name: permits
 -- In line tenants take turns, as `in_line` has it; behind it are those who were passed by.
