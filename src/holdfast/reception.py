@@ -19,7 +19,13 @@ from holdfast.clock import Clock
 from holdfast.core.message import Content, Said, content_of
 from holdfast.core.name import MAIN, check_dispatch, check_id, check_token, check_who
 from holdfast.core.record import DeliveryQueued, SessionStarted
-from holdfast.errors import InvalidInput, NoActiveSession, TokenTaken, UnknownSession
+from holdfast.errors import (
+    InvalidInput,
+    NoActiveSession,
+    SessionOver,
+    TokenTaken,
+    UnknownSession,
+)
 from holdfast.session import Receipt, Session
 from holdfast.store import Receipt as StoreReceipt
 from holdfast.store import Store
@@ -160,17 +166,24 @@ class Reception:
     async def _bring(
         self, message: Addressed, agent: Agent[Any, Any] | str | None, *, living: bool
     ) -> Receipt[Any]:
-        found = await self._store.find_token(message.tenant, message.token, living=living)
-        if found is None:
-            if agent is None:
-                return await self._repeat(message)
+        for is_last in (False, False, True):
+            found = await self._store.find_token(message.tenant, message.token, living=living)
             try:
+                if found:
+                    return await self._send_to(found, message)
+                if agent is None:
+                    return await self._repeat(message)
                 return await self._start_at(message, agent)
-            except TokenTaken:  # somebody was quicker
-                found = await self._store.find_token(message.tenant, message.token, living=living)
-                if found is None:
+            except TokenTaken:  # somebody was quicker: it leads to theirs
+                if is_last:
                     raise
-        return await self.handle(found).send(
+            except SessionOver:  # it has ended since: it leads there no longer
+                if is_last or not living:
+                    raise
+        raise AssertionError
+
+    async def _send_to(self, session_id: str, message: Addressed) -> Receipt[Any]:
+        return await self.handle(session_id).send(
             message.content,
             dispatch_id=message.dispatch_id,
             by=message.principal,

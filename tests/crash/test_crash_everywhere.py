@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast import Agent, Context, Holdfast, Session, Tool, tool
-from holdfast.errors import UnknownCallback
+from holdfast.errors import InvalidDefinition, UnknownCallback
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import Ledger, ScriptedModel, call, calls, crash_everywhere, say
 from holdfast.testing.report import Report
@@ -340,3 +340,32 @@ async def test_an_agent_that_others_ask_may_be_given_as_well() -> None:
     report = await crash_everywhere(play, agents=[boss, writer], ledger=Ledger())
 
     report.assert_same_output()
+
+
+async def do_nothing(app: Holdfast) -> None:
+    """Start no session."""
+
+
+async def test_a_scenario_in_which_nothing_could_crash_proves_nothing() -> None:
+    report = await crash_everywhere(do_nothing, agents=[agent()], store=MemoryStore)
+
+    for proves in (report.assert_no_effect_repeated, report.assert_nothing_lost):
+        with pytest.raises(AssertionError, match="none was crashed"):
+            proves()
+
+
+@pytest.mark.parametrize(
+    ("misuse", "told"),
+    [
+        ({"store": "memory://"}, "store is a function"),
+        ({"store": MemoryStore()}, "store is a function"),
+        ({"agents": agent()}, "agents are given in a list"),
+        ({"worker": None}, "worker is the runs' own"),
+        ({"scenario": lambda app: 5}, "the scenario is an `async def` function"),
+    ],
+)
+async def test_what_the_crash_kit_cannot_use_is_refused(misuse: dict[str, Any], told: str) -> None:
+    given = {"scenario": do, "agents": [agent()], "store": MemoryStore, **misuse}
+
+    with pytest.raises(InvalidDefinition, match=told):
+        await crash_everywhere(given.pop("scenario"), **given)

@@ -1,10 +1,14 @@
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 from scene import agent, results_of, running, the
 
 from holdfast import Agent, Context, Holdfast, HoldfastError, tool
+from holdfast.errors import NoActiveSession
+from holdfast.stores.memory import MemoryStore
 from holdfast.testing.scripted import ScriptedModel, call, say
+from holdfast.testing.wrapped import WrappedStore
 from holdfast.verify import verify
 
 
@@ -202,3 +206,37 @@ async def test_what_is_another_sessions_address_stays_that_whoever_revokes_it() 
         assert await delivered_to(app, "hers") == other.id
         for each in (session, other):
             assert not await verify(app.store, each.id)
+
+
+class Ending(WrappedStore):
+    """A store in which a session ends just after it was found by its token."""
+
+    ends: Callable[[], Awaitable[object]] | None = None
+
+    async def find_token(self, tenant: str, token: str, *, living: bool = True) -> str | None:
+        found = await super().find_token(tenant, token, living=living)
+        if found and (ends := self.ends):
+            self.ends = None
+            await ends()
+        return found
+
+
+@pytest.mark.parametrize("starts", [True, False])
+async def test_a_delivery_to_a_session_that_ends_meanwhile_finds_none(starts: bool) -> None:
+    store = Ending(MemoryStore())
+    async with running(agent([say("hello")]), store=store) as app:
+        session = await app.start("a", "hi", continuation_token="thread-1")
+        await session.wait()
+
+        async def end() -> None:
+            await session.end("enough")
+            await session.wait()
+
+        store.ends = end
+        if starts:
+            receipt = await app.deliver("thread-1", "hello?", agent="a")
+            assert receipt.session_id != session.id
+            assert (await receipt.result()).output == "hello"
+        else:
+            with pytest.raises(NoActiveSession):
+                await app.deliver("thread-1", "hello?")

@@ -7,6 +7,7 @@ the next, and a fresh one takes over its lanes.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -17,7 +18,9 @@ from typing import Any, get_args
 
 from holdfast.agents.agent import Agent
 from holdfast.app import Holdfast
+from holdfast.core.setting import listed
 from holdfast.engine.settings import WorkerSettings
+from holdfast.errors import InvalidDefinition
 from holdfast.store import Store
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.crash import Crashed, CrashingStore, CrashPoint, When
@@ -50,6 +53,7 @@ async def crash_everywhere(
     `ledger`. Each run has a fresh store: a SQLite file, or what `store` makes. A run may take
     `within` seconds. Further `options` are those of the app: `public_url`, say.
     """
+    check(agents, store, options)
     ledger = ledger or Ledger()
     watched = watch(agents, ledger)
     rehearsal = Rehearsal(scenario, watched, ledger, deps, store, within, options)
@@ -62,6 +66,17 @@ async def crash_everywhere(
         elif point.commit > commits:
             break
     return Report(undisturbed, tuple(runs))
+
+
+def check(agents: Any, store: Any, options: Mapping[str, Any]) -> None:
+    """Refuse what would only fail deep within a run."""
+    listed("agents", agents)
+    if store is not None and not callable(store):
+        raise InvalidDefinition(
+            "store is a function that makes a new store for each run: MemoryStore, or a lambda"
+        )
+    if taken := sorted(options.keys() & {"worker", "deps", "store"}):
+        raise InvalidDefinition(f"{taken[0]} is the runs' own: each has its worker and its store")
 
 
 def points() -> Iterator[CrashPoint]:
@@ -112,7 +127,10 @@ class Rehearsal:
     async def _play(self, store: Store, worker: asyncio.Task[None]) -> object:
         """Return what the scenario returns, or raise what ended it or its worker."""
         async with Holdfast(self.agents, store=store, worker=None, **self.options) as app:
-            scenario = asyncio.create_task(self.scenario(app))
+            played = self.scenario(app)
+            if not inspect.iscoroutine(played):
+                raise InvalidDefinition("the scenario is an `async def` function, given the app")
+            scenario = asyncio.create_task(played)
             await asyncio.wait(
                 [scenario, worker], timeout=self.within, return_when=asyncio.FIRST_COMPLETED
             )

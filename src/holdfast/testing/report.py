@@ -79,10 +79,19 @@ class Report(Struct, frozen=True):
         self._complain("other outputs", other)
 
     def _complain(self, what: str, findings: list[str]) -> None:
+        self._check_that_something_was_tried()
         failed = [f"after a crash {run.point}: {run.error}" for run in self.unfinished]
         lines = [*listed("the scenario failed", failed), *listed(what, findings)]
         if lines:
             raise AssertionError("\n".join([f"in {len(self.runs)} crashes:", *lines]))
+
+    def _check_that_something_was_tried(self) -> None:
+        """Nothing that was not tried is proven: say so rather than nothing."""
+        if not self.runs:
+            raise AssertionError(
+                "no worker has committed anything, so none was crashed: does the scenario start"
+                " a session and wait for it, and has each run a fresh store?"
+            )
 
     def __str__(self) -> str:
         lines = [f"{len(self.runs)} crashes, effects repeated: {len(self.repeated)}"]
