@@ -1,8 +1,10 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from scene import FAST, Watched, agent, at_standstill, running, the, types_of, until
 
 from holdfast import Agent, Decision, Holdfast, HoldfastError, Proposed, tool
@@ -13,6 +15,7 @@ from holdfast.agents.model import (
     ModelRequest,
     Said,
     SaidText,
+    StillSpeaking,
 )
 from holdfast.clock import Clock
 from holdfast.core.message import Answer, Text, ToolCall, UserMessage, text_of
@@ -380,6 +383,38 @@ async def test_hooks_that_take_their_time_to_decide_cost_no_answer() -> None:
         session = await app.start("a", "hi")
         assert (await session.wait()).output == "done"
         assert len(started) == 4
+
+
+class Deaf(Stubborn):
+    """A client that does not stop, having said more than is in the log."""
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Said]:
+        if request.attempt > 1:
+            for _ in range(20):
+                await asyncio.sleep(0.02)  # longer than what the first said may wait, in all
+                yield StillSpeaking()
+            yield Finished((Text("three"),))
+            return
+        yield SaidText(0, "one ")
+        await asyncio.sleep(0.02)  # what was said is in the log
+        yield SaidText(0, "two ")
+        while not self.may_end.is_set():
+            with suppress(asyncio.CancelledError):
+                await self.may_end.wait()
+
+
+async def test_nothing_that_a_client_said_lands_after_it_was_left_behind() -> None:
+    settings = replace(FAST, flush=0.3, stop_grace=0.02)
+    model = Deaf([])
+    model.may_end = asyncio.Event()
+    quick = Agent("a", model, idle_timeout=0.1)
+    async with running(quick, settings=settings, clock=Hasty()) as app:
+        session = await app.start("a", "hi")
+
+        assert (await session.wait()).output == "one three"
+        model.may_end.set()
+        [said] = await the(session, "message.delta")
+        assert said.data["text"] == "one "
 
 
 @pytest.mark.parametrize("stream", [True, False])

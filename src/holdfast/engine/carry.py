@@ -389,7 +389,7 @@ class Carrier:
                 return
             work.show_life()
             if delta is not None:
-                stream = stream or DeltaStream(self.lane, self._settings.flush)
+                stream = stream or DeltaStream(self.lane, work, self._settings.flush)
                 stream.add(delta)
 
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -185,7 +185,7 @@ class Hold:
             self._lock.release()
 
 
-async def to_its_end(commit: Coroutine[Any, Any, Any]) -> None:
+async def to_its_end(commit: Awaitable[Any]) -> None:
     """Stay until it is known what became of a commit, even if the call is stopped meanwhile."""
     committing = asyncio.ensure_future(commit)
     stopped: asyncio.CancelledError | None = None

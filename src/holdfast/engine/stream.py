@@ -13,16 +13,22 @@ from msgspec.structs import replace
 from holdfast.core.message import Reasoning, Text
 from holdfast.core.record import MessageDelta, ReasoningDelta
 from holdfast.core.result import Answered, ModelFailed
+from holdfast.engine.desk import to_its_end
 from holdfast.engine.owned import OwnedLane
+from holdfast.engine.work import Work
 
 Delta = MessageDelta | ReasoningDelta
 
 
 class DeltaStream:
-    """Collects the deltas of one attempt and flushes them at most once per `interval`."""
+    """Collects the deltas of one attempt and flushes them at most once per `interval`.
 
-    def __init__(self, lane: OwnedLane, interval: float) -> None:
+    Those of an attempt that nobody waits for any more are dropped: the next may have begun.
+    """
+
+    def __init__(self, lane: OwnedLane, work: Work, interval: float) -> None:
         self._lane = lane
+        self._work = work
         self._interval = interval
         self._pending: list[Delta] = []
         self._arrived = asyncio.Event()
@@ -47,7 +53,7 @@ class DeltaStream:
     async def _flush_repeatedly(self) -> None:
         while not self._over.is_set():
             await self._arrived.wait()
-            if self._over.is_set():
+            if self._over.is_set() or not self._work.is_awaited:
                 return
             await self._flush()
             await self._pause()
@@ -72,7 +78,7 @@ class DeltaStream:
         self._over.set()
         self._arrived.set()
         if self._flusher is not None:
-            await self._flusher
+            await to_its_end(self._flusher)
 
     def complete(self, result: Answered | ModelFailed) -> Answered | ModelFailed:
         """Return the result with what the log does not have yet of its text, and no more."""
