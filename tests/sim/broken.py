@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from holdfast.core import record as r
 from holdfast.core.codec import encode
+from holdfast.core.message import Text
 from holdfast.errors import HoldfastError
 from holdfast.store import (
     Admission,
@@ -73,6 +74,20 @@ class LosesAdmissions(BrokenStore):
             offset=session.end + 1,
         )
         return [lost]
+
+
+class Mishears(BrokenStore):
+    """Gives who loads a lane other words than were said."""
+
+    async def load(self, session_id: str, lane: str, after: int | None = None) -> Loaded:
+        loaded = await self.inner.load(session_id, lane, after)
+        return replace(loaded, entries=tuple(misheard(entry) for entry in loaded.entries))
+
+
+def misheard(entry: r.Entry) -> r.Entry:
+    if not isinstance(entry.record, r.DeliveryQueued) or not entry.record.content:
+        return entry
+    return replace(entry, record=replace(entry.record, content=(Text("pardon?"),)))
 
 
 class CommitsTwice(BrokenStore):

@@ -26,13 +26,17 @@ class Note(Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Began(Note, frozen=True, kw_only=True, tag=True):
-    """The outside world was touched: a `model` or a `tool` was called, or a tool's `step` run."""
+    """The outside world was touched: a `model` or a `tool` was called, or a tool's `step` run.
+
+    `shown` is a digest of what a model was shown.
+    """
 
     kind: str
     session_id: str
     call_id: str
     attempt: int
     name: str = ""
+    shown: str = ""
 
 
 class Ended(Note, frozen=True, kw_only=True, tag=True):

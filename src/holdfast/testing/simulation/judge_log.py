@@ -1,7 +1,8 @@
-"""Promises that the log itself keeps or breaks: 1, 2, 3, 6 and 10."""
+"""Promises that the log itself keeps or breaks: 1, 2, 3, 6 and 10, and what models see of it."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 import msgspec
@@ -10,8 +11,10 @@ from holdfast.core import record as r
 from holdfast.core.codec import encode
 from holdfast.core.event import type_of
 from holdfast.core.fold import ARRIVALS
+from holdfast.core.view import View
 from holdfast.testing.simulation.evidence import Evidence, SessionEvidence
-from holdfast.testing.simulation.history import Admitted, Claimed, Surprise, Wrote
+from holdfast.testing.simulation.history import Admitted, Began, Claimed, Surprise, Wrote
+from holdfast.testing.simulation.watch import digest_of
 
 PER_SESSION = 1000
 PER_RECORD = 140
@@ -84,6 +87,26 @@ def only_the_owner_writes(evidence: Evidence) -> Iterator[str]:
                 )
             if note.records:
                 landed.add((note.session_id, note.first_offset))
+
+
+def models_are_shown_the_log(evidence: Evidence) -> Iterator[str]:
+    """What a model was asked with is what the log says up to that, however it was come by."""
+    begun = {
+        (note.session_id, note.call_id, note.attempt): note.shown
+        for note in evidence.history.of(Began)
+        if note.kind == "model"
+    }
+    for name, session in evidence.sessions.items():
+        if session.findings:
+            continue  # a log that is not sound shows nothing
+        views: dict[str, View] = defaultdict(View)
+        for entry in session.entries:
+            view, record = views[entry.lane], entry.record
+            view.see((record,))
+            if isinstance(record, r.ModelStarted):
+                shown = begun.get((name, record.call_id, record.attempt))
+                if shown not in (None, digest_of(view)):
+                    yield f"{name} {record.call_id}#{record.attempt}: it was shown something else"
 
 
 def cost_is_linear(evidence: Evidence) -> Iterator[str]:

@@ -18,6 +18,7 @@ from holdfast.testing.simulation.judge_log import (
     all_work_ends,
     cost_is_linear,
     logs_and_indexes_agree,
+    models_are_shown_the_log,
     only_the_owner_writes,
     transitions_are_whole,
 )
@@ -42,6 +43,7 @@ PROMISES: dict[str, Judge] = {
     "8 a reader never sees what a crash can take back": readers_see_what_is_kept,
     "9 waiting is free": waiting_is_free,
     "10 cost is linear": cost_is_linear,
+    "models are shown the log": models_are_shown_the_log,
     "transactions are recorded": transactions_are_recorded,
     "limits hold": limits_hold,
     "children are started once": children_are_started_once,

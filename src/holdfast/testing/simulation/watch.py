@@ -6,7 +6,10 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from copy import copy
 from functools import wraps
+from hashlib import blake2b
 from typing import Any
+
+import msgspec
 
 from holdfast.agents.agent import Agent
 from holdfast.agents.model import ModelClient
@@ -46,7 +49,7 @@ class WatchedPerformer(AgentPerformer):
         self, lane: Lane, slices: Slices, view: View, action: CallModel, hear: Hear
     ) -> Answered | ModelFailed:
         call = facts("model", lane.session, action.call_id, action.attempt)
-        self._history.note(Began, **call)
+        self._history.note(Began, **call, shown=digest_of(view))
         result = await super().call_model(lane, slices, view, action, hear)
         how = "answered" if isinstance(result, Answered) else result.kind
         self._history.note(Ended, **call, how=how)
@@ -63,6 +66,12 @@ class WatchedPerformer(AgentPerformer):
             value = end.error.message
         self._history.note(Ended, **work, how=how, value=value)
         return end
+
+
+def digest_of(view: View) -> str:
+    """Return a digest of all that a model is shown of its session."""
+    shown = msgspec.json.encode(view.messages, order="deterministic")
+    return blake2b(shown, digest_size=8).hexdigest()
 
 
 def facts(kind: str, session_id: str, call_id: str, attempt: int) -> dict[str, Any]:
