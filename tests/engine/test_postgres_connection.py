@@ -437,3 +437,14 @@ async def test_a_tool_that_hid_an_error_cannot_commit(postgres_url: str) -> None
             with pytest.raises(HoldfastError, match="undid all"):
                 await tx.commit(commit(claim, delta()))
         await write(store, commit(claim, delta()))
+
+
+async def test_who_waits_for_an_answer_is_told_that_the_connection_was_let_go(
+    postgres_url: str,
+) -> None:
+    link = await Link.open(read_url(postgres_url).direct, "database")
+    answer = link.send([Statement(b"SELECT 1", [], [], [])])
+    link.close()
+    async with asyncio.timeout(10):
+        with pytest.raises(StoreUnavailable, match="was closed"):
+            await answer

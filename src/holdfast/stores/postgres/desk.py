@@ -80,4 +80,4 @@ class Desk:
         await self.messenger.stop()
         await self.direct.close()
         await self.rooms.close()
-        self.readers.close()
+        await self.readers.close()

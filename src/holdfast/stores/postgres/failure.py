@@ -55,6 +55,11 @@ def lost(label: str, cause: str = "") -> ConnectionLost:
     )
 
 
+def closed() -> StoreUnavailable:
+    """Return the error for what is asked of a store that was closed."""
+    return StoreUnavailable("this store was closed; call migrate() to open it again")
+
+
 def unreachable(error: psycopg.Error, conninfo: str, label: str) -> StoreUnavailable:
     """Return the error for a connection that could not be opened."""
     said = " ".join(str(error).split())

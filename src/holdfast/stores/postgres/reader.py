@@ -26,6 +26,10 @@ class Readers:
         rows = await self.ask(self._blobs.bind({"tenant": tenant, "hashes": hashes}))
         return dict(rows)
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        """Answer what was asked, then let go."""
+        while any(line.is_asked for line in self._lines):  # the next may be asked on another
+            for line in self._lines:
+                await line.until_idle()
         for line in self._lines:
             line.close()
