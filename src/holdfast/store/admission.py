@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.core.record import AnyRecord, NewOutlet
 from holdfast.errors import HoldfastError, QueueFull
@@ -19,7 +20,8 @@ class Admission(Struct, frozen=True, gc=False, kw_only=True):
 
     `records` are the arrivals to add: `session.started` first where the session is new,
     then `delivery.queued` or `cancel.requested`. The same `dispatch_id` in the same `scope` is
-    the same admission if its `fingerprint` is the same too, and a conflict otherwise. With
+    the same admission if its `fingerprint` is the same too, and a conflict otherwise. `at` is
+    when it came by the clock of who admits it; ahead of the store's, it is the store's. With
     `most_queued` a message is refused when so many wait in its session, and likewise in all
     sessions of its tenant; 0 is any number. A new session gets its `outlets` with it, and knows
     the `parent` that started it, if one did.
@@ -73,6 +75,11 @@ class Admissions(Protocol):
         open at its place in the log. Each admitted arrival makes its lane ready at once.
         """
         ...
+
+
+def dated(admission: Admission, now: int) -> Admission:
+    """Return an admission that came by now: all that follows in its log would be as late."""
+    return replace(admission, at=now) if admission.at > now else admission
 
 
 def queue_full(kind: str, whose: str, most: int) -> QueueFull:

@@ -17,6 +17,7 @@ from holdfast.errors import (
     UnknownSession,
 )
 from holdfast.store import WAIT_THEIR_TURN, Admission, Receipt, queue_full
+from holdfast.store.admission import dated
 from holdfast.stores.memory import outlet
 from holdfast.stores.memory.table import (
     DeliveryRow,
@@ -32,7 +33,7 @@ from holdfast.stores.memory.table import (
 def admit(tables: Tables, admission: Admission, now: int) -> Receipt | HoldfastError:
     """Add one arrival, or say why not; then nothing was changed."""
     try:
-        return find_repeated(tables, admission) or admit_new(tables, admission, now)
+        return find_repeated(tables, admission) or admit_new(tables, dated(admission, now), now)
     except HoldfastError as refusal:
         return refusal
 

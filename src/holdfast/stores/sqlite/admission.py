@@ -20,6 +20,7 @@ from holdfast.errors import (
     UnknownSession,
 )
 from holdfast.store import WAIT_THEIR_TURN, Admission, Receipt, queue_full
+from holdfast.store.admission import dated
 from holdfast.stores.sqlite import outlet
 from holdfast.stores.sqlite.connection import Row
 from holdfast.stores.sqlite.desk import OFFSETS, Desk, column_of, key_of, lane_of
@@ -38,7 +39,9 @@ class Target(NamedTuple):
 def write_admission(desk: Desk, admission: Admission, body: bytes) -> Receipt | HoldfastError:
     """Add one arrival, or say why not; then nothing was changed."""
     try:
-        return find_repeated(desk, admission) or admit(desk, admission, body)
+        return find_repeated(desk, admission) or admit(
+            desk, dated(admission, desk.clock.now()), body
+        )
     except HoldfastError as refusal:
         return refusal
 

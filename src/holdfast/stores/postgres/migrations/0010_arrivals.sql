@@ -1,0 +1,1 @@
+-- What arrives is dated by now at the latest: functions/admit.sql.
