@@ -9,6 +9,9 @@ from msgspec import Struct
 from holdfast.core.record import Entry
 from holdfast.store.commit import Snapshot
 
+FULL_PAGE = 8 * 1024 * 1024
+"""So many bytes of records are enough for a page, however few they are."""
+
 
 class Loaded(Struct, frozen=True, gc=False):
     """What a fold needs: the newest snapshots with today's fold version, and what follows.
@@ -43,10 +46,15 @@ class Logs(Protocol):
     async def read(self, session_id: str, after: int, limit: int = 500) -> Page:
         """Return the entries after a cursor, about `limit` of them, whole commits only.
 
+        A page ends behind the commit with which it holds `limit` entries or `FULL_PAGE` bytes of
+        them, large values included; so there is at least one on it if there is one at all.
         A cursor beyond the end is CursorAhead; an unknown session is UnknownSession.
         """
         ...
 
     async def read_back(self, session_id: str, before: int, limit: int = 50) -> Page:
-        """Return the last entries before an offset, oldest first; the cursor is their start."""
+        """Return the last entries before an offset, oldest first; the cursor is their start.
+
+        A page ends as it does in `read`.
+        """
         ...

@@ -27,7 +27,9 @@ from holdfast.stores.memory.table import (
     Tables,
     entries_of,
     rows_after,
+    size_of,
 )
+from holdfast.stores.page import Filling
 
 LIVELIEST_FIRST = ("running", "queued", "waiting", "sleeping", "idle")
 
@@ -72,24 +74,27 @@ def read(tables: Tables, session: SessionRow, after: int, limit: int) -> Page:
             end=session.end,
         )
     entries: list[Entry] = []
+    page = Filling(limit)
     for row in rows_after(session, after):
-        if len(entries) >= limit:
+        found = entries_of(tables, session, row, after)
+        entries += found
+        page.add(len(found), size_of(tables, session, row))
+        if page.is_full:
             break
-        entries += entries_of(tables, session, row, after)
     return Page(tuple(entries), entries[-1].offset if entries else after, session.end)
 
 
 def read_back(tables: Tables, session: SessionRow, before: int, limit: int) -> Page:
-    pages: list[list[Entry]] = []
-    wanted = limit
+    parts: list[list[Entry]] = []
+    page = Filling(limit)
     for row in reversed(session.rows):
         if row.first_offset >= before:
             continue
-        if wanted <= 0:
+        parts.append([e for e in entries_of(tables, session, row) if e.offset < before])
+        page.add(len(parts[-1]), size_of(tables, session, row))
+        if page.is_full:
             break
-        pages.append([e for e in entries_of(tables, session, row) if e.offset < before])
-        wanted -= len(pages[-1])
-    entries = tuple(entry for page in reversed(pages) for entry in page)
+    entries = tuple(entry for part in reversed(parts) for entry in part)
     return Page(entries, entries[0].offset if entries else before, session.end)
 
 

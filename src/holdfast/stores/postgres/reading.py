@@ -17,6 +17,7 @@ from holdfast.core.record import (
 )
 from holdfast.errors import CursorAhead, UnknownSession
 from holdfast.store import Loaded, Page, Snapshot
+from holdfast.stores.page import Filling
 from holdfast.stores.postgres.entries import BlobMissing, LogRow, Unpacker
 from holdfast.stores.postgres.link import Rows
 from holdfast.stores.postgres.reader import Readers
@@ -62,16 +63,27 @@ class Reading:
                 " read again from its beginning",
                 end=found.end,
             )
-        entries = await self._entries(session_id, found, after)
+        entries = await self._entries(session_id, await self._until_full(found), after)
         return Page(tuple(entries), entries[-1].offset if entries else after, found.end)
 
     async def read_back(self, session_id: str, before: int, limit: int) -> Page:
         params = {"session_id": session_id, "before": before, "limit": limit}
-        found = await self._find("log_before", session_id, params)
+        found = await self._until_full(await self._find("log_before", session_id, params))
         found.rows.reverse()
         everything = await self._entries(session_id, found, 0)
         entries = tuple(entry for entry in everything if entry.offset < before)
         return Page(entries, entries[0].offset if entries else before, found.end)
+
+    async def _until_full(self, found: Found) -> Found:
+        """Leave out rows behind which a page is full of large values: the others are not read."""
+        sizes = await self._unpacker.sizes(found.tenant, found.rows)
+        page, rows = Filling(len(sizes)), list[LogRow]()  # the database has counted the records
+        for row, size in zip(found.rows, sizes, strict=True):
+            rows.append(row)
+            page.add(0, size)
+            if page.is_full:
+                break
+        return found._replace(rows=rows)
 
     # Folds
 

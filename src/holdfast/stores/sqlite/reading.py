@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from contextlib import closing
+from math import inf
 from typing import NamedTuple
 
 from holdfast.core.lane import FOLD
@@ -16,6 +18,8 @@ from holdfast.core.record import (
 )
 from holdfast.errors import CursorAhead, UnknownSession
 from holdfast.store import Loaded, Page, Snapshot
+from holdfast.stores.page import Filling, size_of_row
+from holdfast.stores.sqlite.connection import Row
 from holdfast.stores.sqlite.desk import OFFSETS, Desk, column_of, key_of
 
 OF_ALL_LANES = (SessionStarted, SessionCompleted, SessionFailed, SessionEnded)
@@ -52,11 +56,23 @@ def read(desk: Desk, session_id: str, after: int, limit: int) -> Page:
         )
     entries: list[Entry] = []
     with closing(desk.db.each("log_after", bounds(log, after))) as rows:
-        for row in rows:
-            entries += desk.entries(log.tenant, row, after)
-            if len(entries) >= limit:
-                break
+        for found in until_full(desk, log, rows, limit, after=after):
+            entries += found
     return Page(tuple(entries), entries[-1].offset if entries else after, log.end)
+
+
+def until_full(
+    desk: Desk, log: Log, rows: Iterable[Row], limit: int, after: int = 0, before: float = inf
+) -> Iterator[list[Entry]]:
+    """Yield the entries of each row that are between two offsets, until a page is full of them."""
+    page = Filling(limit)
+    for row in rows:
+        expanded = desk.expanded
+        found = [e for e in desk.entries(log.tenant, row, after) if e.offset < before]
+        page.add(len(found), size_of_row(row[4]) + desk.expanded - expanded)
+        yield found
+        if page.is_full:
+            return
 
 
 def bounds(log: Log, after: int) -> dict[str, int]:
@@ -68,15 +84,9 @@ def bounds(log: Log, after: int) -> dict[str, int]:
 def read_back(desk: Desk, session_id: str, before: int, limit: int) -> Page:
     log = find_log(desk, session_id)
     base = key_of(log.sid, 0)
-    found: list[list[Entry]] = []
-    wanted = limit
     keys = {"base": base, "before": base | min(before, log.end + 1)}
     with closing(desk.db.each("log_before", keys)) as rows:
-        for row in rows:
-            found.append([e for e in desk.entries(log.tenant, row) if e.offset < before])
-            wanted -= len(found[-1])
-            if wanted <= 0:
-                break
+        found = list(until_full(desk, log, rows, limit, before=before))
     entries = tuple(entry for part in reversed(found) for entry in part)
     return Page(entries, entries[0].offset if entries else before, log.end)
 

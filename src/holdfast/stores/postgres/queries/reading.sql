@@ -12,6 +12,12 @@ SELECT encode(b.hash, 'hex'), b.data
   FROM jsonb_array_elements_text(:hashes) AS w (hash)
   JOIN holdfast.blobs AS b ON b.tenant = :tenant AND b.hash = decode(w.hash, 'hex');
 
+-- name: heads_of_blobs
+-- The first bytes of a compressed value say how large it is.
+SELECT encode(b.hash, 'hex'), substr(b.data, 1, 18)
+  FROM jsonb_array_elements_text(:hashes) AS w (hash)
+  JOIN holdfast.blobs AS b ON b.tenant = :tenant AND b.hash = decode(w.hash, 'hex');
+
 -- name: next_ready_at
 SELECT min(ready_at)
   FROM holdfast.lanes
