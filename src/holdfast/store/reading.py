@@ -6,7 +6,14 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from holdfast.core.record import Entry
+from holdfast.core.record import (
+    Entry,
+    SessionCompleted,
+    SessionEnded,
+    SessionFailed,
+    SessionStarted,
+    StateChanged,
+)
 from holdfast.store.commit import Snapshot
 
 FULL_PAGE = 8 * 1024 * 1024
@@ -58,3 +65,14 @@ class Logs(Protocol):
         A page ends as it does in `read`.
         """
         ...
+
+
+OF_ALL_LANES = (SessionStarted, SessionCompleted, SessionFailed, SessionEnded)
+
+
+def concerns(entry: Entry, lane: str, after: int, slices_after: int) -> bool:
+    """Whether a lane's fold needs an entry, behind what it and the slices have seen."""
+    kind = type(entry.record)
+    if kind is StateChanged:
+        return entry.offset > slices_after
+    return entry.offset > after and (entry.lane == lane or kind in OF_ALL_LANES)

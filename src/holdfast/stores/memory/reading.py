@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from holdfast.core.lane import FOLD
 from holdfast.core.record import Entry, StateChanged
-from holdfast.errors import CursorAhead, UnknownSession
 from holdfast.store import (
     Census,
     DeliveryInfo,
@@ -19,6 +18,7 @@ from holdfast.store import (
     SessionInfo,
     Snapshot,
 )
+from holdfast.store.refusal import cursor_ahead, unknown_session
 from holdfast.stores.memory.table import (
     DeliveryRow,
     LaneRow,
@@ -37,9 +37,7 @@ LIVELIEST_FIRST = ("running", "queued", "waiting", "sleeping", "idle")
 def find_session(tables: Tables, session_id: str) -> SessionRow:
     session = tables.sessions.get(session_id)
     if session is None:
-        raise UnknownSession(
-            f"there is no session {session_id}; check its id", session_id=session_id
-        )
+        raise unknown_session(session_id)
     return session
 
 
@@ -68,11 +66,7 @@ def of_today(snapshot: Snapshot | None) -> Snapshot | None:
 
 def read(tables: Tables, session: SessionRow, after: int, limit: int) -> Page:
     if after > session.end:
-        raise CursorAhead(
-            f"the log of {session.id} ends at {session.end}, before the cursor {after};"
-            " read again from its beginning",
-            end=session.end,
-        )
+        raise cursor_ahead(session.id, after, session.end)
     entries: list[Entry] = []
     page = Filling(limit)
     for row in rows_after(session, after):
