@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from holdfast.core.lane import FOLD
-from holdfast.core.record import Entry, StateChanged
+from holdfast.core.record import Entry
 from holdfast.store import (
     Census,
     DeliveryInfo,
@@ -18,6 +18,7 @@ from holdfast.store import (
     SessionInfo,
     Snapshot,
 )
+from holdfast.store.reading import concerns
 from holdfast.store.refusal import cursor_ahead, unknown_session
 from holdfast.stores.memory.table import (
     DeliveryRow,
@@ -47,15 +48,16 @@ def load(tables: Tables, session: SessionRow, lane: str, after: int | None) -> L
         row = session.lanes.get(lane)
         snapshot, slices = of_today(row.snapshot if row else None), of_today(session.slices)
         after = snapshot.offset if snapshot else 0
-        slices_after = min(after, slices.offset if slices else 0)
+        slices_after = slices.offset if slices else 0
     else:
         slices_after = after
+    start = min(after, slices_after)
     entries: list[Entry] = []
     tail_bytes = 0
-    for log in rows_after(session, slices_after):
+    for log in rows_after(session, start):
         if log.lane == lane or log.is_shared:
-            found = entries_of(tables, session, log, slices_after)
-            entries += (e for e in found if e.offset > after or type(e.record) is StateChanged)
+            found = entries_of(tables, session, log, start)
+            entries += (e for e in found if concerns(e, lane, after, slices_after))
             tail_bytes += len(log.data) if log.last_offset > after else 0
     return Loaded(snapshot, slices, tuple(entries), tail_bytes, session.last_at)
 

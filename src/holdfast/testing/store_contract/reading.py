@@ -250,6 +250,25 @@ class ReadingContract(Subject):
         assert values_of(loaded) == ['"a"']
         assert offsets(loaded.entries) == [4, 5]
 
+    async def test_slice_changes_that_the_slices_snapshot_holds_are_not_loaded_again(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        claim = await start_and_claim(store, clock)
+        await write(store, commit(claim, put('"a"')))
+        await write(store, commit(claim, put('"b"'), number=1, slices=Snapshot(3, FOLD, b"s")))
+        loaded = await store.load(claim.session_id, "main")
+        assert (loaded.snapshot, loaded.slices) == (None, Snapshot(3, FOLD, b"s"))
+        assert values_of(loaded) == ['"b"']
+
+    async def test_of_another_lanes_commit_only_what_concerns_all_lanes_is_loaded(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        claim = await start_and_claim(store, clock)
+        await admit(store, message(clock, claim.session_id, lane="notes"))
+        await write(store, commit(claim, delta(), put('"a"'), delta(), r.SessionEnded()))
+        loaded = await store.load(claim.session_id, "notes")
+        assert offsets(loaded.entries) == [1, 3, 5, 7]
+
     async def test_the_tail_is_measured_from_the_snapshot_on(
         self, store: Store, clock: ManualClock
     ) -> None:
