@@ -69,7 +69,7 @@ class Rival:
 
     async def acquire(self, wish: Wish) -> None:
         text = msgspec.json.encode([wish]).decode()
-        assert await self.run("SELECT acquire(%s::jsonb)", text) == [([["granted"]],)]
+        assert await self.run("SELECT acquire(%s::jsonb)", text) == [([[["granted"]], []],)]
 
     async def commit(self) -> None:
         await self._connection.commit()

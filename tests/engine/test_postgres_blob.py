@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from random import Random
 
 import pytest
 from msgspec.structs import replace
@@ -10,6 +11,7 @@ from rival import ask, later, opened, remains, rivalling
 
 from holdfast.clock import Clock
 from holdfast.store import Committed, Refused
+from holdfast.store.reading import FULL_PAGE
 from holdfast.stores.postgres import PostgresStore
 from holdfast.testing.store_contract.builder import (
     admit,
@@ -155,3 +157,21 @@ async def test_two_last_users_that_are_erased_at_once_leave_nothing(postgres_url
         await rival.commit()
         assert await erasing
         assert await remains(postgres_url) == {}
+
+
+async def test_the_database_sends_no_more_of_a_log_than_goes_on_a_page(postgres_url: str) -> None:
+    chance = Random(7)
+    async with opened(postgres_url) as store:
+        claim = await start_and_claim(store, clock)
+        for number in range(25):
+            parts = [delta(chance.randbytes(30_000).hex()) for _ in range(15)]
+            await write(store, commit(claim, *parts, number=number))
+        whole = f"('{claim.session_id}', {{}}, 1000) WHERE kind = 'log'"
+        for name, cursor in (("read", 0), ("read_back", 1000)):
+            [(size, largest)] = await ask(
+                postgres_url,
+                f"SELECT sum(octet_length(data)), max(octet_length(data)) FROM {name}"  # noqa: S608
+                + whole.format(cursor),
+            )
+            assert FULL_PAGE <= size < FULL_PAGE + largest
+        assert len(await read_all(store, claim.session_id)) == 2 + 25 * 15

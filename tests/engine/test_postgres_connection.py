@@ -437,3 +437,43 @@ async def test_a_tool_that_hid_an_error_cannot_commit(postgres_url: str) -> None
             with pytest.raises(HoldfastError, match="undid all"):
                 await tx.commit(commit(claim, delta()))
         await write(store, commit(claim, delta()))
+
+
+async def test_who_waits_for_an_answer_is_told_that_the_connection_was_let_go(
+    postgres_url: str,
+) -> None:
+    link = await Link.open(read_url(postgres_url).direct, "database")
+    answer = link.send([Statement(b"SELECT 1", [], [], [])])
+    link.close()
+    async with asyncio.timeout(10):
+        with pytest.raises(StoreUnavailable, match="was closed"):
+            await answer
+
+
+@pytest.mark.parametrize(
+    ("rest", "broken"),
+    [
+        ("UNIQUE (number)", psycopg.errors.UniqueViolation),
+        ("FOREIGN KEY (number) REFERENCES own (id)", psycopg.errors.ForeignKeyViolation),
+    ],
+    ids=["unique", "foreign"],
+)
+async def test_a_constraint_that_a_tool_breaks_at_the_end_is_told_as_its_own_error(
+    postgres_url: str, rest: str, broken: type[Exception]
+) -> None:
+    async with opened(postgres_url) as store:
+        claim = await start_and_claim(store, clock)
+        async with store.transaction() as tx:
+            await tx.execute(
+                "CREATE TABLE own (id integer UNIQUE, number integer,"
+                f" {rest} DEFERRABLE INITIALLY DEFERRED)"
+            )
+            await tx.commit(commit(claim, delta()))
+        async with store.transaction() as tx:
+            await tx.execute("INSERT INTO own VALUES (1, 7), (2, 7)")
+            with pytest.raises(broken):
+                await tx.commit(commit(claim, delta(), number=1))
+        async with store.transaction() as tx:
+            assert await tx.fetch("SELECT * FROM own") == []
+            await tx.execute("DROP TABLE own")
+            await tx.commit(commit(claim, delta(), number=1))

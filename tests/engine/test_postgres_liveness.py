@@ -218,8 +218,10 @@ async def test_nobody_is_declared_dead_before_the_server_has_been_up_for_a_lease
         for _ in range(2):
             assert not await store.find_dead()
             store._desk.registry.observer._looked_at = float("-inf")
+        assert [info.worker for info in await store.workers()] == ["w1", "w2"]
         async with await psycopg.AsyncConnection.connect(own_server.url) as connection:
             await connection.execute("UPDATE holdfast.workers SET lease = 1")
+        assert [info.worker for info in await store.workers()] == ["w2"]
         assert await watch(store) == ["w1"]
 
 

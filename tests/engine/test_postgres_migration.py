@@ -189,3 +189,21 @@ async def keep_claiming(rival: Rival, migrated: asyncio.Event) -> None:
             await rival.commit()
         except psycopg.errors.DeadlockDetected:
             await rival.rollback()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "DROP FUNCTION write(jsonb, bytea)",
+        "ALTER TABLE deliveries RENAME COLUMN fingerprint TO print",
+    ],
+    ids=["function", "column"],
+)
+async def test_a_schema_that_changes_beneath_a_process_is_said_to_be_a_newer_ones(
+    new_url: str, change: str
+) -> None:
+    async with opened(new_url) as store:
+        await admit(store, new_session(clock))
+        await ask(new_url, change)
+        with pytest.raises(StoreFromTheFuture, match="start this process again"):
+            await admit(store, new_session(clock))

@@ -97,10 +97,15 @@ async def look_twice(store: SqliteStore, clock: ManualClock) -> list[str]:
     return [*first, *await store.find_dead()]
 
 
+async def listed(store: SqliteStore) -> list[str]:
+    return [info.worker for info in await store.workers()]
+
+
 async def test_a_worker_in_another_process_is_seen_alive(
     store: SqliteStore, path: Path, clock: ManualClock
 ) -> None:
     with other_worker(path):
+        assert await listed(store) == ["other"]
         assert await look_twice(store, clock) == []
 
 
@@ -111,6 +116,7 @@ async def test_a_killed_worker_is_found_dead_though_a_child_of_it_lives(
     with other_worker(path, then=child) as process:
         process.send_signal(signal.SIGKILL)
         process.wait(PATIENCE)
+        assert await listed(store) == []
         assert await look_twice(store, clock) == ["other"]
     assert not lock_of(path, "other").exists()
 
@@ -135,6 +141,7 @@ async def test_a_worker_whose_file_is_gone_is_left_to_its_lease(
         lock_of(path, "other").unlink()
         process.send_signal(signal.SIGKILL)
         process.wait(PATIENCE)
+    assert await listed(store) == ["other"]
     assert await look_twice(store, clock) == []
 
 
@@ -145,6 +152,7 @@ async def test_a_worker_on_another_machine_is_left_to_its_lease(
         process.send_signal(signal.SIGKILL)
         process.wait(PATIENCE)
     run(path, "UPDATE holdfast_workers SET machine = 'elsewhere'")
+    assert await listed(store) == ["other"]
     assert await look_twice(store, clock) == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from holdfast.testing.clock import ManualClock
 from holdfast.testing.store_contract.builder import (
     commit,
     delta,
+    enlist,
     message,
+    new_session,
     park,
     start_and_claim,
     write,
@@ -136,3 +139,31 @@ async def test_a_value_that_is_used_again_takes_one_statement(
     await write(store, commit(two, large))
 
     assert statements == 2 * ["find_lane", "advance_lane", "tenant", "use_blob", "append"]
+
+
+async def sleep_tenants(store: SqliteStore, clock: ManualClock, tenants: range) -> None:
+    """Give each tenant a session that waits for a time to come."""
+    await store.admit([new_session(clock, tenant=f"t{number}") for number in tenants])
+    claims = await store.claim("w1", len(tenants))
+    tomorrow = clock.now() + 86_400_000
+    await store.commit([park(claim, ready_at=tomorrow) for claim in claims])
+
+
+async def steps_of_a_claim(store: SqliteStore) -> int:
+    """Count what SQLite does for a claim, in the steps of its own machine."""
+    assert store._writer is not None
+    database, steps = store._writer._desk.db.raw, count()
+    database.set_progress_handler(lambda: next(steps) < 0, 1)
+    await store.claim("w1", 5)
+    database.set_progress_handler(None, 0)
+    return next(steps)
+
+
+async def test_a_claim_costs_the_same_however_many_tenants_sleep(
+    store: SqliteStore, clock: ManualClock
+) -> None:
+    await enlist(store, clock)
+    await sleep_tenants(store, clock, range(10))
+    few = await steps_of_a_claim(store)
+    await sleep_tenants(store, clock, range(10, 200))
+    assert await steps_of_a_claim(store) == few

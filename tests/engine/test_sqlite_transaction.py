@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
-from holdfast.errors import InvalidInput, NotInTransaction
+from holdfast.errors import InvalidInput, NotInTransaction, StoreUnavailable
 from holdfast.store import Committed, Refused
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.clock import ManualClock
@@ -226,3 +227,20 @@ async def test_listeners_hear_of_a_transactions_commit(store: SqliteStore) -> No
     async with asyncio.timeout(PATIENCE):
         await heard.wait()
     stop()
+
+
+async def test_a_transaction_that_nobody_could_end_in_time_is_not_opened(
+    store: SqliteStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Timer) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Timer, "start", refuse)
+        async with asyncio.timeout(PATIENCE):
+            with pytest.raises(StoreUnavailable, match="more threads"):
+                async with store.transaction():
+                    pass
+    async with asyncio.timeout(PATIENCE):
+        await admit(store, new_session(clock))
+        assert await notes(store) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import subprocess
 import sys
@@ -18,10 +19,11 @@ from remains import locked
 
 from holdfast.errors import StoreError, StoreFull, StoreUnavailable
 from holdfast.store import Committed
-from holdfast.stores.sqlite import SqliteStore, checkpoint, connection, migration
+from holdfast.stores.sqlite import SqliteStore, checkpoint, connection, migration, writer
 from holdfast.stores.sqlite.connection import Database, open_database
+from holdfast.stores.sqlite.desk import Desk
 from holdfast.stores.sqlite.failure import explain
-from holdfast.stores.sqlite.writer import LARGEST_GROUP
+from holdfast.stores.sqlite.writer import LARGEST_GROUP, Writer
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.store_contract.builder import (
     admit,
@@ -349,3 +351,101 @@ def test_an_old_sqlite_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 36, 0))
     with pytest.raises(StoreError, match="newer Python"):
         migration.check_file(path, ManualClock())
+
+
+def without_threads(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Have the system refuse threads of a name, as it does when there are too many."""
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name.startswith(name):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+
+
+async def test_commits_go_on_where_a_checkpoint_gets_no_thread(
+    path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (connection, checkpoint):
+        monkeypatch.setattr(module, "LOG_SIZE", 64 * 1024)
+    without_threads(monkeypatch, "holdfast checkpoint")
+    store = SqliteStore(path, clock)
+    await store.migrate()
+    claim = await start_and_claim(store, clock)
+    large = "".join(f"{number:x}" for number in range(100_000))
+    async with asyncio.timeout(PATIENCE):
+        for number in range(6):
+            await write(store, commit(claim, delta(large), number=number))
+        await store.close()
+
+
+async def test_commits_go_on_where_the_log_beside_the_file_cannot_be_looked_at(
+    store: SqliteStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim = await start_and_claim(store, clock)
+
+    stat = os.stat
+
+    def refuse(path: Any, **how: Any) -> os.stat_result:
+        if str(path).endswith("-wal"):
+            raise PermissionError("the directory is closed")
+        return stat(path, **how)
+
+    monkeypatch.setattr(os, "stat", refuse)
+    async with asyncio.timeout(PATIENCE):
+        for number in range(40):
+            await write(store, commit(claim, delta(), number=number))
+
+
+class Surprise:
+    """A job of the writer's thread that leaves a transaction open and breaks."""
+
+    def __init__(self) -> None:
+        self.refused = asyncio.get_running_loop().create_future()
+
+    def serve(self, _: Any, desk: Desk) -> None:
+        desk.db.begin()
+        raise ZeroDivisionError
+
+    def refuse(self, error: Exception) -> None:
+        self.refused.get_loop().call_soon_threadsafe(self.refused.set_result, error)
+
+
+async def test_the_writer_outlives_an_error_that_nobody_foresaw(
+    store: SqliteStore, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    surprise = Surprise()
+    async with asyncio.timeout(PATIENCE):
+        store._writer.put(surprise)
+        assert isinstance(await surprise.refused, ZeroDivisionError)
+        await admit(store, new_session(clock))
+    assert "the writer met an error" in caplog.messages
+
+
+async def test_all_of_a_group_are_answered_if_the_writer_breaks(
+    store: SqliteStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Writer, "announce", breaks)
+    async with asyncio.timeout(PATIENCE), store.transaction():
+        asked = [asyncio.create_task(admit(store, new_session(clock))) for _ in range(3)]
+        await passes(20)
+    async with asyncio.timeout(PATIENCE):
+        results = await asyncio.gather(*asked, return_exceptions=True)
+    assert [type(result) for result in results] == [ZeroDivisionError] * 3
+
+
+async def test_a_store_that_gets_no_socket_says_so(
+    path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError("too many open files")
+
+    monkeypatch.setattr(writer, "Messenger", refuse)
+    async with asyncio.timeout(PATIENCE):
+        with pytest.raises(OSError, match="too many"):
+            await SqliteStore(path, clock).migrate()

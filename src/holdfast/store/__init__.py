@@ -12,7 +12,7 @@ Instants are milliseconds since the epoch. An arrival is an entry that somebody 
 than a lane's owner added: the session's start, a delivery, a cancel.
 """
 
-from holdfast.store.admission import WAIT_THEIR_TURN, Admission, Receipt, queue_full
+from holdfast.store.admission import WAIT_THEIR_TURN, Admission, Receipt
 from holdfast.store.commit import Commit, Committed, Effect, Refused, Snapshot, Transaction
 from holdfast.store.contract import Store
 from holdfast.store.key import KeyInfo
@@ -63,5 +63,4 @@ __all__ = [
     "Transaction",
     "Wish",
     "WorkerInfo",
-    "queue_full",
 ]

@@ -1,14 +1,19 @@
-"""How things arrive: what is admitted to a lane's inbox, and the proof of it."""
+"""How things arrive: what is admitted to a lane's inbox, and the proof of it.
+
+Below the contract is what every store has to do alike with an admission.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from holdfast.core.record import AnyRecord, NewOutlet
-from holdfast.errors import HoldfastError, QueueFull
+from holdfast.core.record import AnyRecord, CancelRequested, NewOutlet
+from holdfast.errors import HoldfastError
 
 WAIT_THEIR_TURN = ("message", "retry")
 """The kinds of deliveries that wait in a lane's queue; the others are taken ahead of them."""
@@ -19,7 +24,8 @@ class Admission(Struct, frozen=True, gc=False, kw_only=True):
 
     `records` are the arrivals to add: `session.started` first where the session is new,
     then `delivery.queued` or `cancel.requested`. The same `dispatch_id` in the same `scope` is
-    the same admission if its `fingerprint` is the same too, and a conflict otherwise. With
+    the same admission if its `fingerprint` is the same too, and a conflict otherwise. `at` is
+    when it came by the clock of who admits it; ahead of the store's, it is the store's. With
     `most_queued` a message is refused when so many wait in its session, and likewise in all
     sessions of its tenant; 0 is any number. A new session gets its `outlets` with it, and knows
     the `parent` that started it, if one did.
@@ -75,10 +81,32 @@ class Admissions(Protocol):
         ...
 
 
-def queue_full(kind: str, whose: str, most: int) -> QueueFull:
-    """Return what a message is refused with that finds no room in its queue."""
-    return QueueFull(
-        f"the queue of {kind} {whose} is full: {most} messages wait in it; send this again later",
-        most=most,
-        **{kind: whose},
-    )
+def dated(admission: Admission, now: int) -> Admission:
+    """Return an admission that came by now: all that follows in its log would be as late."""
+    return replace(admission, at=now) if admission.at > now else admission
+
+
+def is_named(admission: Admission) -> bool:
+    """Whether the caller chose the dispatch's id; one of ours is the delivery's id."""
+    return admission.dispatch_id != admission.delivery_id
+
+
+def name_of(admission: Admission) -> bytes:
+    """Return the name of a dispatch in its scope, as stores keep it."""
+    return digest(f"{len(admission.scope)} {admission.scope} {admission.dispatch_id}")
+
+
+def digest(text: str) -> bytes:
+    return blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
+
+
+def has_open_cancel(records: Sequence[AnyRecord]) -> bool:
+    """Whether there is a cancel that names no turn: it is made out to the one that is open."""
+    return any(type(record) is CancelRequested and not record.turn for record in records)
+
+
+def with_turn(record: AnyRecord, turn: str) -> AnyRecord:
+    """Give a cancel that names no turn the one that is open."""
+    if isinstance(record, CancelRequested) and not record.turn:
+        return replace(record, turn=turn)
+    return record

@@ -48,7 +48,8 @@ class Commit(Struct, frozen=True, gc=False, kw_only=True):
     rests because a call of it waits for a permit: if there is a place for one now, the
     commit is refused as if that had arrived. `slices_seen`, where given, is the offset of the
     last change of slices that the owner knows: a newer one refuses the commit. `wait` names
-    what a lane that rests waits for. With `tells` the session's outlets have something to tell.
+    what a lane that rests waits for. With `tells` the session's outlets have something to tell:
+    they are due now by the store's clock, whatever the commit's `at`.
     `sends` arrive at other sessions with this commit; one that cannot be admitted is dropped.
     """
 
@@ -149,7 +150,8 @@ class Commits(Protocol):
         others are written. One that parks or releases is refused when something arrived
         that it has not seen. Offsets rise by one per session without gaps; `at` never
         decreases. A commit repeated after a lost acknowledgement is found to have landed.
-        One that ends the session makes its other lanes ready, and counts as arrived for them.
+        One that ends the session makes its other lanes ready, and counts as arrived for them; of
+        two ends the first says how it ended.
         When this returns, what was written survives the loss of power.
         """
         ...

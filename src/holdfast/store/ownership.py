@@ -93,7 +93,11 @@ class Ownership(Protocol):
         ...
 
     async def workers(self) -> Sequence[WorkerInfo]:
-        """Return the workers whose lease has not run out, oldest first."""
+        """Return the workers whose lease has not run out, oldest first.
+
+        One that should show a sign of life and shows none now is left out: it was killed, or
+        cannot be reached. Nothing follows from that; who is dead is what `find_dead` says.
+        """
         ...
 
     async def drain(self, worker: str) -> bool:

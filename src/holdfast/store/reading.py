@@ -6,8 +6,18 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from holdfast.core.record import Entry
+from holdfast.core.record import (
+    Entry,
+    SessionCompleted,
+    SessionEnded,
+    SessionFailed,
+    SessionStarted,
+    StateChanged,
+)
 from holdfast.store.commit import Snapshot
+
+FULL_PAGE = 8 * 1024 * 1024
+"""So many bytes of records are enough for a page, however few they are."""
 
 
 class Loaded(Struct, frozen=True, gc=False):
@@ -43,10 +53,26 @@ class Logs(Protocol):
     async def read(self, session_id: str, after: int, limit: int = 500) -> Page:
         """Return the entries after a cursor, about `limit` of them, whole commits only.
 
+        A page ends behind the commit with which it holds `limit` entries or `FULL_PAGE` bytes of
+        them, large values included; so there is at least one on it if there is one at all.
         A cursor beyond the end is CursorAhead; an unknown session is UnknownSession.
         """
         ...
 
     async def read_back(self, session_id: str, before: int, limit: int = 50) -> Page:
-        """Return the last entries before an offset, oldest first; the cursor is their start."""
+        """Return the last entries before an offset, oldest first; the cursor is their start.
+
+        A page ends as it does in `read`.
+        """
         ...
+
+
+OF_ALL_LANES = (SessionStarted, SessionCompleted, SessionFailed, SessionEnded)
+
+
+def concerns(entry: Entry, lane: str, after: int, slices_after: int) -> bool:
+    """Whether a lane's fold needs an entry, behind what it and the slices have seen."""
+    kind = type(entry.record)
+    if kind is StateChanged:
+        return entry.offset > slices_after
+    return entry.offset > after and (entry.lane == lane or kind in OF_ALL_LANES)

@@ -5,18 +5,21 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from holdfast.core.codec import encode
-from holdfast.core.record import AnyRecord, CancelRequested, SessionStarted
-from holdfast.errors import (
-    DispatchConflict,
-    HoldfastError,
-    RequestClosed,
-    SessionErased,
-    SessionOver,
-    TokenTaken,
-    UnknownRequest,
-    UnknownSession,
+from holdfast.core.record import SessionStarted
+from holdfast.errors import HoldfastError
+from holdfast.store import WAIT_THEIR_TURN, Admission, Receipt
+from holdfast.store.admission import dated, with_turn
+from holdfast.store.refusal import (
+    other_content,
+    queue_full,
+    request_closed,
+    session_erased,
+    session_exists,
+    session_over,
+    token_taken,
+    unknown_request,
+    unknown_session,
 )
-from holdfast.store import WAIT_THEIR_TURN, Admission, Receipt, queue_full
 from holdfast.stores.memory import outlet
 from holdfast.stores.memory.table import (
     DeliveryRow,
@@ -32,7 +35,7 @@ from holdfast.stores.memory.table import (
 def admit(tables: Tables, admission: Admission, now: int) -> Receipt | HoldfastError:
     """Add one arrival, or say why not; then nothing was changed."""
     try:
-        return find_repeated(tables, admission) or admit_new(tables, admission, now)
+        return find_repeated(tables, admission) or admit_new(tables, dated(admission, now), now)
     except HoldfastError as refusal:
         return refusal
 
@@ -43,17 +46,9 @@ def find_repeated(tables: Tables, admission: Admission) -> Receipt | None:
         return None
     fingerprint, receipt = known
     if receipt.session_id not in tables.sessions:
-        raise SessionErased(
-            f"what dispatch {admission.dispatch_id!r} had started was erased;"
-            " use a new dispatch_id to start anew",
-            dispatch_id=admission.dispatch_id,
-        )
+        raise session_erased(admission.dispatch_id)
     if fingerprint != admission.fingerprint:
-        raise DispatchConflict(
-            f"dispatch {admission.dispatch_id!r} was used for other content;"
-            " use a new dispatch_id for new content",
-            dispatch_id=admission.dispatch_id,
-        )
+        raise other_content(admission.dispatch_id)
     return replace(receipt, duplicate=True)
 
 
@@ -62,7 +57,7 @@ def admit_new(tables: Tables, admission: Admission, now: int) -> Receipt:
     request = find_request(tables, admission, now) if admission.kind == "reply" else None
     check_queue(tables, session, admission)
     lane = session.lanes.get(admission.lane) or LaneRow(admission.lane)
-    records = [with_turn(record, lane) for record in admission.records]
+    records = [with_turn(record, lane.turn) for record in admission.records]
     body = encode(records)
 
     is_shared = any(isinstance(record, SessionStarted) for record in records)
@@ -91,12 +86,9 @@ def admit_new(tables: Tables, admission: Admission, now: int) -> Receipt:
 
 def to_be_started(tables: Tables, admission: Admission) -> SessionRow:
     if admission.session_id in tables.sessions:
-        raise DispatchConflict(
-            f"session {admission.session_id} exists already; start one under a new id",
-            session_id=admission.session_id,
-        )
+        raise session_exists(admission.session_id)
     if admission.token and (admission.tenant, admission.token) in tables.tokens:
-        raise TokenTaken("this continuation token leads to another session; choose another one")
+        raise token_taken()
     return SessionRow(
         admission.session_id,
         admission.tenant,
@@ -111,32 +103,20 @@ def to_be_started(tables: Tables, admission: Admission) -> SessionRow:
 def existing(tables: Tables, admission: Admission) -> SessionRow:
     session = tables.sessions.get(admission.session_id)
     if session is None or session.tenant != admission.tenant:
-        raise UnknownSession(
-            f"there is no session {admission.session_id}; check its id",
-            session_id=admission.session_id,
-        )
+        raise unknown_session(admission.session_id)
     if session.over:
-        raise SessionOver(
-            f"session {session.id} is {session.over}; start a new one", session_id=session.id
-        )
+        raise session_over(session.id, session.over)
     return session
 
 
 def find_request(tables: Tables, admission: Admission, now: int) -> RequestRow:
     request = tables.requests.get(admission.request_id)
     if request is None or request.session_id != admission.session_id:
-        raise UnknownRequest(
-            f"session {admission.session_id} has no request {admission.request_id}; check its id",
-            request_id=admission.request_id,
-        )
+        raise unknown_request(admission.session_id, admission.request_id)
     is_late = 0 < request.expires_at <= now
     if request.state != "open" or is_late:
         how = "expired" if is_late and request.state == "open" else request.state
-        raise RequestClosed(
-            f"request {request.id} is {how}; it takes no more answers",
-            request_id=request.id,
-            state=how,
-        )
+        raise request_closed(request.id, how)
     return request
 
 
@@ -152,13 +132,6 @@ def check_queue(tables: Tables, session: SessionRow, admission: Admission) -> No
 
 def queued(session: SessionRow) -> int:
     return sum(len(lane.queued) for lane in session.lanes.values())
-
-
-def with_turn(record: AnyRecord, lane: LaneRow) -> AnyRecord:
-    """Give a cancel that names no turn the one that is open now."""
-    if isinstance(record, CancelRequested) and not record.turn:
-        return replace(record, turn=lane.turn)
-    return record
 
 
 def deliver(

@@ -20,7 +20,7 @@ from holdfast.stores.memory.table import (
 LEASE_LOST = Refused("lease_lost")
 
 
-def commit(tables: Tables, wanted: Commit) -> Committed | Refused:
+def commit(tables: Tables, wanted: Commit, now: int) -> Committed | Refused:
     """Write one commit, or say why not; then nothing was changed."""
     session = tables.sessions.get(wanted.session_id)
     lane = session.lanes.get(wanted.lane) if session else None
@@ -30,7 +30,8 @@ def commit(tables: Tables, wanted: Commit) -> Committed | Refused:
         return landed
     if lane.worker != wanted.worker or lane.number != wanted.number:
         return LEASE_LOST
-    return find_obstacle(tables, session, lane, wanted) or write(tables, session, lane, wanted)
+    obstacle = find_obstacle(tables, session, lane, wanted)
+    return obstacle or write(tables, session, lane, wanted, now)
 
 
 def find_landed(
@@ -90,7 +91,9 @@ def closes_answered(tables: Tables, wanted: Commit) -> bool:
     )
 
 
-def write(tables: Tables, session: SessionRow, lane: LaneRow, wanted: Commit) -> Committed:
+def write(
+    tables: Tables, session: SessionRow, lane: LaneRow, wanted: Commit, now: int
+) -> Committed:
     row = append(
         tables,
         session,
@@ -101,6 +104,8 @@ def write(tables: Tables, session: SessionRow, lane: LaneRow, wanted: Commit) ->
         is_shared=wanted.index.changes_slices or bool(wanted.index.over),
     )
     change_indexes(tables, session, wanted, row.first_offset)
+    if wanted.index.over:
+        end(session, wanted, row.first_offset, now)
     if wanted.index.changes_slices:
         session.slices_changed = change_offset(wanted.records, row.first_offset)
     arrivals = arrivals_after(tables, session, lane, wanted.seen)
@@ -108,7 +113,7 @@ def write(tables: Tables, session: SessionRow, lane: LaneRow, wanted: Commit) ->
     lane.landed = Landed(wanted.worker, wanted.number, wanted.body, result)
     move_on(session, lane, wanted, has_unseen=bool(arrivals))
     if wanted.tells:
-        outlet.tell(tables, session.id, row.at)
+        outlet.tell(tables, session.id, now)
     return result
 
 
@@ -142,18 +147,17 @@ def change_indexes(tables: Tables, session: SessionRow, wanted: Commit, first: i
         )
     close_requests(tables, index.closed)
     change_tokens(tables, session, index)
-    if index.over:
-        wake_other_lanes(session, wanted, first)
     for effect in wanted.effects:
         tables.effects[effect.scope, effect.key] = effect
 
 
-def wake_other_lanes(session: SessionRow, wanted: Commit, first: int) -> None:
-    """A session's end concerns all its lanes: for each it is something that arrived."""
+def end(session: SessionRow, wanted: Commit, first: int, now: int) -> None:
+    """What ended stays ended as it did. For each of the other lanes that is something arrived."""
+    session.over = session.over or wanted.index.over
     for lane in session.lanes.values():
         if lane.name != wanted.lane:
             lane.last_arrival = end_offset(wanted.records, first)
-            lane.ready_at = min(wanted.at, wanted.at if lane.ready_at is None else lane.ready_at)
+            lane.ready_at = now if lane.ready_at is None else min(lane.ready_at, now)
 
 
 def settled_at(records: tuple[AnyRecord, ...], first: int) -> dict[str, int]:
@@ -190,8 +194,6 @@ def change_tokens(tables: Tables, session: SessionRow, index: Index) -> None:
             session.tokens.remove(token)
         session.tokens.append(token)
         tables.tokens[session.tenant, token] = session.id
-    if index.over:
-        session.over = index.over
-    for token in session.tokens if session.over else index.revoked:
+    for token in session.tokens if index.over else index.revoked:
         if tables.tokens.get((session.tenant, token)) == session.id:
             tables.dead_tokens[session.tenant, token] = tables.tokens.pop((session.tenant, token))

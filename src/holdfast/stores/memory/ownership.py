@@ -49,7 +49,8 @@ def enlist(tables: Tables, worker: WorkerInfo, lease: int, clock: Clock) -> Memo
 
 def living(tables: Tables, now: int) -> list[WorkerInfo]:
     held = Counter(lane.worker for _, lane in all_lanes(tables))
-    rows = [row for row in tables.workers.values() if row.lease_until > now]
+    known = tables.workers.values()
+    rows = [row for row in known if row.lease_until > now and not row.looks_dead]
     return [
         replace(
             row.info,

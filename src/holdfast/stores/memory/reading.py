@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from holdfast.core.lane import FOLD
-from holdfast.core.record import Entry, StateChanged
-from holdfast.errors import CursorAhead, UnknownSession
+from holdfast.core.record import Entry
 from holdfast.store import (
     Census,
     DeliveryInfo,
@@ -19,6 +18,8 @@ from holdfast.store import (
     SessionInfo,
     Snapshot,
 )
+from holdfast.store.reading import concerns
+from holdfast.store.refusal import cursor_ahead, unknown_session
 from holdfast.stores.memory.table import (
     DeliveryRow,
     LaneRow,
@@ -27,7 +28,9 @@ from holdfast.stores.memory.table import (
     Tables,
     entries_of,
     rows_after,
+    size_of,
 )
+from holdfast.stores.page import Filling
 
 LIVELIEST_FIRST = ("running", "queued", "waiting", "sleeping", "idle")
 
@@ -35,9 +38,7 @@ LIVELIEST_FIRST = ("running", "queued", "waiting", "sleeping", "idle")
 def find_session(tables: Tables, session_id: str) -> SessionRow:
     session = tables.sessions.get(session_id)
     if session is None:
-        raise UnknownSession(
-            f"there is no session {session_id}; check its id", session_id=session_id
-        )
+        raise unknown_session(session_id)
     return session
 
 
@@ -47,15 +48,16 @@ def load(tables: Tables, session: SessionRow, lane: str, after: int | None) -> L
         row = session.lanes.get(lane)
         snapshot, slices = of_today(row.snapshot if row else None), of_today(session.slices)
         after = snapshot.offset if snapshot else 0
-        slices_after = min(after, slices.offset if slices else 0)
+        slices_after = slices.offset if slices else 0
     else:
         slices_after = after
+    start = min(after, slices_after)
     entries: list[Entry] = []
     tail_bytes = 0
-    for log in rows_after(session, slices_after):
+    for log in rows_after(session, start):
         if log.lane == lane or log.is_shared:
-            found = entries_of(tables, session, log, slices_after)
-            entries += (e for e in found if e.offset > after or type(e.record) is StateChanged)
+            found = entries_of(tables, session, log, start)
+            entries += (e for e in found if concerns(e, lane, after, slices_after))
             tail_bytes += len(log.data) if log.last_offset > after else 0
     return Loaded(snapshot, slices, tuple(entries), tail_bytes, session.last_at)
 
@@ -66,30 +68,29 @@ def of_today(snapshot: Snapshot | None) -> Snapshot | None:
 
 def read(tables: Tables, session: SessionRow, after: int, limit: int) -> Page:
     if after > session.end:
-        raise CursorAhead(
-            f"the log of {session.id} ends at {session.end}, before the cursor {after};"
-            " read again from its beginning",
-            end=session.end,
-        )
+        raise cursor_ahead(session.id, after, session.end)
     entries: list[Entry] = []
+    page = Filling(limit)
     for row in rows_after(session, after):
-        if len(entries) >= limit:
+        found = entries_of(tables, session, row, after)
+        entries += found
+        page.add(len(found), size_of(tables, session, row))
+        if page.is_full:
             break
-        entries += entries_of(tables, session, row, after)
     return Page(tuple(entries), entries[-1].offset if entries else after, session.end)
 
 
 def read_back(tables: Tables, session: SessionRow, before: int, limit: int) -> Page:
-    pages: list[list[Entry]] = []
-    wanted = limit
+    parts: list[list[Entry]] = []
+    page = Filling(limit)
     for row in reversed(session.rows):
         if row.first_offset >= before:
             continue
-        if wanted <= 0:
+        parts.append([e for e in entries_of(tables, session, row) if e.offset < before])
+        page.add(len(parts[-1]), size_of(tables, session, row))
+        if page.is_full:
             break
-        pages.append([e for e in entries_of(tables, session, row) if e.offset < before])
-        wanted -= len(pages[-1])
-    entries = tuple(entry for page in reversed(pages) for entry in page)
+    entries = tuple(entry for part in reversed(parts) for entry in part)
     return Page(entries, entries[0].offset if entries else before, session.end)
 
 

@@ -148,7 +148,7 @@ class MemoryStore:
         return results
 
     def _commit(self, wanted: Commit) -> Committed | Refused:
-        result = commit(self._tables, wanted)
+        result = commit(self._tables, wanted, self._clock.now())
         if isinstance(result, Committed):
             for sent in wanted.sends:
                 if isinstance(admit(self._tables, sent, self._clock.now()), Receipt):

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from holdfast.core.codec import Packer, version_of
+from holdfast.core.codec import HAS_BLOBS, Packer, blob_names, version_of
 from holdfast.core.record import Entry
 from holdfast.store import (
     Committed,
@@ -23,6 +23,7 @@ from holdfast.store import (
     Snapshot,
     WorkerInfo,
 )
+from holdfast.stores.page import size_of_row, size_of_value
 
 
 @dataclass(slots=True, frozen=True)
@@ -222,6 +223,13 @@ def entries_of(tables: Tables, session: SessionRow, row: LogRow, after: int = 0)
         for offset, record in enumerate(records, row.first_offset)
         if offset > after
     ]
+
+
+def size_of(tables: Tables, session: SessionRow, row: LogRow) -> int:
+    """Return how large a row is when it is unpacked, with the large values beside it."""
+    names = blob_names(row.data, tables.packer) if row.data[1] & HAS_BLOBS else ()
+    blobs = (tables.blobs[session.tenant, name] for name in names)
+    return size_of_row(row.data) + sum(map(size_of_value, blobs))
 
 
 def arrivals_after(

@@ -6,25 +6,26 @@ The checks and the writing itself are in functions/admit.sql.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import blake2b
 from typing import Any
 
 from msgspec import UNSET, UnsetType
-from msgspec.structs import replace
 
 from holdfast.core.codec import Packer, encode
-from holdfast.core.record import FORMAT, AnyRecord, CancelRequested, NewOutlet, SessionStarted
-from holdfast.errors import (
-    DispatchConflict,
-    HoldfastError,
-    RequestClosed,
-    SessionErased,
-    SessionOver,
-    TokenTaken,
-    UnknownRequest,
-    UnknownSession,
+from holdfast.core.record import FORMAT, NewOutlet, SessionStarted
+from holdfast.errors import HoldfastError
+from holdfast.store import Admission, Receipt
+from holdfast.store.admission import digest, has_open_cancel, is_named, name_of, with_turn
+from holdfast.store.refusal import (
+    other_content,
+    queue_full,
+    request_closed,
+    session_erased,
+    session_exists,
+    session_over,
+    token_taken,
+    unknown_request,
+    unknown_session,
 )
-from holdfast.store import Admission, Receipt, queue_full
 from holdfast.stores.postgres.blob import Blob, add_blobs
 from holdfast.stores.postgres.entries import ARRIVAL, STARTS_OR_ENDS
 from holdfast.stores.postgres.writer import AGAIN, Buffer, Hints, Wanted
@@ -87,8 +88,8 @@ class AdmissionEntry:
             lane=admission.lane,
             delivery=admission.delivery_id,
             kind=admission.kind,
-            name=name_of(admission) if is_named(admission) else None,
-            fingerprint=digest(admission.fingerprint),
+            name=name_of(admission).hex() if is_named(admission) else None,
+            fingerprint=digest(admission.fingerprint).hex(),
             new=admission.new,
             agent=admission.agent,
             mode=admission.mode,
@@ -155,76 +156,28 @@ class AdmissionEntry:
         self._was_sent = True
 
 
-def is_named(admission: Admission) -> bool:
-    """Whether the caller chose the dispatch's id; one of ours is the delivery's id."""
-    return admission.dispatch_id != admission.delivery_id
-
-
-def name_of(admission: Admission) -> str:
-    return digest(f"{len(admission.scope)} {admission.scope} {admission.dispatch_id}")
-
-
-def digest(text: str) -> str:
-    return blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest()
-
-
-def has_open_cancel(records: tuple[AnyRecord, ...]) -> bool:
-    return any(type(record) is CancelRequested and not record.turn for record in records)
-
-
-def with_turn(record: AnyRecord, turn: str) -> AnyRecord:
-    """Give a cancel that names no turn the one that is open."""
-    if isinstance(record, CancelRequested) and not record.turn:
-        return replace(record, turn=turn)
-    return record
-
-
 def refuse(admission: Admission, answer: list[Any]) -> HoldfastError:
     """Return the error that says why an admission was refused."""
     session_id, request_id = admission.session_id, admission.request_id
     match answer:
         case ["repeated", False, *_]:
-            return DispatchConflict(
-                f"dispatch {admission.dispatch_id!r} was used for other content;"
-                " use a new dispatch_id for new content",
-                dispatch_id=admission.dispatch_id,
-            )
+            return other_content(admission.dispatch_id)
         case ["erased"]:
-            return SessionErased(
-                f"what dispatch {admission.dispatch_id!r} had started was erased;"
-                " use a new dispatch_id to start anew",
-                dispatch_id=admission.dispatch_id,
-            )
+            return session_erased(admission.dispatch_id)
         case ["exists"]:
-            return DispatchConflict(
-                f"session {session_id} exists already; start one under a new id",
-                session_id=session_id,
-            )
+            return session_exists(session_id)
         case ["token_taken"]:
-            return TokenTaken(
-                "this continuation token leads to another session; choose another one"
-            )
+            return token_taken()
         case ["unknown_session"]:
-            return UnknownSession(
-                f"there is no session {session_id}; check its id", session_id=session_id
-            )
+            return unknown_session(session_id)
         case ["over", how]:
-            return SessionOver(
-                f"session {session_id} is {how}; start a new one", session_id=session_id
-            )
+            return session_over(session_id, how)
         case ["queue_full", "session"]:
             return queue_full("session", session_id, admission.most_queued)
         case ["queue_full", "tenant"]:
             return queue_full("tenant", admission.tenant, admission.most_queued_of_tenant)
         case ["unknown_request"]:
-            return UnknownRequest(
-                f"session {session_id} has no request {request_id}; check its id",
-                request_id=request_id,
-            )
+            return unknown_request(session_id, request_id)
         case ["closed", state]:
-            return RequestClosed(
-                f"request {request_id} is {state}; it takes no more answers",
-                request_id=request_id,
-                state=state,
-            )
+            return request_closed(request_id, state)
     raise AssertionError(answer)

@@ -6,7 +6,6 @@ holds much, and a question should wait for nobody.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from holdfast.stores.postgres.line import Line
@@ -15,26 +14,16 @@ from holdfast.stores.postgres.statement import Statement
 
 
 class Aside:
-    """A line, and how many wait for it."""
+    """The line that such statements share."""
 
     def __init__(self, line: Line) -> None:
         self._line = line
-        self._waiting = 0
-        self._is_idle = asyncio.Event()
-        self._is_idle.set()
 
     async def do(self, statement: Statement, doubt: Callable[[], None] | None = None) -> Rows:
         """Run a statement; `doubt` is called if it may have been done and is done again."""
-        self._waiting += 1
-        self._is_idle.clear()
-        try:
-            return await self._line.ask(statement, doubt)
-        finally:
-            self._waiting -= 1
-            if not self._waiting:
-                self._is_idle.set()
+        return await self._line.ask(statement, doubt)
 
     async def close(self) -> None:
         """Finish what is under way, then let go."""
-        await self._is_idle.wait()
+        await self._line.until_idle()
         self._line.close()

@@ -56,7 +56,7 @@ class Desk:
             self.messenger.tell,
         )
         self.registry = Registry(place, clock, queries, self.direct, self.readers, self.writer)
-        self.unpacker = Unpacker(packer, self.readers.blobs)
+        self.unpacker = Unpacker(packer, self.readers.blobs, self.readers.heads)
         self.committer = Committer(
             packer, self.unpacker, self.writer, self.messenger, queries["commit_alone"]
         )
@@ -80,4 +80,4 @@ class Desk:
         await self.messenger.stop()
         await self.direct.close()
         await self.rooms.close()
-        self.readers.close()
+        await self.readers.close()

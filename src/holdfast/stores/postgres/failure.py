@@ -8,7 +8,14 @@ from __future__ import annotations
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from holdfast.errors import HoldfastError, StoreCorrupt, StoreError, StoreFull, StoreUnavailable
+from holdfast.errors import (
+    HoldfastError,
+    StoreCorrupt,
+    StoreError,
+    StoreFromTheFuture,
+    StoreFull,
+    StoreUnavailable,
+)
 
 # Two transactions met: a deadlock, a serialization failure, or both wrote the same new key
 # (the one that lost finds it when it looks again), or a lock could not be had.
@@ -16,7 +23,9 @@ PASSING = {"40001", "40P01", "23505", "55P03"}
 OUT_OF_ROOM = ("53100", "53200", "54000")
 UNREADABLE = ("XX001", "XX002")
 # The schema is not what the version table says.
-MISSING = ("3F000", "42P01", "42883", "42703")
+MISSING = ("3F000", "42P01")
+# A function or a column is gone that was there when this process looked at the version.
+CHANGED = ("42883", "42703")
 DENIED = ("28", "42501", "3D000", "25006")
 
 
@@ -32,6 +41,11 @@ def state_of(error: BaseException) -> str:
 def is_passing(error: BaseException) -> bool:
     """Whether the same again may succeed, on the same connection."""
     return state_of(error) in PASSING
+
+
+def is_put_off(error: BaseException) -> bool:
+    """Whether a transaction broke at its end what was to be checked then: none of it is ours."""
+    return state_of(error).startswith(("23", "P0"))
 
 
 def is_of_the_connection(error: BaseException) -> bool:
@@ -55,6 +69,11 @@ def lost(label: str, cause: str = "") -> ConnectionLost:
     )
 
 
+def closed() -> StoreUnavailable:
+    """Return the error for what is asked of a store that was closed."""
+    return StoreUnavailable("this store was closed; call migrate() to open it again")
+
+
 def unreachable(error: psycopg.Error, conninfo: str, label: str) -> StoreUnavailable:
     """Return the error for a connection that could not be opened."""
     said = " ".join(str(error).split())
@@ -74,6 +93,12 @@ def explain(error: psycopg.Error, label: str) -> HoldfastError:
     if state in UNREADABLE or state in MISSING:
         return StoreCorrupt(
             f"what is stored in the {label} cannot be read ({said}); restore it from a backup",
+            store=label,
+        )
+    if state in CHANGED:
+        return StoreFromTheFuture(
+            f"the {label} was changed while this process was at work ({said}), by a newer Holdfast"
+            " as it seems; start this process again with that version",
             store=label,
         )
     if state in OUT_OF_ROOM:

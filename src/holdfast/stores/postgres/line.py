@@ -12,7 +12,7 @@ import psycopg
 
 from holdfast.clock import Clock
 from holdfast.errors import StoreUnavailable
-from holdfast.stores.postgres.failure import explain, is_passing
+from holdfast.stores.postgres.failure import closed, explain, is_passing
 from holdfast.stores.postgres.link import Link, Rows
 from holdfast.stores.postgres.place import Place
 from holdfast.stores.postgres.statement import Query, Statement
@@ -46,10 +46,17 @@ class Line:
         self._link: Link | None = None
         self._is_closed = False
         self._opening = asyncio.Lock()
+        self._asking = 0
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
 
     @property
     def load(self) -> int:
         return self._link.load if self._link else 0
+
+    @property
+    def is_asked(self) -> bool:
+        return self._asking > 0
 
     async def send(
         self, compose: Compose, doubt: Callable[[], None] | None = None
@@ -64,7 +71,7 @@ class Line:
             try:
                 return await self._try(compose)
             except StoreUnavailable:
-                if trial.is_over:
+                if self._is_closed or trial.is_over:
                     raise
                 if doubt:
                     doubt()
@@ -74,6 +81,8 @@ class Line:
             await trial.pause()
 
     async def _try(self, compose: Compose) -> Sequence[Rows]:
+        if self._is_closed:
+            raise closed()
         link = self._link
         if link is None or not link.is_open:
             link = await self._open()
@@ -95,11 +104,22 @@ class Line:
 
     async def ask(self, statement: Statement, doubt: Callable[[], None] | None = None) -> Rows:
         """Return the rows of a statement that is a transaction of its own."""
+        self._asking += 1
+        self._is_idle.clear()
         try:
             [rows] = await self.send(lambda: [statement], doubt)
         except psycopg.Error as error:
             raise explain(error, self._place.label) from error
+        finally:
+            self._asking -= 1
+            if not self._asking:
+                self._is_idle.set()
         return rows
+
+    async def until_idle(self) -> None:
+        """Wait until all that was asked is answered."""
+        while self.is_asked:  # an answer may lead to the next question
+            await self._is_idle.wait()
 
     def close(self) -> None:
         self._is_closed = True

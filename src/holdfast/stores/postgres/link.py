@@ -21,7 +21,8 @@ from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
 from psycopg.pq.abc import PGresult
 
-from holdfast.stores.postgres.failure import is_of_the_connection, lost, unreachable
+from holdfast.errors import StoreUnavailable
+from holdfast.stores.postgres.failure import closed, is_of_the_connection, lost, unreachable
 from holdfast.stores.postgres.fork import Guarded
 from holdfast.stores.postgres.statement import BINARY, Statement
 
@@ -145,20 +146,22 @@ class Link:
         """Give up the connection: the fate of what is under way is unknown."""
         if not self.is_open:
             return
-        due = list(self._due)
-        self.close()
-        for answer in due:
-            if not answer.done():
-                answer.set_exception(lost(self._label))
+        self._let_go(lost(self._label))
         if self.on_lost:
             self.on_lost()
 
     def close(self) -> None:
-        """Let go of the connection; what is under way is forgotten."""
+        """Let go of the connection; who still waits for an answer is told so."""
+        self._let_go(closed())
+
+    def _let_go(self, reason: StoreUnavailable) -> None:
         if not self.is_open:
             return
         self.is_open = False
-        self._due.clear()
+        due, self._due = self._due, deque()
+        for answer in due:
+            if not answer.done():
+                answer.set_exception(reason)
         with suppress(ValueError, OSError, RuntimeError):
             self._loop.remove_reader(self._socket)
             self._loop.remove_writer(self._socket)

@@ -89,9 +89,6 @@ class Listing:
         rows = await self._all("effect", {"scope": scope, "key": key})
         return Effect(*rows[0]) if rows else None
 
-    async def workers(self) -> list[WorkerInfo]:
-        return [describe_worker(row) for row in await self._all("living_workers", {})]
-
     async def census(self) -> Census:
         rows = await self._all("census", {})
         ready = [ready_at for *_, ready_at in rows if ready_at is not None]

@@ -15,6 +15,7 @@ class Readers:
     def __init__(self, lines: Sequence[Line], queries: Mapping[str, Query]) -> None:
         self._lines = lines
         self._blobs = queries["blobs"]
+        self._heads = queries["heads_of_blobs"]
 
     async def ask(self, statement: Statement) -> Rows:
         line = min(self._lines, key=lambda line: line.load)
@@ -22,10 +23,20 @@ class Readers:
 
     async def blobs(self, tenant: str, names: Sequence[str]) -> Mapping[str, bytes]:
         """Return large values by their names, as they are stored."""
-        hashes = "[" + ",".join(f'"{name}"' for name in names) + "]"
-        rows = await self.ask(self._blobs.bind({"tenant": tenant, "hashes": hashes}))
-        return dict(rows)
+        return await self._by_name(self._blobs, tenant, names)
 
-    def close(self) -> None:
+    async def heads(self, tenant: str, names: Sequence[str]) -> Mapping[str, bytes]:
+        """Return of large values by their names what says how large they are."""
+        return await self._by_name(self._heads, tenant, names)
+
+    async def _by_name(self, query: Query, tenant: str, names: Sequence[str]) -> dict[str, bytes]:
+        hashes = "[" + ",".join(f'"{name}"' for name in names) + "]"
+        return dict(await self.ask(query.bind({"tenant": tenant, "hashes": hashes})))
+
+    async def close(self) -> None:
+        """Answer what was asked, then let go."""
+        while any(line.is_asked for line in self._lines):  # the next may be asked on another
+            for line in self._lines:
+                await line.until_idle()
         for line in self._lines:
             line.close()

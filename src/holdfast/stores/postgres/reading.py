@@ -7,22 +7,15 @@ from typing import NamedTuple
 
 from holdfast.core.codec import Packer
 from holdfast.core.lane import FOLD
-from holdfast.core.record import (
-    Entry,
-    SessionCompleted,
-    SessionEnded,
-    SessionFailed,
-    SessionStarted,
-    StateChanged,
-)
-from holdfast.errors import CursorAhead, UnknownSession
+from holdfast.core.record import Entry
 from holdfast.store import Loaded, Page, Snapshot
+from holdfast.store.reading import concerns
+from holdfast.store.refusal import cursor_ahead, unknown_session
+from holdfast.stores.page import Filling
 from holdfast.stores.postgres.entries import BlobMissing, LogRow, Unpacker
 from holdfast.stores.postgres.link import Rows
 from holdfast.stores.postgres.reader import Readers
 from holdfast.stores.postgres.statement import Params, Query
-
-OF_ALL_LANES = (SessionStarted, SessionCompleted, SessionFailed, SessionEnded)
 
 
 class Found(NamedTuple):
@@ -57,21 +50,28 @@ class Reading:
         params = {"session_id": session_id, "after": after, "limit": limit}
         found = await self._find("log_after", session_id, params)
         if after > found.end:
-            raise CursorAhead(
-                f"the log of {session_id} ends at {found.end}, before the cursor {after};"
-                " read again from its beginning",
-                end=found.end,
-            )
-        entries = await self._entries(session_id, found, after)
+            raise cursor_ahead(session_id, after, found.end)
+        entries = await self._entries(session_id, await self._until_full(found), after)
         return Page(tuple(entries), entries[-1].offset if entries else after, found.end)
 
     async def read_back(self, session_id: str, before: int, limit: int) -> Page:
         params = {"session_id": session_id, "before": before, "limit": limit}
-        found = await self._find("log_before", session_id, params)
+        found = await self._until_full(await self._find("log_before", session_id, params))
         found.rows.reverse()
         everything = await self._entries(session_id, found, 0)
         entries = tuple(entry for entry in everything if entry.offset < before)
         return Page(entries, entries[0].offset if entries else before, found.end)
+
+    async def _until_full(self, found: Found) -> Found:
+        """Leave out rows behind which a page is full of large values: the others are not read."""
+        sizes = await self._unpacker.sizes(found.tenant, found.rows)
+        page, rows = Filling(len(sizes)), list[LogRow]()  # the database has counted the records
+        for row, size in zip(found.rows, sizes, strict=True):
+            rows.append(row)
+            page.add(0, size)
+            if page.is_full:
+                break
+        return found._replace(rows=rows)
 
     # Folds
 
@@ -93,9 +93,7 @@ class Reading:
     async def _find(self, name: str, session_id: str, params: Params) -> Found:
         rows = await self._readers.ask(self._queries[name].bind(params))
         if not rows:
-            raise UnknownSession(
-                f"there is no session {session_id}; check its id", session_id=session_id
-            )
+            raise unknown_session(session_id)
         return self._sort(rows)
 
     async def _entries(self, session_id: str, found: Found, after: int) -> list[Entry]:
@@ -121,10 +119,3 @@ class Reading:
 
 def start_of(snapshot: Snapshot | None) -> int:
     return snapshot.offset if snapshot else 0
-
-
-def concerns(entry: Entry, lane: str, after: int, slices_after: int) -> bool:
-    kind = type(entry.record)
-    if kind is StateChanged:
-        return entry.offset > slices_after
-    return entry.offset > after and (entry.lane == lane or kind in OF_ALL_LANES)

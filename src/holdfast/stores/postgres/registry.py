@@ -12,6 +12,7 @@ from holdfast.store import WorkerInfo
 from holdfast.stores.postgres.claim import to_json
 from holdfast.stores.postgres.lease import PostgresLease
 from holdfast.stores.postgres.link import Rows
+from holdfast.stores.postgres.listing import describe_worker
 from holdfast.stores.postgres.liveness import Direct, Observer
 from holdfast.stores.postgres.place import Place
 from holdfast.stores.postgres.reader import Readers
@@ -103,6 +104,12 @@ class Registry:
             if await self._bury(worker):
                 found.append(worker)
         return found
+
+    async def living(self) -> list[WorkerInfo]:
+        """Return those whose lease holds, without those that show no sign of life now."""
+        rows = await self._readers.ask(self._queries["living_workers"].bind({}))
+        missing = {worker for worker, _ in await self._readers.ask(self.observer.look())}
+        return [info for info in map(describe_worker, rows) if info.worker not in missing]
 
     async def _look(self) -> None:
         self.observer.note(await self._readers.ask(self.observer.look()))

@@ -4,8 +4,9 @@
 --   a session has lanes, and one log that they share
 --   a lane has deliveries, requests to humans, and a snapshot of its fold
 --
--- All that is here besides the log can be built anew from it, but for who owns what. The
--- schema's name is the store's: wherever it says `holdfast.`, the name from the URL is put.
+-- All that is here besides the log can be built anew from it, but for who owns what, who may
+-- come in, how far outlets have told, when schedules are due, secrets, and the names of what was
+-- erased. The schema's name is the store's: wherever it says `holdfast.`, the name from the URL is put.
 -- The tenant is in every key, so that a database that has become too small can be split by
 -- it; ids come first in theirs, so that they are found without it. Ids are stored once, and
 -- joined by the integer `sid`. Texts compare by their bytes. No foreign keys: all writing

@@ -131,7 +131,7 @@ class PostgresStore:
         return await self._desk.registry.find_dead()
 
     async def workers(self) -> Sequence[WorkerInfo]:
-        return await self._desk.listing.workers()
+        return await self._desk.registry.living()
 
     async def claim(
         self,

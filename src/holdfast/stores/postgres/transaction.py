@@ -22,7 +22,13 @@ from holdfast.errors import HoldfastError, InvalidInput, NotInTransaction, Store
 from holdfast.store import Commit, Committed, Refused
 from holdfast.stores.postgres.commit import CommitEntry, Unread
 from holdfast.stores.postgres.committer import Committer
-from holdfast.stores.postgres.failure import explain, is_of_the_connection, is_passing, lost
+from holdfast.stores.postgres.failure import (
+    explain,
+    is_of_the_connection,
+    is_passing,
+    is_put_off,
+    lost,
+)
 from holdfast.stores.postgres.room import Rooms
 from holdfast.stores.postgres.writer import Buffer, Hints, Written
 
@@ -138,13 +144,16 @@ class PostgresTransaction:
             self._over = NotInTransaction("this transaction was committed; open another one")
             hints: Hints = {}
             entry = self._committer.entry(commit)
+            is_written = False
             try:
                 found = await self._write(entry, hints)
-                # Only what was written leaves a hint.
-                await self._connection.execute("COMMIT" if hints else "ROLLBACK")
+                is_written = bool(hints)  # only what was written leaves a hint
+                await self._connection.execute("COMMIT" if is_written else "ROLLBACK")
             except psycopg.Error as error:
                 if is_of_the_connection(error):
                     return await self._committer.find_out(commit)
+                if is_written and is_put_off(error):
+                    raise  # the tool's own affair, as if its statement had failed
                 raise self._explain(error) from error
         return await self._committer.finish(commit, found, hints)
 

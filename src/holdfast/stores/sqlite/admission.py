@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
 from holdfast.core.codec import encode
-from holdfast.core.record import FORMAT, AnyRecord, CancelRequested, SessionStarted
-from holdfast.errors import (
-    DispatchConflict,
-    HoldfastError,
-    RequestClosed,
-    SessionErased,
-    SessionOver,
-    TokenTaken,
-    UnknownRequest,
-    UnknownSession,
+from holdfast.core.record import FORMAT, SessionStarted
+from holdfast.errors import HoldfastError
+from holdfast.store import WAIT_THEIR_TURN, Admission, Receipt
+from holdfast.store.admission import dated, digest, has_open_cancel, is_named, name_of, with_turn
+from holdfast.store.refusal import (
+    other_content,
+    queue_full,
+    request_closed,
+    session_erased,
+    session_exists,
+    session_over,
+    token_taken,
+    unknown_request,
+    unknown_session,
 )
-from holdfast.store import WAIT_THEIR_TURN, Admission, Receipt, queue_full
 from holdfast.stores.sqlite import outlet
 from holdfast.stores.sqlite.connection import Row
 from holdfast.stores.sqlite.desk import OFFSETS, Desk, column_of, key_of, lane_of
@@ -38,7 +38,9 @@ class Target(NamedTuple):
 def write_admission(desk: Desk, admission: Admission, body: bytes) -> Receipt | HoldfastError:
     """Add one arrival, or say why not; then nothing was changed."""
     try:
-        return find_repeated(desk, admission) or admit(desk, admission, body)
+        return find_repeated(desk, admission) or admit(
+            desk, dated(admission, desk.clock.now()), body
+        )
     except HoldfastError as refusal:
         return refusal
 
@@ -52,33 +54,12 @@ def find_repeated(desk: Desk, admission: Admission) -> Receipt | None:
     return repeat(admission, row) if row else None
 
 
-def is_named(admission: Admission) -> bool:
-    """Whether the caller chose the dispatch's id; one of ours is the delivery's id."""
-    return admission.dispatch_id != admission.delivery_id
-
-
-def name_of(admission: Admission) -> bytes:
-    return digest(f"{len(admission.scope)} {admission.scope} {admission.dispatch_id}")
-
-
-def digest(text: str) -> bytes:
-    return blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
-
-
 def repeat(admission: Admission, row: Row) -> Receipt:
     session_id, lane, delivery_id, key, position, fingerprint = row
     if session_id is None:
-        raise SessionErased(
-            f"what dispatch {admission.dispatch_id!r} had started was erased;"
-            " use a new dispatch_id to start anew",
-            dispatch_id=admission.dispatch_id,
-        )
+        raise session_erased(admission.dispatch_id)
     if fingerprint != digest(admission.fingerprint):
-        raise DispatchConflict(
-            f"dispatch {admission.dispatch_id!r} was used for other content;"
-            " use a new dispatch_id for new content",
-            dispatch_id=admission.dispatch_id,
-        )
+        raise other_content(admission.dispatch_id)
     return Receipt(
         session_id=session_id,
         lane=lane_of(lane),
@@ -107,13 +88,10 @@ def admit(desk: Desk, admission: Admission, body: bytes) -> Receipt:
 
 def check_new(desk: Desk, admission: Admission) -> None:
     if desk.db.one("target", {"session_id": admission.session_id, "lane": admission.lane}):
-        raise DispatchConflict(
-            f"session {admission.session_id} exists already; start one under a new id",
-            session_id=admission.session_id,
-        )
+        raise session_exists(admission.session_id)
     key = {"tenant": admission.tenant, "token": admission.token}
     if admission.token and desk.db.one("owner_of_token", key):
-        raise TokenTaken("this continuation token leads to another session; choose another one")
+        raise token_taken()
 
 
 def start_session(desk: Desk, admission: Admission) -> Target:
@@ -140,16 +118,10 @@ def start_session(desk: Desk, admission: Admission) -> Target:
 def find_target(desk: Desk, admission: Admission) -> Target:
     row = desk.db.one("target", {"session_id": admission.session_id, "lane": admission.lane})
     if row is None or row[1] != admission.tenant:
-        raise UnknownSession(
-            f"there is no session {admission.session_id}; check its id",
-            session_id=admission.session_id,
-        )
+        raise unknown_session(admission.session_id)
     sid, _, agent, over, lid, turn = row
     if over:
-        raise SessionOver(
-            f"session {admission.session_id} is {over}; start a new one",
-            session_id=admission.session_id,
-        )
+        raise session_over(admission.session_id, over)
     return Target(sid, agent, lid, turn or "")
 
 
@@ -169,30 +141,12 @@ def check_queue(desk: Desk, admission: Admission, sid: int | None) -> None:
 def check_request(desk: Desk, admission: Admission, sid: int) -> None:
     row = desk.db.one("request_to_answer", {"request_id": admission.request_id, "sid": sid})
     if row is None:
-        raise UnknownRequest(
-            f"session {admission.session_id} has no request {admission.request_id}; check its id",
-            request_id=admission.request_id,
-        )
+        raise unknown_request(admission.session_id, admission.request_id)
     state, expires_at = row
     if state == "open" and 0 < expires_at <= desk.clock.now():
         state = "expired"
     if state != "open":
-        raise RequestClosed(
-            f"request {admission.request_id} is {state}; it takes no more answers",
-            request_id=admission.request_id,
-            state=state,
-        )
-
-
-def has_open_cancel(records: tuple[AnyRecord, ...]) -> bool:
-    return any(type(record) is CancelRequested and not record.turn for record in records)
-
-
-def with_turn(record: AnyRecord, turn: str) -> AnyRecord:
-    """Give a cancel that names no turn the one that is open now."""
-    if isinstance(record, CancelRequested) and not record.turn:
-        return replace(record, turn=turn)
-    return record
+        raise request_closed(admission.request_id, state)
 
 
 def write(desk: Desk, admission: Admission, target: Target, body: bytes) -> Receipt:

@@ -61,13 +61,18 @@ class Checkpointer:
         self._size = self._measure()
 
     def _move_beside(self, size: int) -> None:
-        if self._thread is None or not self._thread.is_alive():
-            self._size = size + STEP  # should a reader be in the way, try again only then
-            self._thread = threading.Thread(
-                target=self._move, args=("PASSIVE", "RESTART"), name="holdfast checkpoint"
-            )
-            self._thread.daemon = True
-            self._thread.start()
+        if self._thread is not None and self._thread.is_alive():
+            return
+        self._size = size + STEP  # should a reader be in the way, try again only then
+        thread = threading.Thread(
+            target=self._move, args=("PASSIVE", "RESTART"), name="holdfast checkpoint", daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError as error:  # what was committed stands, and its log may grow
+            log.warning("a checkpoint has no thread", extra={"error": str(error)})
+        else:
+            self._thread = thread
 
     def stop(self) -> None:
         """Wait for a checkpoint that is under way, and make a last one."""
@@ -78,7 +83,7 @@ class Checkpointer:
     def _measure(self) -> int:
         try:
             return os.stat(self._log).st_size
-        except FileNotFoundError:
+        except OSError:  # there is none yet, or nothing can be known of it
             return 0
 
     def _move(self, *modes: str) -> None:

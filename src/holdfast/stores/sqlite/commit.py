@@ -109,7 +109,7 @@ def write_round(desk: Desk, commits: Sequence[Commit]) -> list[Result]:
         results.append(refused)
     advance(desk, going)
     append_all(desk, going)
-    if told := [(one.lane.sid, one.at) for one in going if one.commit.tells]:
+    if told := [one.lane.sid for one in going if one.commit.tells]:
         outlet.tell(desk, told)
     for one in going:
         write_beside(desk, one)

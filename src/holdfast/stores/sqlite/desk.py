@@ -1,6 +1,7 @@
 """What a thread works with: its connection, its packer, and the clock.
 
-Also what was written in the current transaction: how many bytes, and to which sessions.
+Also what was written in the current transaction: how many bytes, and to which sessions; and how
+many bytes of large values were read so far.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class Desk:
         self.packer = Packer()
         self.hints: dict[str, bool] = {}
         self.written = 0
+        self.expanded = 0
 
     def tell(self, session_id: str, *, arrived: bool) -> None:
         """Remember to say that something was written to a session."""
@@ -39,7 +41,9 @@ class Desk:
         row = self.db.one("blob", {"tenant": tenant, "hash": bytes.fromhex(name)})
         if row is None:
             raise StoreCorrupt(f"the blob {name} is missing; restore the database from a backup")
-        return self.packer.expand(row[0])
+        value = self.packer.expand(row[0])
+        self.expanded += len(value)
+        return value
 
     def entries(self, tenant: str, row: Row, after: int = 0) -> Iterator[Entry]:
         """Yield the records of a row of the log in their places, those after an offset."""

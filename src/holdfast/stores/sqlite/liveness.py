@@ -1,7 +1,7 @@
 """Signs of life: a lock on a file that goes away with its process, however that ends.
 
 `flock` and never `lockf`: POSIX locks are dropped as soon as anything in the process
-closes the file. A file that is missing says nothing: then the lease decides.
+closes the file. A file that is missing or not ours to open says nothing: then the lease decides.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ class LockFile:
 
 
 def is_missing(path: Path) -> bool:
-    """Whether the file is there and nobody holds its lock."""
+    """Whether the file is there for us to see, and nobody holds its lock."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except OSError:
         return False
     try:
         return try_lock(descriptor, fcntl.LOCK_SH)
@@ -98,15 +98,15 @@ class Observer:
         self._clock = clock
         self._missing: dict[str, float] = {}
 
+    def find_missing(self, workers: Iterable[str]) -> list[str]:
+        """Return those whose lock is missing now, whatever was before."""
+        return [worker for worker in workers if is_missing(lock_path(self._directory, worker))]
+
     def find_dead(self, workers: Iterable[str]) -> list[str]:
         """Return those whose lock is missing now, and was missing 300 ms ago or earlier."""
         now = self._clock.monotonic()
         before = self._missing
-        self._missing = {
-            worker: before.get(worker, now)
-            for worker in workers
-            if is_missing(lock_path(self._directory, worker))
-        }
+        self._missing = {worker: before.get(worker, now) for worker in self.find_missing(workers)}
         return [
             worker
             for worker, since in self._missing.items()

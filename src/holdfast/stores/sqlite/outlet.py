@@ -17,9 +17,9 @@ def add(desk: Desk, sid: int, outlets: Sequence[NewOutlet]) -> None:
     desk.db.run("add_outlets", {"sid": sid, "outlets": to_json(rows)})
 
 
-def tell(desk: Desk, told: Sequence[tuple[int, int]]) -> None:
-    """Note for sessions, each with the time, that there is something new."""
-    desk.db.run("tell_outlets", {"told": to_json(told)})
+def tell(desk: Desk, told: Sequence[int]) -> None:
+    """Note for sessions that there is something new."""
+    desk.db.run("tell_outlets", {"told": to_json(told), "now": desk.clock.now()})
 
 
 def take(desk: Desk, limit: int, hold: int) -> list[Outlet]:

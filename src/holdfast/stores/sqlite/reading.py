@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from contextlib import closing
+from math import inf
 from typing import NamedTuple
 
 from holdfast.core.lane import FOLD
-from holdfast.core.record import (
-    Entry,
-    SessionCompleted,
-    SessionEnded,
-    SessionFailed,
-    SessionStarted,
-    StateChanged,
-)
-from holdfast.errors import CursorAhead, UnknownSession
+from holdfast.core.record import Entry
 from holdfast.store import Loaded, Page, Snapshot
+from holdfast.store.reading import concerns
+from holdfast.store.refusal import cursor_ahead, unknown_session
+from holdfast.stores.page import Filling, size_of_row
+from holdfast.stores.sqlite.connection import Row
 from holdfast.stores.sqlite.desk import OFFSETS, Desk, column_of, key_of
-
-OF_ALL_LANES = (SessionStarted, SessionCompleted, SessionFailed, SessionEnded)
 
 
 class Log(NamedTuple):
@@ -33,9 +29,7 @@ class Log(NamedTuple):
 def find_log(desk: Desk, session_id: str) -> Log:
     row = desk.db.one("session_of_log", {"session_id": session_id})
     if row is None:
-        raise UnknownSession(
-            f"there is no session {session_id}; check its id", session_id=session_id
-        )
+        raise unknown_session(session_id)
     return Log(*row)
 
 
@@ -45,18 +39,26 @@ def find_log(desk: Desk, session_id: str) -> Log:
 def read(desk: Desk, session_id: str, after: int, limit: int) -> Page:
     log = find_log(desk, session_id)
     if after > log.end:
-        raise CursorAhead(
-            f"the log of {session_id} ends at {log.end}, before the cursor {after};"
-            " read again from its beginning",
-            end=log.end,
-        )
+        raise cursor_ahead(session_id, after, log.end)
     entries: list[Entry] = []
     with closing(desk.db.each("log_after", bounds(log, after))) as rows:
-        for row in rows:
-            entries += desk.entries(log.tenant, row, after)
-            if len(entries) >= limit:
-                break
+        for found in until_full(desk, log, rows, limit, after=after):
+            entries += found
     return Page(tuple(entries), entries[-1].offset if entries else after, log.end)
+
+
+def until_full(
+    desk: Desk, log: Log, rows: Iterable[Row], limit: int, after: int = 0, before: float = inf
+) -> Iterator[list[Entry]]:
+    """Yield the entries of each row that are between two offsets, until a page is full of them."""
+    page = Filling(limit)
+    for row in rows:
+        expanded = desk.expanded
+        found = [e for e in desk.entries(log.tenant, row, after) if e.offset < before]
+        page.add(len(found), size_of_row(row[4]) + desk.expanded - expanded)
+        yield found
+        if page.is_full:
+            return
 
 
 def bounds(log: Log, after: int) -> dict[str, int]:
@@ -68,15 +70,9 @@ def bounds(log: Log, after: int) -> dict[str, int]:
 def read_back(desk: Desk, session_id: str, before: int, limit: int) -> Page:
     log = find_log(desk, session_id)
     base = key_of(log.sid, 0)
-    found: list[list[Entry]] = []
-    wanted = limit
     keys = {"base": base, "before": base | min(before, log.end + 1)}
     with closing(desk.db.each("log_before", keys)) as rows:
-        for row in rows:
-            found.append([e for e in desk.entries(log.tenant, row) if e.offset < before])
-            wanted -= len(found[-1])
-            if wanted <= 0:
-                break
+        found = list(until_full(desk, log, rows, limit, before=before))
     entries = tuple(entry for part in reversed(found) for entry in part)
     return Page(entries, entries[0].offset if entries else before, log.end)
 
@@ -118,10 +114,3 @@ def follow(
         entries += (e for e in found if concerns(e, lane, after, slices_after))
         tail_bytes += len(row[4]) if (row[0] & OFFSETS) + row[1] - 1 > after else 0
     return Loaded(snapshot, slices, tuple(entries), tail_bytes, log.last_at)
-
-
-def concerns(entry: Entry, lane: str, after: int, slices_after: int) -> bool:
-    kind = type(entry.record)
-    if kind is StateChanged:
-        return entry.offset > slices_after
-    return entry.offset > after and (entry.lane == lane or kind in OF_ALL_LANES)

@@ -12,6 +12,7 @@ from holdfast.clock import Clock
 from holdfast.store import WorkerInfo
 from holdfast.stores.sqlite.desk import Desk, to_json
 from holdfast.stores.sqlite.lease import SqliteLease, bury
+from holdfast.stores.sqlite.listing import workers
 from holdfast.stores.sqlite.liveness import LockFile, Observer, lock_path, machine
 from holdfast.stores.sqlite.writer import Work
 
@@ -92,10 +93,18 @@ class Registry:
 
     def _look(self, desk: Desk) -> list[str]:
         """On a reader's thread: those visibly dead, and those not heard of for a day."""
-        rows = desk.db.all("workers_on_machine", {"machine": self._machine})
         gone = desk.db.all("long_gone_workers", {"before": self._clock.now() - LONG_GONE})
-        visibly = self._observer.find_dead(worker for (worker,) in rows)
+        visibly = self._observer.find_dead(self._within_sight(desk))
         return list(dict.fromkeys([*visibly, *(worker for (worker,) in gone)]))
+
+    def living(self, desk: Desk) -> list[WorkerInfo]:
+        """On a reader's thread: those whose lease holds, without those that show no life now."""
+        missing = self._observer.find_missing(self._within_sight(desk))
+        return [info for info in workers(desk) if info.worker not in missing]
+
+    def _within_sight(self, desk: Desk) -> list[str]:
+        rows = desk.db.all("workers_on_machine", {"machine": self._machine})
+        return [worker for (worker,) in rows]
 
     def _bury(self, desk: Desk, worker: str) -> bool:
         is_ours = bury(desk.db, worker)

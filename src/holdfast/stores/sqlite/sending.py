@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from holdfast.core.codec import encode
 from holdfast.errors import HoldfastError
 from holdfast.store import Admission
-from holdfast.stores.sqlite.admission import is_named, write_admission
+from holdfast.store.admission import is_named
+from holdfast.stores.sqlite.admission import write_admission
 from holdfast.stores.sqlite.desk import Desk
 
 

@@ -157,7 +157,7 @@ class SqliteStore(Shelf):
         return await self._registry.find_dead(self._read, self._write)
 
     async def workers(self) -> Sequence[WorkerInfo]:
-        return await self._read(listing.workers)
+        return await self._read(self._registry.living)
 
     async def drain(self, worker: str) -> bool:
         return await self._registry.drain(worker, self._write)

@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, TypeVar
 
-from holdfast.errors import HoldfastError, InvalidInput, NotInTransaction
+from holdfast.errors import HoldfastError, InvalidInput, NotInTransaction, StoreUnavailable
 from holdfast.store import Commit, Committed, Refused
 from holdfast.stores.sqlite.answer import Answer, make_future, resolve
 from holdfast.stores.sqlite.commit import write_commits
@@ -112,19 +112,21 @@ class SqliteTransaction:
     def serve(self, writer: Writer, desk: Desk) -> None:
         """Do what the tool asks for, until it leaves or its time is up."""
         self._writer = writer
+        timer = threading.Timer(self._limit, self._expire, args=(desk,))
+        timer.daemon = True
         try:
             desk.db.begin()
         except (sqlite3.Error, HoldfastError) as error:
             self.refuse(writer.explain(error))
             return
-        desk.hints = {}
-        timer = threading.Timer(self._limit, self._expire, args=(desk,))
-        timer.daemon = True
-        desk.db.raw.set_authorizer(authorize)
-        timer.start()
-        resolve([Answer(self.opened)])
         try:
+            desk.hints = {}
+            desk.db.raw.set_authorizer(authorize)
+            start(timer)
+            resolve([Answer(self.opened)])
             self._answer_all(desk)
+        except HoldfastError as error:
+            resolve([Answer(self.opened, error=error)])
         finally:
             timer.cancel()
             self._end(NotInTransaction("this transaction is over; open another one"))
@@ -209,6 +211,16 @@ class SqliteTransaction:
         while not self._asked.empty():
             if asked := self._asked.get_nowait():
                 resolve([Answer(asked[1], error=self._over)])
+
+
+def start(timer: threading.Timer) -> None:
+    """Start what ends a transaction in time; without it none may be open."""
+    try:
+        timer.start()
+    except RuntimeError as error:
+        raise StoreUnavailable(
+            f"no transaction can be opened ({error}); let this process have more threads"
+        ) from error
 
 
 def is_denied(error: sqlite3.Error) -> bool:

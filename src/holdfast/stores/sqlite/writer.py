@@ -16,6 +16,7 @@ one, so that the one at fault fails alone.
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
@@ -36,6 +37,8 @@ from holdfast.stores.sqlite.desk import Desk
 from holdfast.stores.sqlite.failure import explain, is_of_the_disk
 from holdfast.stores.sqlite.migration import open_for_writing
 from holdfast.stores.sqlite.wakeup import Ears, Hints, Messenger
+
+log = logging.getLogger("holdfast.sqlite")
 
 LARGEST_GROUP = 64
 QUICK = 0.002
@@ -185,33 +188,63 @@ class Writer:
 
     def _run(self, started: Future) -> None:
         try:
-            self._desk = Desk(open_for_writing(self._path, self._clock), self._clock)
+            self._open()
         except Exception as error:  # noqa: BLE001 - whoever waits for the start gets it
             resolve([Answer(started, error=error)])
             return
-        self._messenger = Messenger(self._clock)
-        self._checkpointer = Checkpointer(self._path, self._clock)
         resolve([Answer(started)])
         stop = self._serve(self._desk)
+        try:
+            self._close()
+        finally:
+            self._is_over = True
+            self._refuse_waiting()
+            resolve([Answer(stop.future)])
+
+    def _open(self) -> None:
+        self._checkpointer = Checkpointer(self._path, self._clock)
+        self._messenger = Messenger(self._clock)
+        try:
+            self._desk = Desk(open_for_writing(self._path, self._clock), self._clock)
+        except BaseException:
+            self._messenger.close()
+            raise
+
+    def _close(self) -> None:
         with self._turn:  # nobody else takes it any more
             self._checkpointer.stop()
             self._messenger.close()
             self._desk.db.close()
-        self._is_over = True
-        self._refuse_waiting()
-        resolve([Answer(stop.future)])
 
     def _serve(self, desk: Desk) -> Stop:
         while not isinstance(job := self._take(), Stop):
+            group = [job] if isinstance(job, Job) else []
             with self._turn:
-                if self._failed_here:
-                    self.mend(desk, self._failed_here)
-                    self._failed_here = None
-                if isinstance(job, Job):
-                    self._write_group(desk, [job])
-                else:
-                    job.serve(self, desk)
+                try:
+                    self._serve_one(desk, job, group)
+                except Exception as error:  # noqa: BLE001 - without the thread nothing is written
+                    self._survive(desk, job, group, error)
         return job
+
+    def _serve_one(self, desk: Desk, job: Job | Alone, group: list[Job]) -> None:
+        if self._failed_here:
+            self.mend(desk, self._failed_here)
+            self._failed_here = None
+        if isinstance(job, Job):
+            self._write_group(desk, group)
+        else:
+            job.serve(self, desk)
+
+    def _survive(
+        self, desk: Desk, job: Job | Alone, group: Sequence[Job], error: Exception
+    ) -> None:
+        """After what nobody foresaw: let go of the file, and answer who has no answer yet."""
+        log.error("the writer met an error", exc_info=error)
+        self.mend(desk, error)
+        told = self.explain(error)
+        resolve([Answer(each.future, error=told) for each in group])
+        if not isinstance(job, Job):
+            job.refuse(told)
 
     def _take(self) -> Job | Alone | Stop:
         """Wait for the next thing to do. From then on nobody takes the turn before this thread."""

@@ -24,6 +24,7 @@ from holdfast.testing.store_contract.builder import (
     cancel,
     claim_one,
     commit,
+    delta,
     end_of,
     enlist,
     message,
@@ -320,3 +321,17 @@ class AdmissionContract(Subject):
         await admit(store, message(clock, session, at=6_000))
         dates = [entry.at for entry in await read_all(store, session)]
         assert dates == [5_000, 5_000, 5_000, 6_000]
+
+    async def test_what_comes_from_a_clock_that_is_ahead_is_dated_by_the_stores(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        ahead = clock.now() + 3_600_000
+        session = (await admit(store, new_session(clock, at=ahead))).session_id
+        await admit(store, message(clock, session, at=ahead))
+        await enlist(store, clock)
+        written = await write(store, commit(await claim_one(store), delta(), at=clock.now()))
+        dates = [entry.at for entry in await read_all(store, session)]
+        assert {*dates, written.at} == {clock.now()}
+        info = await store.session(session)
+        assert info is not None
+        assert (info.created_at, info.updated_at) == (clock.now(), clock.now())

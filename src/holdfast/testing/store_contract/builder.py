@@ -196,7 +196,12 @@ async def ask(store: Store, claim: Claim, *requests: r.InputRequested) -> Claim:
 
 
 async def read_all(store: Store, session_id: str) -> Sequence[Entry]:
-    return (await store.read(session_id, 0, 100_000)).entries
+    entries: list[Entry] = []
+    while True:
+        page = await store.read(session_id, len(entries), 100_000)
+        entries += page.entries
+        if page.cursor >= page.end:
+            return entries
 
 
 async def end_of(store: Store, session_id: str) -> int:

@@ -228,3 +228,17 @@ class ConsequenceContract(Subject):
         news = (await store.load(side.session_id, "side", after=last)).entries
         (end,) = (entry for entry in news if entry.record == ended)
         await write(store, park(side, seen=end.offset, status="ended"))
+
+    async def test_of_two_ends_the_first_says_how_a_session_ended(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        main = await start_and_claim(store, clock)
+        await admit(store, message(clock, main.session_id, lane="side"))
+        (side,) = await store.claim("w1", 10, held=[(main.session_id, main.lane)])
+        await write(store, commit(main, r.SessionCompleted(turn="t1")))
+        before = await store.session(main.session_id)
+        await write(store, commit(side, r.SessionEnded(reason="enough")))
+        after = await store.session(main.session_id)
+        assert before is not None
+        assert after is not None
+        assert (before.over, after.over) == ("completed", "completed")

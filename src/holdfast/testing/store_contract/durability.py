@@ -29,6 +29,8 @@ from holdfast.testing.store_contract.builder import (
 )
 from holdfast.testing.store_contract.subject import Subject
 
+PATIENCE = 30.0
+
 
 class DurabilityContract(Subject):
     @pytest.fixture
@@ -54,6 +56,17 @@ class DurabilityContract(Subject):
     async def test_closing_twice_is_no_error(self, store: Store) -> None:
         await store.close()
         await store.close()
+
+    async def test_closing_answers_what_is_being_read(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        session = (await admit(store, new_session(clock, "x" * 1_000_000))).session_id
+        before = await read_all(store, session)
+        asked = [asyncio.create_task(read_all(store, session)) for _ in range(5)]
+        await asyncio.sleep(0)  # they have asked, and nobody has answered yet
+        async with asyncio.timeout(PATIENCE):
+            await store.close()
+            assert await asyncio.gather(*asked) == [before] * 5
 
     @pytest.mark.usefixtures("needs_durability")
     async def test_what_was_written_is_there_when_the_store_is_opened_again(

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from holdfast.core.limit import Bound
@@ -74,12 +75,12 @@ def after(claim: Claim, commits: int = 1) -> Claim:
 class FlowContract(Subject):
     # Fairness
 
+    @pytest.mark.parametrize("waiting", [20, 200])
     async def test_a_tenant_with_much_to_do_does_not_keep_others_waiting(
-        self, store: Store, clock: ManualClock
+        self, store: Store, clock: ManualClock, waiting: int
     ) -> None:
         await enlist(store, clock)
-        for _ in range(20):
-            await admit(store, new_session(clock, tenant="large"))
+        await store.admit([new_session(clock, tenant="large") for _ in range(waiting)])
         clock.advance(1000)
         small = [await admit(store, new_session(clock, tenant="small")) for _ in range(2)]
         claims = await store.claim("w1", 4)

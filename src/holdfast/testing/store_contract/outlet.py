@@ -62,6 +62,14 @@ class OutletContract(Subject):
         assert await store.take_outlets(10, HOLD) == []
         assert await store.next_due_at() is None
 
+    async def test_what_is_told_is_due_now_though_the_log_is_dated_later(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        claim = await start_with_outlet(store, clock)
+        await write(store, commit(claim, delta(), at=clock.now() + 3_600_000, tells=True))
+        assert await store.next_due_at() == clock.now()
+        assert (await take_one(store)).session_id == claim.session_id
+
     async def test_a_commit_that_tells_makes_the_sessions_outlets_due(
         self, store: Store, clock: ManualClock
     ) -> None:

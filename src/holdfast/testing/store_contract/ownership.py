@@ -326,6 +326,17 @@ class OwnershipContract(Subject):
         assert places([taken]) == places([claim])
         assert taken.fence > claim.fence
 
+    async def test_a_killed_worker_is_not_listed_and_keeps_its_lanes_until_it_is_found_dead(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        lease = await enlist(store, clock)
+        await enlist(store, clock, "w2")
+        claim = await start_and_claim(store, clock)
+        await self.kill(store, "w1", lease)
+        assert [info.worker for info in await store.workers()] == ["w2"]
+        assert not await store.claim("w2", 10)
+        await write(store, commit(claim, delta()))
+
     async def test_a_death_is_found_once(self, store: Store, clock: ManualClock) -> None:
         lease = await enlist(store, clock)
         await enlist(store, clock, "w2")

@@ -9,6 +9,7 @@ from holdfast.core.lane import FOLD
 from holdfast.core.record import Entry
 from holdfast.errors import CursorAhead, UnknownSession
 from holdfast.store import Loaded, Snapshot, Store
+from holdfast.store.reading import FULL_PAGE
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.store_contract.builder import (
     admit,
@@ -30,6 +31,15 @@ async def write_log(store: Store, clock: ManualClock) -> str:
     claim = await start_and_claim(store, clock)
     for number, count in enumerate((5, 1, 3)):
         records = [delta(f"{number}.{n}") for n in range(count)]
+        await write(store, commit(claim, *records, number=number))
+    return claim.session_id
+
+
+async def write_much(store: Store, clock: ManualClock, count: int) -> str:
+    """A session with a start of two records and four commits of `count`, of 5 MB each."""
+    claim = await start_and_claim(store, clock)
+    for number in range(4):
+        records = [delta(f"{number}.{n} " * (1_250_000 // count)) for n in range(count)]
         await write(store, commit(claim, *records, number=number))
     return claim.session_id
 
@@ -97,6 +107,34 @@ class ReadingContract(Subject):
             await store.read_back(nobody, 1)
         with pytest.raises(UnknownSession):
             await store.load(nobody, "main")
+
+    @pytest.mark.parametrize("count", [1, 100], ids=["one large value", "many small ones"])
+    async def test_a_page_that_holds_enough_bytes_ends_however_few_entries_there_are(
+        self, store: Store, clock: ManualClock, count: int
+    ) -> None:
+        session = await write_much(store, clock, count)
+        end = 2 + 4 * count
+        page = await store.read(session, 0)
+        assert offsets(page.entries) == list(range(1, 3 + 2 * count))
+        assert (page.cursor, page.end) == (2 + 2 * count, end)
+        page = await store.read(session, page.cursor)
+        assert (offsets(page.entries)[-1], page.cursor, page.end) == (end, end, end)
+        page = await store.read_back(session, end + 1, end)
+        assert offsets(page.entries) == list(range(3 + 2 * count, end + 1))
+        assert page.cursor == 3 + 2 * count
+        page = await store.read_back(session, page.cursor, end)
+        assert offsets(page.entries) == list(range(3, 3 + 2 * count))
+
+    async def test_a_commit_that_no_page_could_hold_is_a_page_of_its_own(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        claim = await start_and_claim(store, clock)
+        large = [delta(f"{number}" * FULL_PAGE) for number in range(2)]
+        await write(store, commit(claim, *large))
+        await write(store, commit(claim, delta(), number=1))
+        page = await store.read(claim.session_id, 2)
+        assert [entry.record for entry in page.entries] == large
+        assert offsets((await store.read(claim.session_id, page.cursor)).entries) == [5]
 
     @pytest.mark.parametrize("limit", [1, 2, 4, 100])
     async def test_pages_read_backwards_give_every_entry_once(
@@ -211,6 +249,25 @@ class ReadingContract(Subject):
         loaded = await store.load(claim.session_id, "main")
         assert values_of(loaded) == ['"a"']
         assert offsets(loaded.entries) == [4, 5]
+
+    async def test_slice_changes_that_the_slices_snapshot_holds_are_not_loaded_again(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        claim = await start_and_claim(store, clock)
+        await write(store, commit(claim, put('"a"')))
+        await write(store, commit(claim, put('"b"'), number=1, slices=Snapshot(3, FOLD, b"s")))
+        loaded = await store.load(claim.session_id, "main")
+        assert (loaded.snapshot, loaded.slices) == (None, Snapshot(3, FOLD, b"s"))
+        assert values_of(loaded) == ['"b"']
+
+    async def test_of_another_lanes_commit_only_what_concerns_all_lanes_is_loaded(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        claim = await start_and_claim(store, clock)
+        await admit(store, message(clock, claim.session_id, lane="notes"))
+        await write(store, commit(claim, delta(), put('"a"'), delta(), r.SessionEnded()))
+        loaded = await store.load(claim.session_id, "notes")
+        assert offsets(loaded.entries) == [1, 3, 5, 7]
 
     async def test_the_tail_is_measured_from_the_snapshot_on(
         self, store: Store, clock: ManualClock

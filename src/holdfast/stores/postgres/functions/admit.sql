@@ -111,7 +111,8 @@ BEGIN
     END IF;
 
     arrived := coalesce(s.last_offset, 0) + w.count;
-    w.at := greatest(w.at, s.last_at);
+    -- Who admits has a clock of his own: were it ahead, all that follows would be as late.
+    w.at := greatest(least(w.at, now), s.last_at);
     IF w.new THEN
         INSERT INTO holdfast.sessions (tenant, id, agent, mode, created_at, last_offset, last_at)
         VALUES (w.tenant, w.session, w.agent, w.mode, w.at, arrived, w.at)

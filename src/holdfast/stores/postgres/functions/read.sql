@@ -50,7 +50,7 @@ END
 $$;
 
 -- A page of the log after a cursor: the session as above, then whole rows until they hold
--- about as many records as wanted.
+-- about as many records as wanted, or 8 MiB as they are stored.
 CREATE OR REPLACE FUNCTION holdfast.read(session text, after integer, most integer)
     RETURNS TABLE (kind text, first_offset integer, count integer, lane text, at bigint, data bytea)
     LANGUAGE plpgsql STABLE ROWS 100
@@ -74,7 +74,9 @@ BEGIN
     SELECT 'log', p.first_offset, p.count, p.lane::text, p.at, p.data
       FROM (SELECT g.*,
                    sum(least(g.count, g.first_offset + g.count - 1 - after))
-                       OVER (ORDER BY g.first_offset ROWS UNBOUNDED PRECEDING) AS held
+                       OVER (ORDER BY g.first_offset ROWS UNBOUNDED PRECEDING) AS held,
+                   sum(octet_length(g.data))
+                       OVER (ORDER BY g.first_offset ROWS UNBOUNDED PRECEDING) AS size
               FROM (SELECT b.first_offset, b.count, b.lane, b.at, b.data
                       FROM holdfast.log AS b
                      WHERE b.tenant = s.tenant
@@ -83,11 +85,12 @@ BEGIN
                      ORDER BY b.first_offset
                      LIMIT greatest(most, 1)) AS g) AS p
      WHERE p.held - least(p.count, p.first_offset + p.count - 1 - after) < greatest(most, 1)
+       AND p.size - octet_length(p.data) < 8388608
      ORDER BY p.first_offset;
 END
 $$;
 
--- A page of the log before an offset, newest row first.
+-- A page of the log before an offset, newest row first, as long as one after a cursor.
 CREATE OR REPLACE FUNCTION holdfast.read_back(session text, before integer, most integer)
     RETURNS TABLE (kind text, first_offset integer, count integer, lane text, at bigint, data bytea)
     LANGUAGE plpgsql STABLE ROWS 100
@@ -108,13 +111,16 @@ BEGIN
     SELECT 'log', p.first_offset, p.count, p.lane::text, p.at, p.data
       FROM (SELECT g.*,
                    sum(least(g.count, before - g.first_offset))
-                       OVER (ORDER BY g.first_offset DESC ROWS UNBOUNDED PRECEDING) AS held
+                       OVER (ORDER BY g.first_offset DESC ROWS UNBOUNDED PRECEDING) AS held,
+                   sum(octet_length(g.data))
+                       OVER (ORDER BY g.first_offset DESC ROWS UNBOUNDED PRECEDING) AS size
               FROM (SELECT b.first_offset, b.count, b.lane, b.at, b.data
                       FROM holdfast.log AS b
                      WHERE b.tenant = s.tenant AND b.sid = s.sid AND b.first_offset < before
                      ORDER BY b.first_offset DESC
                      LIMIT greatest(most, 1)) AS g) AS p
      WHERE p.held - least(p.count, before - p.first_offset) < greatest(most, 1)
+       AND p.size - octet_length(p.data) < 8388608
      ORDER BY p.first_offset DESC;
 END
 $$;

@@ -28,6 +28,12 @@ SELECT w.one->>0, w.one->>1
        ) AS l
  WHERE l.last_arrival > (w.one->>2)::integer;
 
+-- name: heads_of_blobs
+-- The first bytes of a compressed value say how large it is.
+SELECT encode(b.hash, 'hex'), substr(b.data, 1, 18)
+  FROM jsonb_array_elements_text(:hashes) AS w (hash)
+  JOIN holdfast.blobs AS b ON b.tenant = :tenant AND b.hash = decode(w.hash, 'hex');
+
 -- name: next_ready_at
 SELECT min(ready_at)
   FROM holdfast.lanes

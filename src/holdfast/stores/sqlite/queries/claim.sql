@@ -1,7 +1,8 @@
 -- name: claim
 -- One statement, so of two workers that ask at once only one sees a lane as free.
--- `owners` visits each worker that owns a lane once, and `tenants` each tenant that has a
--- ready one, however many there are. `at_work` counts lanes, and grows with what is given:
+-- `owners` visits each worker that owns a lane once, however many it has. Usually all that is
+-- ready fits into `first_ones`. Only behind a backlog does `tenants` visit each that has a timer,
+-- so that one with ten thousand ready lanes costs no more than others. `at_work` counts lanes, and grows with what is given:
 -- the place of a lane is how many its tenant would have at work with it. `forgotten` are lanes
 -- that this worker was given and does not know of: the answer to an earlier claim was lost.
 -- `ready_at` stays: should this worker die before its first commit, the lane is as ready as
@@ -34,8 +35,28 @@ WITH RECURSIVE
           FROM json_each(:most) AS most
          WHERE most.value <= (SELECT coalesce(sum(count), 0) FROM at_work WHERE agent = most.key)
     ),
+    first_ones (lid) AS MATERIALIZED (
+        SELECT lid
+          FROM holdfast_lanes
+         WHERE worker IS NULL
+           AND ready_at IS NOT NULL
+           AND ready_at <= :now
+           AND (:agents IS NULL OR agent IN (SELECT value FROM json_each(:agents)))
+           AND agent NOT IN (SELECT agent FROM full)
+           AND (:lanes IS NULL OR EXISTS (SELECT 1
+                                            FROM json_each(:lanes) AS pattern
+                                           WHERE lane GLOB pattern.value))
+           AND version <= :version
+         ORDER BY ready_at, lid
+         LIMIT 4 * :limit + 101
+    ),
+    backlog (is_there) AS MATERIALIZED (
+        SELECT count(*) > 4 * :limit + 100 FROM first_ones
+    ),
     tenants (name) AS (
-        SELECT min(tenant) FROM holdfast_lanes WHERE worker IS NULL AND ready_at IS NOT NULL
+        SELECT (SELECT min(tenant) FROM holdfast_lanes WHERE worker IS NULL AND ready_at IS NOT NULL)
+          FROM backlog
+         WHERE is_there
         UNION ALL
         SELECT (SELECT min(tenant)
                   FROM holdfast_lanes
@@ -44,6 +65,8 @@ WITH RECURSIVE
          WHERE tenants.name IS NOT NULL
     ),
     free (lid) AS (
+        SELECT lid FROM first_ones WHERE NOT (SELECT is_there FROM backlog)
+        UNION ALL
         SELECT first.value
           FROM tenants,
                json_each((SELECT json_group_array(lid)

@@ -71,12 +71,12 @@ UPDATE holdfast_lanes
 SELECT key, count, at FROM holdfast_log WHERE key BETWEEN :base AND :top ORDER BY key DESC LIMIT 1;
 
 -- name: tell_outlets
--- For JSON pairs of session and time: there is something new to tell. An outlet that is due
--- already stays due as it was.
+-- For a JSON list of sessions: there is something new to tell. An outlet that is due already
+-- stays due as it was.
 UPDATE holdfast_outlets AS o
-   SET told = o.told + 1, due_at = coalesce(o.due_at, w.value ->> 1)
+   SET told = o.told + 1, due_at = coalesce(o.due_at, :now)
   FROM json_each(:told) AS w
- WHERE o.sid = w.value ->> 0;
+ WHERE o.sid = w.value;
 
 -- name: change_slices
 UPDATE holdfast_sessions SET slices_changed = :offset WHERE sid = :sid;
