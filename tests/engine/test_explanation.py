@@ -432,6 +432,13 @@ def test_a_lane_whose_owner_is_gone_says_so() -> None:
     assert links(told, "worker")
 
 
+def test_a_lane_whose_owner_was_the_last_worker_waits_for_one_to_start() -> None:
+    told = explain(ready_lane((), owner="w0", fence=12))
+    [owner], [worker] = links(told, "owner"), links(told, "worker")
+    assert owner.text == "its owner w0 is gone; the next worker that starts will take it over"
+    assert worker.text == "it waits for a worker: none is running on this store"
+
+
 def test_a_lane_is_carried_by_a_worker_that_drains() -> None:
     evidence = ready_lane((replace(WORKER, draining=True, lease_until=150),), owner="w1", fence=3)
     [owner] = links(explain(evidence), "owner")

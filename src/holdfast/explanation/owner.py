@@ -26,7 +26,8 @@ def who_carries(info: LaneInfo, evidence: Evidence) -> Iterator[Link]:
         )
         return
     if info.worker:
-        text = f"its owner {info.worker} is gone; another worker will take it over"
+        heir = "another worker" if evidence.workers else "the next worker that starts"
+        text = f"its owner {info.worker} is gone; {heir} will take it over"
         yield Link(kind="owner", text=text, worker=info.worker, fence=info.fence)
     if info.ready_at is not None and info.ready_at <= evidence.now:
         yield Link(
