@@ -108,6 +108,7 @@ class EventReader:
         self._session_id = session_id
         self._internals = internals
         self._limit = limit
+        self.is_at_end = False
         self._has_read = False
         self._deltas: Deltas = {}
         self._began: dict[tuple[str, int], int] = {}
@@ -128,6 +129,7 @@ class EventReader:
         page = await self._store.read(self._session_id, self.cursor, self._limit)
         events = [await self._event(entry) for entry in page.entries if entry.offset > self.cursor]
         self.cursor = max(self.cursor, page.cursor)
+        self.is_at_end = self.cursor >= page.end
         self._has_read = True
         return [event for event in events if event is not None]
 

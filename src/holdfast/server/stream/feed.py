@@ -12,7 +12,7 @@ import asyncio
 from holdfast.clock import Clock
 from holdfast.errors import CursorAhead, StoreUnavailable, UnknownSession
 from holdfast.ids import get_logger
-from holdfast.reading import PAGE, POLL, EventReader
+from holdfast.reading import POLL, EventReader
 from holdfast.server.stream.line import line_of
 from holdfast.server.stream.page import Pages
 from holdfast.server.stream.window import Window
@@ -139,7 +139,7 @@ class Feed:
         while events := await self._log.next_page():
             self.window.add([line_of(event) for event in events])
             self._tell()
-            if len(events) < PAGE:
+            if self._log.is_at_end:
                 return
 
     async def _wait(self) -> None:
