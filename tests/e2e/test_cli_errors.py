@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from terminal import Place
+
+from holdfast import Holdfast
 
 COMMANDS = "chat sessions show logs send answer cancel retry verify".split()
 BOXES = "─│╭╮╰╯┏┃━\x1b"
@@ -60,6 +65,63 @@ def test_an_empty_file_is_left_empty(empty: Place) -> None:
 
     assert "there is nothing in" in empty.run("sessions").stderr
     assert (empty.path / "holdfast.db").stat().st_size == 0
+
+
+LOOKING = [
+    *("sessions", "show ses_1", "explain ses_1", "logs ses_1", "verify", "workers", "lanes"),
+    *("approvals", "answer req_1 approve", "send ses_1 hello", "cancel ses_1", "retry ses_1"),
+    *("drain wrk_1", "keys list", "keys create --scopes read", "keys revoke key_1"),
+    *("schedules list", "schedules next", "webhooks list", "webhooks dead"),
+]
+
+
+@pytest.mark.parametrize("mode", ["DELETE", "WAL"])
+def test_another_programs_database_is_left_as_it_is(empty: Place, mode: str) -> None:
+    file = empty.path / "holdfast.db"
+    with closing(sqlite3.connect(file)) as db:
+        db.execute(f"PRAGMA journal_mode = {mode}")
+        db.execute("CREATE TABLE theirs (id)")
+    before = file.read_bytes()
+
+    for command in LOOKING:
+        ended = empty.run(*command.split())
+
+        assert ended.returncode == 1, command
+        assert f"error: there is nothing of Holdfast's in {file};" in ended.stderr, command
+    assert file.read_bytes() == before
+    assert sorted(each.name for each in empty.path.iterdir()) == ["holdfast.db", "shop.py"]
+
+
+async def test_a_database_that_is_at_work_and_still_in_its_log_is_known(empty: Place) -> None:
+    async with Holdfast(store=f"sqlite:///{empty.path / 'holdfast.db'}", worker=None):
+        ended = await asyncio.to_thread(empty.run, "sessions")
+
+    assert ended.stdout == "no sessions\n"
+
+
+def test_what_is_in_the_memory_of_a_process_is_not_looked_for(empty: Place) -> None:
+    ended = empty.run("sessions", "--store", "memory://")
+
+    assert ended.returncode == 1
+    assert "in memory" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "approvals --app shop:app",
+        "answer req_1 approve --app shop:app",
+        "keys list --app shop:app",
+        "schedules list shop:app",
+    ],
+)
+def test_a_store_is_not_named_beside_an_app(empty: Place, command: str) -> None:
+    refused = empty.run(*command.split(), "--store", "sqlite:///other.db")
+    meant = empty.run(*command.split(), store="sqlite:///other.db")
+
+    assert refused.returncode == 2
+    assert "an app has a store of its own" in refused.stderr
+    assert "other.db" not in meant.stderr
 
 
 def test_the_store_is_named_by_the_option_or_the_environment(place: Place, empty: Place) -> None:

@@ -64,7 +64,7 @@ async def dev(
         url = url_of(to)
         opened.public_url = opened.public_url or url
         async with opened:
-            await server.check_closed(opened, chosen)
+            await server.check_closed(opened, chosen, app)
             await server.listen(opened, chosen, to, stop, lambda: welcome(opened, url))
     return 0
 

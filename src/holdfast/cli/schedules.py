@@ -17,7 +17,14 @@ from msgspec.structs import asdict
 from holdfast.app import Holdfast
 from holdfast.cli.loading import load_app
 from holdfast.cli.output import json_out, moment, out, table
-from holdfast.cli.place import DEFAULT_STORE, AsJson, StoreUrl, note_idleness, open_place
+from holdfast.cli.place import (
+    DEFAULT_STORE,
+    AsJson,
+    StoreUrl,
+    note_idleness,
+    one_place,
+    open_place,
+)
 from holdfast.cli.run import command
 from holdfast.schedule.roster import find, unknown
 from holdfast.schedule.schedule import read_fingerprint
@@ -33,7 +40,11 @@ MaybeName = Annotated[
 AppName = Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the app is: shop:app")]
 MaybeApp = Annotated[
     str | None,
-    typer.Argument(metavar="MODULE:APP", help="An app: tells what is gone from its code, or new."),
+    typer.Argument(
+        metavar="MODULE:APP",
+        help="An app: tells what is gone from its code, or new.",
+        callback=one_place,
+    ),
 ]
 
 

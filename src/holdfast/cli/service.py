@@ -49,7 +49,7 @@ class Parts(NamedTuple):
     """What of the server the commands use."""
 
     open_socket: Callable[[ServerSettings], socket.socket]
-    check_closed: Callable[[Holdfast, ServerSettings], Coroutine[Any, Any, None]]
+    check_closed: Callable[[Holdfast, ServerSettings, str], Coroutine[Any, Any, None]]
     listen: Callable[..., Coroutine[Any, Any, None]]
 
 
