@@ -265,6 +265,17 @@ def test_a_lane_is_named_to_cancel_its_turn_or_try_it_again(fresh: Place) -> Non
     assert "side/t3" in completed
 
 
+@pytest.mark.parametrize("command", ["cancel", "retry"])
+def test_a_lane_that_is_not_there_is_not_made_by_naming_it(
+    place: Place, done: str, command: str
+) -> None:
+    ended = place.run(command, done, "--lane", "nope")
+
+    assert ended.returncode == 1
+    assert "error: the session has no lane nope" in ended.stderr
+    assert [lane["lane"] for lane in place.json("lanes", "--session", done)] == ["main"]
+
+
 # Verifying
 
 

@@ -113,6 +113,10 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
     "cancel by nobody": (lambda _, s: s.cancel(by=None), "INVALID_NAME"),
     "cancel at length": (lambda _, s: s.cancel("x" * 50_000_000), "MESSAGE_TOO_LARGE"),
     "cancel in halves": (lambda _, s: s.cancel("\ud800"), "NOT_ENCODABLE"),
+    "cancel in no lane": (lambda _, s: s.cancel(lane="nope"), "UNKNOWN_LANE"),
+    "cancel a turn of no lane": (lambda _, s: s.cancel(turn="nope/t1"), "UNKNOWN_LANE"),
+    "retry in no lane": (lambda _, s: s.retry(lane="nope"), "UNKNOWN_LANE"),
+    "remember no lane": (lambda _, s: s.history("nope"), "UNKNOWN_LANE"),
     "end for nothing": (lambda _, s: s.end(None), "INVALID_INPUT"),
     "end by nobody": (lambda _, s: s.end(by=None), "INVALID_NAME"),
     "deliver to a number": (lambda app, _: app.deliver(7, "hi"), "INVALID_NAME"),
@@ -180,6 +184,7 @@ async def test_what_cannot_be_is_refused_and_the_session_goes_on(mistake: str) -
         assert await refusal_of(make(app, session)) == code
         assert await log_of(session) == before
         assert len(await app.sessions()) == 1
+        assert [lane.lane for lane in (await session.info()).lanes] == ["main"]
         assert (await (await session.send("and now?")).result()).output == "still here"
 
 

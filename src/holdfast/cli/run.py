@@ -24,6 +24,7 @@ BROKEN_PIPE = 141
 
 WHAT_TO_DO = {
     "UNKNOWN_SESSION": "`holdfast sessions` lists those that exist.",
+    "UNKNOWN_LANE": "`holdfast lanes --session SESSION` lists those that it has.",
     "UNKNOWN_WORKER": "`holdfast workers` lists those that are alive.",
     "UNKNOWN_SCHEDULE": "`holdfast schedules list` lists those that are armed.",
     "UNKNOWN_REQUEST": "`holdfast show SESSION` lists the requests that are open.",
