@@ -148,16 +148,31 @@ def test_a_file_that_is_no_database_is_refused(empty: Place) -> None:
         ("shop:support", "shop:support is of type Agent, and no Holdfast app; there is shop:app"),
         ("broken:app", "importing broken failed: ZeroDivisionError: division by zero"),
         ("lacking:app", "importing lacking failed: ModuleNotFoundError: No module named 'gone'"),
+        (
+            "torn:app",
+            "importing torn failed: SyntaxError: '(' was never closed ({}/torn.py, line 2)",
+        ),
+        (
+            "twins:app",
+            "importing twins failed: InvalidDefinition: two agents are named a"
+            " ({}/twins.py, line 3)",
+        ),
     ],
 )
 def test_an_app_that_cannot_be_loaded_is_an_error(empty: Place, app: str, sentence: str) -> None:
     (empty.path / "broken.py").write_text("1 / 0")
     (empty.path / "lacking.py").write_text("import gone")
+    (empty.path / "torn.py").write_text("a = 1\nb = (")
+    (empty.path / "twins.py").write_text(
+        "from holdfast import Agent, Holdfast\n"
+        "from holdfast.testing import ScriptedModel\n"
+        "app = Holdfast([Agent('a', ScriptedModel([])) for _ in range(2)])\n"
+    )
 
     ended = empty.run("chat", app)
 
     assert ended.returncode == 1
-    assert f"error: {sentence}" in ended.stderr
+    assert f"error: {sentence.format(empty.path)}" in ended.stderr
     assert "Traceback" not in ended.stderr
 
 
@@ -199,6 +214,25 @@ def test_wrong_usage_exits_with_two(place: Place, args: str) -> None:
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "Usage: holdfast" in ended.stderr
     assert not set(ended.stderr) & set(BOXES)
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        ("approvals frob req_1", "'ACTION': 'frob' is none of: approve, deny, edit\n"),
+        ("worker shop:app --log-level frob", "'--log-level': 'frob' is none of: debug, info,"),
+        ("serve shop:app --log-format frob", "'--log-format': 'frob' is none of: text, json\n"),
+        ("sessions --status frob", "'--status': 'frob' is none of: running,"),
+        ("lanes --status frob", "'--status': 'frob' is none of: running,"),
+    ],
+)
+def test_a_word_that_is_none_of_a_few_is_told_with_where_it_stands(
+    place: Place, args: str, sentence: str
+) -> None:
+    ended = place.run(*args.split())
+
+    assert ended.returncode == 2
+    assert f"Invalid value for {sentence}" in ended.stderr
 
 
 @pytest.mark.parametrize("command", COMMANDS)

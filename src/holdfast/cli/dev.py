@@ -16,9 +16,7 @@ from holdfast.cli.output import out
 from holdfast.cli.run import command
 from holdfast.cli.service import (
     AppName,
-    Format,
     Host,
-    Level,
     Port,
     SettingsName,
     heed_signals,
@@ -27,7 +25,7 @@ from holdfast.cli.service import (
     url_of,
 )
 from holdfast.cli.watching import Supervisor
-from holdfast.cli.worker import LogFormat, LogLevel
+from holdfast.cli.worker import Format, Level, LogFormat, LogLevel
 from holdfast.engine.settings import WorkerSettings
 
 

@@ -35,7 +35,9 @@ async def lanes(
     Example: holdfast lanes --status running
     """
     if status is not None and status not in STATUSES:
-        raise typer.BadParameter(f"{status!r} is none of: {', '.join(STATUSES)}")
+        raise typer.BadParameter(
+            f"{status!r} is none of: {', '.join(STATUSES)}", param_hint="'--status'"
+        )
     async with open_place(store) as app:
         found = await app.lanes(
             session_id=session,

@@ -14,9 +14,7 @@ from holdfast.cli.service import (
     AllowedHosts,
     AppName,
     CorsOrigins,
-    Format,
     Host,
-    Level,
     Port,
     RequireKey,
     SettingsName,
@@ -25,7 +23,7 @@ from holdfast.cli.service import (
     server_settings,
     url_of,
 )
-from holdfast.cli.worker import LogFormat, LogLevel
+from holdfast.cli.worker import Format, Level, LogFormat, LogLevel
 
 
 @command

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from holdfast.app import Holdfast
 from holdfast.cli.loading import load_named
-from holdfast.cli.worker import KILLED_BY, LogFormat, LogLevel
+from holdfast.cli.worker import KILLED_BY
 from holdfast.errors import InvalidDefinition, InvalidInput
 from holdfast.server import ServerSettings
 
@@ -41,8 +41,6 @@ CorsOrigins = Annotated[
     list[str] | None,
     typer.Option("--cors-origin", metavar="ORIGIN", help="Whose pages may call."),
 ]
-Format = Annotated[LogFormat, typer.Option("--log-format", help="How log lines look.")]
-Level = Annotated[LogLevel, typer.Option("--log-level", help="The least that is logged.")]
 
 
 class Parts(NamedTuple):

@@ -30,7 +30,9 @@ async def sessions(
     Example: holdfast sessions --status waiting
     """
     if status is not None and status not in STATUSES:
-        raise typer.BadParameter(f"{status!r} is none of: {', '.join(STATUSES)}")
+        raise typer.BadParameter(
+            f"{status!r} is none of: {', '.join(STATUSES)}", param_hint="'--status'"
+        )
     async with open_place(store) as app:
         found = await app.sessions(agent=agent, status=status, limit=limit)
     if as_json:
