@@ -41,7 +41,7 @@ def fresh(tmp_path: Path) -> Place:
 def test_sessions_are_listed_newest_first(place: Place, done: str, waiting: str) -> None:
     lines = place.run("sessions").stdout.splitlines()
 
-    assert lines[0].split() == ["SESSION", "AGENT", "STATUS", "CHANGED", "EVENTS"]
+    assert lines[0].split() == ["SESSION", "AGENT", "STATUS", "CHANGED", "OFFSET"]
     assert [line.split()[:3] for line in lines[1:]] == [
         [waiting, "support", "waiting"],
         [done, "support", "idle"],
@@ -108,6 +108,12 @@ def test_events_begin_after_an_offset_and_internal_ones_are_asked_for(
 
     assert read("--after", "4")[0] == (6, "message.completed")
     assert read("--after", "4", "--internals")[0] == (5, "model.started")
+
+
+def test_an_event_as_json_says_whose_it_is(place: Place, waiting: str) -> None:
+    printed = place.run("logs", waiting, "--json").stdout
+
+    assert {json.loads(line)["session_id"] for line in printed.splitlines()} == {waiting}
 
 
 def test_following_a_log_goes_on_until_it_is_interrupted(fresh: Place) -> None:

@@ -297,6 +297,18 @@ async def test_a_mistake_is_the_same_error_here_and_over_the_wire() -> None:
     assert there == here
 
 
+async def test_an_event_says_whose_it_is_here_and_over_the_wire() -> None:
+    async with (
+        Holdfast(AGENTS, store="memory://", worker=FAST) as app,
+        far_away() as far,
+    ):
+        for place in (app, far.client):
+            session: Any = await place.start("teller", "hi")
+            for follow in (True, False):
+                events = [event async for event in session.events(follow=follow)]
+                assert {(event.session_id, event.path) for event in events} == {(session.id, ())}
+
+
 async def test_a_cursor_beyond_the_end_is_refused() -> None:
     async with far_away() as far:
         session = await far.client.start("teller", "hi")

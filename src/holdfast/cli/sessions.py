@@ -38,7 +38,7 @@ async def sessions(
     if as_json:
         json_out([plain(info) for info in found])
     elif found:
-        table(("SESSION", "AGENT", "STATUS", "CHANGED", "EVENTS"), [row(info) for info in found])
+        table(("SESSION", "AGENT", "STATUS", "CHANGED", "OFFSET"), [row(info) for info in found])
     else:
         out("no sessions")
 
