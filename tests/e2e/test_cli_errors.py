@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from terminal import Place
+from terminal import EXECUTABLE, Place
 
 from holdfast import Holdfast
 
@@ -277,6 +277,20 @@ def test_a_reader_that_stops_reading_is_no_error(place: Place) -> None:
 
     assert ended.stdout.count("\n") == 1
     assert ended.stderr == ""
+
+
+@pytest.mark.parametrize("command", ["sessions", "sessions --json", "verify"])
+def test_a_full_disk_behind_the_output_is_told_in_a_sentence(place: Place, command: str) -> None:
+    ended = subprocess.run(
+        ["/bin/bash", "-c", f"{EXECUTABLE} {command} > /dev/full"],
+        capture_output=True,
+        text=True,
+        cwd=place.path,
+        check=False,
+    )
+
+    assert ended.returncode == 1
+    assert ended.stderr == "error: not all could be written: No space left on device\n"
 
 
 def test_what_a_pipe_gets_has_no_boxes_and_no_colours(place: Place) -> None:

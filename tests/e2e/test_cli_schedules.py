@@ -107,9 +107,12 @@ def test_a_schedule_is_paused_resumed_and_forgotten(place: Place) -> None:
 def test_a_schedule_is_triggered_by_hand(place: Place) -> None:
     first = place.run("schedules", "trigger", "daily:app", "evening", "--dispatch-id", "d")
     again = place.json("schedules", "trigger", "daily:app", "evening", "--dispatch-id", "d")
+    told = place.run("schedules", "trigger", "daily:app", "evening", "--dispatch-id", "d")
     unknown = place.run("schedules", "trigger", "daily:app", "morning")
 
     assert first.stdout == f"started {again['session_id']}\n"
+    assert again["duplicate"]
+    assert told.stdout == f"{again['session_id']} was started before; nothing was started\n"
     assert "no worker is running" in first.stderr
     assert "this app has no schedule 'morning'; it has: digest, evening" in unknown.stderr
     [session] = place.json("sessions")

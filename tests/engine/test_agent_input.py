@@ -9,7 +9,7 @@ from scene import FAST, agent, log_of, running
 from holdfast import Agent, File, Holdfast, HoldfastError, Image, Session, Text, tool
 from holdfast.admission import Inbox
 from holdfast.core.record import CancelRequested
-from holdfast.errors import InvalidInput
+from holdfast.errors import InvalidInput, StoreUnavailable
 from holdfast.testing.scripted import call, say
 from holdfast.webhook.settings import WebhookSettings
 
@@ -141,6 +141,8 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
         "INVALID_NAME",
     ),
     "list a few sessions": (lambda app, _: app.sessions(limit="a few"), "INVALID_INPUT"),
+    "list strange sessions": (lambda app, _: app.sessions(status="x"), "INVALID_INPUT"),
+    "list strange lanes": (lambda app, _: app.lanes(status=["idle"]), "INVALID_INPUT"),
     "list no requests": (lambda app, _: app.requests(limit=0), "INVALID_INPUT"),
     "list requests of a number": (lambda app, _: app.requests(kinds=7), "INVALID_INPUT"),
     "list requests of a word": (lambda app, _: app.requests(kinds="approval"), "INVALID_INPUT"),
@@ -313,6 +315,18 @@ async def test_an_app_can_be_opened_and_closed_by_hand() -> None:
     assert (await session.wait()).output == "hi"
     await app.close()
     await app.close()
+
+
+@pytest.mark.parametrize("store", ["memory://", "sqlite:///never.db"])
+async def test_an_app_that_was_not_opened_takes_nothing_in(store: str) -> None:
+    app = Holdfast([agent([say("hi")])], store=store)
+    for attempt in (
+        app.start("a", "hello"),
+        app.deliver("token", "hello", agent="a"),
+        app.prompt("a", "key", "hello"),
+    ):
+        with pytest.raises(StoreUnavailable, match="not open"):
+            await attempt
 
 
 async def test_an_app_without_a_worker_starts_and_reads_and_works_on_nothing() -> None:

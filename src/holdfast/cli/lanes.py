@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
+from holdfast.app import STATUSES
 from holdfast.cli.output import json_out, moment, out, table
 from holdfast.cli.place import DEFAULT_STORE, AsJson, StoreUrl, open_place
 from holdfast.cli.run import command
-from holdfast.cli.sessions import STATUSES
 from holdfast.store import LaneInfo
 
 HEADERS = ("SESSION", "LANE", "AGENT", "STATUS", "TURN", "QUEUED", "READY", "WORKER", "FENCE")

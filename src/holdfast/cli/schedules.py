@@ -148,7 +148,10 @@ async def trigger_schedule(
     async with opened(app) as its:
         session = await its.trigger(name, dispatch_id=dispatch_id)
         await note_idleness(its.store, as_json=as_json)
-    say(f"started {session.id}", as_json=as_json, name=name, session_id=session.id)
+    again = session.receipt is not None and session.receipt.duplicate
+    told = f"{session.id} was started before; nothing was started" if again else ""
+    told = told or f"started {session.id}"
+    say(told, as_json=as_json, name=name, session_id=session.id, duplicate=again)
 
 
 @command

@@ -7,12 +7,11 @@ from typing import Annotated, Any
 import typer
 from msgspec.structs import asdict
 
+from holdfast.app import STATUSES
 from holdfast.cli.output import json_out, moment, out, table
 from holdfast.cli.place import DEFAULT_STORE, AsJson, StoreUrl, open_place
 from holdfast.cli.run import command
 from holdfast.store import SessionInfo
-
-STATUSES = "running queued waiting sleeping idle completed failed ended".split()
 
 
 @command
