@@ -328,7 +328,7 @@ def test_a_terminal_is_shown_the_fleet_in_colour(yard: Yard) -> None:
 
 # Explaining
 
-TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
+TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ"
 
 
 def test_a_session_that_nobody_works_on_is_explained(yard: Yard) -> None:

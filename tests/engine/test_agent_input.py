@@ -303,6 +303,18 @@ def test_a_store_that_there_is_none_of_is_refused(url: Any) -> None:
     assert refused.value.code == "UNSUPPORTED_STORE"
 
 
+async def test_what_a_notebook_shows_of_a_handle_says_what_it_is() -> None:
+    async with running(agent([say("hi"), say("ho")])) as app:
+        session = await app.start("a", "hello")
+        sent = await session.send("hello", lane="side", dispatch_id="one")
+        again = await session.send("hello", lane="side", dispatch_id="one")
+
+    assert repr(session) == f"Session({session.id})"
+    assert repr(sent) == f"Receipt({sent.delivery_id} for {session.id}, lane side)"
+    assert repr(again) == f"Receipt({sent.delivery_id} for {session.id}, lane side, duplicate)"
+    assert repr(tool(name="pay")(lambda: None)) == "Tool(pay)"
+
+
 async def test_an_app_that_is_open_cannot_be_opened_again() -> None:
     async with running(agent([])) as app:
         assert await refusal_of(app.open()) == "INVALID_INPUT"

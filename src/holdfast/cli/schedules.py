@@ -98,7 +98,7 @@ async def next_instants(
         return
     for each, timetable, instants in found:
         for instant in instants:
-            out(f"{each}  {local(timetable, instant)}  {moment(instant)} UTC")
+            out(f"{each}  {local(timetable, instant)}  {moment(instant)}")
     if not found:
         out("no schedules")
 
@@ -127,7 +127,7 @@ async def resume_schedule(
     async with open_place(store) as place:
         await place.resume_schedule(name)
         next_at = (await find(place.store, name)).next_at
-    due = f"; it is due at {moment(next_at)} UTC" if next_at is not None else ""
+    due = f"; it is due at {moment(next_at)}" if next_at is not None else ""
     say(f"resumed {name}{due}", as_json=as_json, name=name, paused=False, next_at=next_at)
 
 
@@ -185,12 +185,13 @@ def say(text: str, *, as_json: bool, **facts: Any) -> None:
 
 
 def row(standing: Standing) -> tuple[str, ...]:
+    is_due = standing.next_at is not None and standing.status != "paused"
     return (
         standing.name,
         standing.status,
         standing.cron,
         standing.timezone,
-        moment(standing.next_at) if standing.next_at is not None else "-",
+        moment(standing.next_at or 0) if is_due else "-",
         moment(standing.last_at) if standing.last_at else "-",
         standing.last or "-",
         standing.session_id or "-",

@@ -60,6 +60,10 @@ class Receipt(Generic[Out]):
         self.position = receipt.position
         self.duplicate = receipt.duplicate
 
+    def __repr__(self) -> str:
+        again = ", duplicate" if self.duplicate else ""
+        return f"Receipt({self.delivery_id} for {self.session_id}, lane {self.lane}{again})"
+
     async def result(self) -> Result[Out]:
         """Wait for the message's turn to end, or for it to need a human."""
         return await self.session.result_of(self.delivery_id)
@@ -83,6 +87,9 @@ class Session(Generic[Out]):
         self._agents = agents
         self._inbox = inbox
         self.receipt = Receipt(self, receipt) if receipt else None
+
+    def __repr__(self) -> str:
+        return f"Session({self.id})"
 
     async def info(self) -> SessionInfo:
         """Return the session as it is listed."""
