@@ -29,7 +29,7 @@ async def main() -> None:
     async with app:  # this process works, too
         session = await app.start(guide, "What do I need in Bergen?", dispatch_id="trip-1")
         result = await session.wait()
-        print(result.output)
+        print(result.unwrap())
         assert result.status == "completed"
 
         # Accepted is accepted: the same dispatch again is the same session, and nothing runs twice.

@@ -39,7 +39,7 @@ async def carry() -> None:
     async with Holdfast([cashier], store="sqlite:///kill.db") as app:
         # The same dispatch is the same session, in whatever process.
         session = await app.start(cashier, "Charge Ada and Bea", dispatch_id="monday")
-        print((await session.wait()).output)
+        print((await session.wait()).unwrap())
 
 
 def work() -> None:

@@ -26,7 +26,7 @@ async def get_refund(place: Holdfast | Client) -> str:
     session = await place.start(support, "Refund order 17")
     [request] = (await session.wait()).requests
     receipt = await session.answer(request.request_id, "approve")
-    print((await receipt.result()).output)
+    print((await receipt.result()).unwrap())
     return session.id
 
 

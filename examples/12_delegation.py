@@ -50,7 +50,7 @@ async def main() -> None:
                 print(event.type, event.data.get("agent") or event.data["value"])
             if event.type == "turn.completed" and event.session_id == session.id:
                 break
-        print((await session.wait()).output)
+        print((await session.wait()).unwrap())
 
 
 asyncio.run(main())

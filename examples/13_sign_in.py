@@ -52,7 +52,7 @@ async def main() -> None:
             if event.type == "authorization.required":  # show her the address; she clicks
                 async with httpx.AsyncClient(follow_redirects=True) as browser:
                     print((await browser.get(event.data["url"])).text)
-        print((await session.wait()).output)
+        print((await session.wait()).unwrap())
         server.should_exit = True
 
 

@@ -36,7 +36,7 @@ app = Holdfast([digest], store="sqlite:///digest.db", schedules=[morning])
 async def main() -> None:
     async with app:
         session = await app.trigger("digest")
-        print((await session.wait()).output)
+        print((await session.wait()).unwrap())
         [listed] = await app.schedules()
         print(listed.name, "is", listed.status, "as", listed.cron, "in", listed.timezone)
         if listed.next_at is not None:

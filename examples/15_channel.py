@@ -13,6 +13,7 @@ from holdfast.testing import ScriptedModel, call, say
 from holdfast.webhook import sign, verify
 
 SECRET = "at least sixteen bytes"  # noqa: S105 - an example
+ROOM = f"room-{time.time_ns()}"  # another with each run
 told: asyncio.Queue[Outgoing] = asyncio.Queue()
 
 
@@ -35,13 +36,12 @@ async def refund(order: int) -> str:
     return "done"
 
 
-model = ScriptedModel([call("refund", order=17), say("It is on its way.")])
-support = Agent("support", model, tools=[refund])
+support = Agent("support", ScriptedModel([call("refund", order=17), say("Done.")]), tools=[refund])
 app = Holdfast([support], store="sqlite:///channel.db", channels=[Desk("desk", support)])
 
 
 async def post(name: str, **said: str) -> None:
-    body = json.dumps({"room": "7", **said}).encode()
+    body = json.dumps({"room": ROOM, **said}).encode()
     received = await app.receive("desk", sign(SECRET, body, int(time.time()), name), body)
     print("in: ", name, "again" if received.receipt.duplicate else "new")
 
@@ -49,10 +49,10 @@ async def post(name: str, **said: str) -> None:
 async def main() -> None:
     async with app:
         for _ in range(2):
-            await post("msg-1", text="Refund order 17, please")
+            await post(f"{ROOM}/1", text="Refund order 17, please")
         asked = await told.get()
         print("out:", asked.text, [option.id for option in asked.request.options])
-        await post("msg-2", asked=asked.request.request_id, button="approve")
+        await post(f"{ROOM}/2", asked=asked.request.request_id, button="approve")
         print("out:", (await told.get()).text)
 
 

@@ -41,7 +41,7 @@ async def main() -> None:
         async for event in session.events(children=True):  # the remote session's, too
             if event.type in ("tool.progress", "message.completed", "tool.completed"):
                 print("there" if event.path else "here", event.type)
-        print((await session.wait()).output)
+        print((await session.wait()).unwrap())
 
 
 asyncio.run(main())

@@ -1,5 +1,8 @@
 """Holdfast: durable execution for AI agents."""
 
+from importlib.metadata import version as _version
+from typing import Any
+
 from holdfast.agents.agent import Agent
 from holdfast.agents.context import Answer, Context
 from holdfast.agents.decision import Decision, Proposed
@@ -48,3 +51,10 @@ __all__ = [
     "WorkerSettings",
     "tool",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Look the version up when somebody asks for `__version__`: it has to be searched for."""
+    if name != "__version__":
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+    return _version("holdfast")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 
 from holdfast.admission import Inbox, Room, checked_url
 from holdfast.agents.agent import Agent
@@ -35,6 +35,7 @@ from holdfast.erasure import Erasure
 from holdfast.errors import (
     InvalidDefinition,
     InvalidInput,
+    StoreUnavailable,
     UnknownConnection,
     UnknownSession,
     UnknownWorker,
@@ -64,6 +65,9 @@ DEFAULT_STORE = "sqlite:///holdfast.db"
 DEFAULT_WORKER = WorkerSettings()
 DEFAULT_TELEMETRY = Telemetry()
 NO_HEADERS: Mapping[str, str] = {}
+Status = Literal["running", "queued", "waiting", "sleeping", "idle", "completed", "failed", "ended"]
+"""How a session, or a lane of one, stands."""
+STATUSES: tuple[str, ...] = get_args(Status)
 MOST = 1_000_000
 """How many can be listed at once."""
 
@@ -100,6 +104,7 @@ class Holdfast:
         self._envoys = envoys_of(self.agents)
         self.clock = clock or Clock()
         self.store = store_of(store, self.clock)
+        self._opens_store = isinstance(store, str)
         self.settings = settings_of(WorkerSettings, "worker", worker)
         self.worker: Worker | None = None
         self.public_url = checked_url(public_url)
@@ -167,6 +172,13 @@ class Holdfast:
                 stack.push_async_callback(self.worker.stop)
                 self._workshop.keep_time(self._roster, self.settings, stack)
             self._stack = stack.pop_all()
+
+    def _check_open(self) -> None:
+        """Refuse what would be taken by nobody; a store that was given may be open without us."""
+        if self._opens_store and not self.is_open:
+            raise StoreUnavailable(
+                "this app is not open: use it inside `async with app`, or open() it first"
+            )
 
     def _surroundings(self) -> Surroundings:
         """Return what tools may reach: hooks and the app's address may have come late."""
@@ -249,6 +261,7 @@ class Holdfast:
             callback_secret=callback_secret,
             depth=depth,
         )
+        self._check_open()
         return await self._reception.start(agent, message, terms)
 
     async def session(self, session_id: str) -> Session[Any]:
@@ -271,6 +284,7 @@ class Holdfast:
 
         The same `dispatch_id` again returns the first receipt, whichever of both it did.
         """
+        self._check_open()
         return await self._reception.deliver(
             check_token(continuation_token),
             message,
@@ -292,6 +306,7 @@ class Holdfast:
     ) -> Receipt[Any]:
         """Send a message to the one session of an agent that has a key, and start it first if
         there is none. When that session is over, SessionOver is raised: use another key."""
+        self._check_open()
         return await self._reception.prompt(
             agent, key, message, dispatch_id=dispatch_id, tenant=tenant, principal=principal
         )
@@ -346,7 +361,7 @@ class Holdfast:
         return await self.store.sessions(
             tenant=check_sought("tenant", tenant),
             agent=check_sought("agent", agent),
-            status=check_sought("status", status),
+            status=check_status(status),
             before=check_sought("session", before),
             limit=check_limit(limit),
         )
@@ -461,7 +476,7 @@ class Holdfast:
             session_id=check_sought("session", session_id),
             tenant=check_sought("tenant", tenant),
             agent=check_sought("agent", agent),
-            status=check_sought("status", status),
+            status=check_status(status),
             worker=check_sought("worker", worker),
             after=check_place(after),
             limit=check_limit(limit),
@@ -518,6 +533,13 @@ def check_limit(limit: Any) -> int:
 def check_sought(what: str, value: Any) -> str | None:
     """Return what is looked for by its name, or that it does not matter."""
     return None if value is None else check_who(what, value)
+
+
+def check_status(status: Any) -> str | None:
+    """Return how what is looked for stands, or that it does not matter."""
+    if status is not None and status not in STATUSES:
+        raise InvalidInput(f"a status is one of {', '.join(STATUSES)}, not {status!r}")
+    return None if status is None else str(status)
 
 
 def check_place(after: Any) -> tuple[str, str] | None:

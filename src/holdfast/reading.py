@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.core import record as r
 from holdfast.core.event import Deltas, Event, present, requested_args
@@ -147,7 +148,7 @@ class EventReader:
             self._args |= await read_args(self._store, self._session_id, entry.offset)
         if type(record).internal and not self._internals:
             return None
-        event = present(entry, whole, self._args)
+        event = replace(present(entry, whole, self._args), session_id=self._session_id)
         if isinstance(record, r.ToolRequested):
             self._args.pop(record.call_id, None)
         return event

@@ -4,7 +4,7 @@
         session = app.start("support", "Refund order 17")
         for event in session.events():
             print(event.type)
-        print(session.wait().output)
+        print(session.wait().unwrap())
 
 There is one implementation, async. It runs on an event loop in a thread of its own;
 what is called here waits for it.

@@ -33,6 +33,7 @@ def an_event(offset: int, **data: Any) -> Event:
         lane="m",
         data=data,
         version=1,
+        session_id="ses_1",
     )
 
 

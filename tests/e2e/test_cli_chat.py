@@ -141,6 +141,7 @@ def test_a_failed_turn_is_told_and_makes_the_command_fail(place: Place) -> None:
 
     assert ended.returncode == 1
     assert ended.stdout == "failed: SCRIPTED: the shop is closed\n"
+    assert "a turn failed" not in ended.stderr
 
 
 def test_a_session_that_is_over_ends_the_conversation(place: Place) -> None:

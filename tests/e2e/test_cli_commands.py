@@ -41,7 +41,7 @@ def fresh(tmp_path: Path) -> Place:
 def test_sessions_are_listed_newest_first(place: Place, done: str, waiting: str) -> None:
     lines = place.run("sessions").stdout.splitlines()
 
-    assert lines[0].split() == ["SESSION", "AGENT", "STATUS", "CHANGED", "EVENTS"]
+    assert lines[0].split() == ["SESSION", "AGENT", "STATUS", "CHANGED", "OFFSET"]
     assert [line.split()[:3] for line in lines[1:]] == [
         [waiting, "support", "waiting"],
         [done, "support", "idle"],
@@ -108,6 +108,12 @@ def test_events_begin_after_an_offset_and_internal_ones_are_asked_for(
 
     assert read("--after", "4")[0] == (6, "message.completed")
     assert read("--after", "4", "--internals")[0] == (5, "model.started")
+
+
+def test_an_event_as_json_says_whose_it_is(place: Place, waiting: str) -> None:
+    printed = place.run("logs", waiting, "--json").stdout
+
+    assert {json.loads(line)["session_id"] for line in printed.splitlines()} == {waiting}
 
 
 def test_following_a_log_goes_on_until_it_is_interrupted(fresh: Place) -> None:
@@ -263,6 +269,17 @@ def test_a_lane_is_named_to_cancel_its_turn_or_try_it_again(fresh: Place) -> Non
     *_, completed = [line for line in log if "turn.completed" in line]
     assert "side/t1" in cancelled
     assert "side/t3" in completed
+
+
+@pytest.mark.parametrize("command", ["cancel", "retry"])
+def test_a_lane_that_is_not_there_is_not_made_by_naming_it(
+    place: Place, done: str, command: str
+) -> None:
+    ended = place.run(command, done, "--lane", "nope")
+
+    assert ended.returncode == 1
+    assert "error: the session has no lane nope" in ended.stderr
+    assert [lane["lane"] for lane in place.json("lanes", "--session", done)] == ["main"]
 
 
 # Verifying

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from terminal import Place
+from terminal import EXECUTABLE, Place
+
+from holdfast import Holdfast
 
 COMMANDS = "chat sessions show logs send answer cancel retry verify".split()
 BOXES = "─│╭╮╰╯┏┃━\x1b"
@@ -62,6 +67,63 @@ def test_an_empty_file_is_left_empty(empty: Place) -> None:
     assert (empty.path / "holdfast.db").stat().st_size == 0
 
 
+LOOKING = [
+    *("sessions", "show ses_1", "explain ses_1", "logs ses_1", "verify", "workers", "lanes"),
+    *("approvals", "answer req_1 approve", "send ses_1 hello", "cancel ses_1", "retry ses_1"),
+    *("drain wrk_1", "keys list", "keys create --scopes read", "keys revoke key_1"),
+    *("schedules list", "schedules next", "webhooks list", "webhooks dead"),
+]
+
+
+@pytest.mark.parametrize("mode", ["DELETE", "WAL"])
+def test_another_programs_database_is_left_as_it_is(empty: Place, mode: str) -> None:
+    file = empty.path / "holdfast.db"
+    with closing(sqlite3.connect(file)) as db:
+        db.execute(f"PRAGMA journal_mode = {mode}")
+        db.execute("CREATE TABLE theirs (id)")
+    before = file.read_bytes()
+
+    for command in LOOKING:
+        ended = empty.run(*command.split())
+
+        assert ended.returncode == 1, command
+        assert f"error: there is nothing of Holdfast's in {file};" in ended.stderr, command
+    assert file.read_bytes() == before
+    assert sorted(each.name for each in empty.path.iterdir()) == ["holdfast.db", "shop.py"]
+
+
+async def test_a_database_that_is_at_work_and_still_in_its_log_is_known(empty: Place) -> None:
+    async with Holdfast(store=f"sqlite:///{empty.path / 'holdfast.db'}", worker=None):
+        ended = await asyncio.to_thread(empty.run, "sessions")
+
+    assert ended.stdout == "no sessions\n"
+
+
+def test_what_is_in_the_memory_of_a_process_is_not_looked_for(empty: Place) -> None:
+    ended = empty.run("sessions", "--store", "memory://")
+
+    assert ended.returncode == 1
+    assert "in memory" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "approvals --app shop:app",
+        "answer req_1 approve --app shop:app",
+        "keys list --app shop:app",
+        "schedules list shop:app",
+    ],
+)
+def test_a_store_is_not_named_beside_an_app(empty: Place, command: str) -> None:
+    refused = empty.run(*command.split(), "--store", "sqlite:///other.db")
+    meant = empty.run(*command.split(), store="sqlite:///other.db")
+
+    assert refused.returncode == 2
+    assert "an app has a store of its own" in refused.stderr
+    assert "other.db" not in meant.stderr
+
+
 def test_the_store_is_named_by_the_option_or_the_environment(place: Place, empty: Place) -> None:
     url = f"sqlite:///{place.path / 'holdfast.db'}"
 
@@ -86,16 +148,31 @@ def test_a_file_that_is_no_database_is_refused(empty: Place) -> None:
         ("shop:support", "shop:support is of type Agent, and no Holdfast app; there is shop:app"),
         ("broken:app", "importing broken failed: ZeroDivisionError: division by zero"),
         ("lacking:app", "importing lacking failed: ModuleNotFoundError: No module named 'gone'"),
+        (
+            "torn:app",
+            "importing torn failed: SyntaxError: '(' was never closed ({}/torn.py, line 2)",
+        ),
+        (
+            "twins:app",
+            "importing twins failed: InvalidDefinition: two agents are named a"
+            " ({}/twins.py, line 3)",
+        ),
     ],
 )
 def test_an_app_that_cannot_be_loaded_is_an_error(empty: Place, app: str, sentence: str) -> None:
     (empty.path / "broken.py").write_text("1 / 0")
     (empty.path / "lacking.py").write_text("import gone")
+    (empty.path / "torn.py").write_text("a = 1\nb = (")
+    (empty.path / "twins.py").write_text(
+        "from holdfast import Agent, Holdfast\n"
+        "from holdfast.testing import ScriptedModel\n"
+        "app = Holdfast([Agent('a', ScriptedModel([])) for _ in range(2)])\n"
+    )
 
     ended = empty.run("chat", app)
 
     assert ended.returncode == 1
-    assert f"error: {sentence}" in ended.stderr
+    assert f"error: {sentence.format(empty.path)}" in ended.stderr
     assert "Traceback" not in ended.stderr
 
 
@@ -137,6 +214,25 @@ def test_wrong_usage_exits_with_two(place: Place, args: str) -> None:
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "Usage: holdfast" in ended.stderr
     assert not set(ended.stderr) & set(BOXES)
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        ("approvals frob req_1", "'ACTION': 'frob' is none of: approve, deny, edit\n"),
+        ("worker shop:app --log-level frob", "'--log-level': 'frob' is none of: debug, info,"),
+        ("serve shop:app --log-format frob", "'--log-format': 'frob' is none of: text, json\n"),
+        ("sessions --status frob", "'--status': 'frob' is none of: running,"),
+        ("lanes --status frob", "'--status': 'frob' is none of: running,"),
+    ],
+)
+def test_a_word_that_is_none_of_a_few_is_told_with_where_it_stands(
+    place: Place, args: str, sentence: str
+) -> None:
+    ended = place.run(*args.split())
+
+    assert ended.returncode == 2
+    assert f"Invalid value for {sentence}" in ended.stderr
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -181,6 +277,20 @@ def test_a_reader_that_stops_reading_is_no_error(place: Place) -> None:
 
     assert ended.stdout.count("\n") == 1
     assert ended.stderr == ""
+
+
+@pytest.mark.parametrize("command", ["sessions", "sessions --json", "verify"])
+def test_a_full_disk_behind_the_output_is_told_in_a_sentence(place: Place, command: str) -> None:
+    ended = subprocess.run(
+        ["/bin/bash", "-c", f"{EXECUTABLE} {command} > /dev/full"],
+        capture_output=True,
+        text=True,
+        cwd=place.path,
+        check=False,
+    )
+
+    assert ended.returncode == 1
+    assert ended.stderr == "error: not all could be written: No space left on device\n"
 
 
 def test_what_a_pipe_gets_has_no_boxes_and_no_colours(place: Place) -> None:

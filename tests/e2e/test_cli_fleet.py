@@ -328,7 +328,7 @@ def test_a_terminal_is_shown_the_fleet_in_colour(yard: Yard) -> None:
 
 # Explaining
 
-TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
+TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ"
 
 
 def test_a_session_that_nobody_works_on_is_explained(yard: Yard) -> None:
@@ -455,6 +455,21 @@ def test_log_lines_are_text_unless_asked_for_otherwise(yard: Yard) -> None:
     with yard.worker("--name", "w1") as worker:
         yard.events(session, until="tool.started")
         worker.process.kill()
-        [line] = [line for line in worker.errors().splitlines() if "at the gate" in line]
+        lines = worker.errors().splitlines()
+    [line] = [line for line in lines if "at the gate" in line]
     assert re.match(r"\d{4}-\d\d-\d\dT[\d:.]+Z INFO at the gate session=ses_", line)
     assert line.endswith("call=t1.s1.c1 attempt=1 worker=w1 fence=1")
+
+
+@pytest.mark.parametrize("level", ["info", "debug"])
+def test_every_request_of_a_model_is_a_line_for_who_looks_for_faults_only(
+    yard: Yard, level: str
+) -> None:
+    session = yard.start("gate")
+    with yard.worker("--log-level", level) as worker:
+        yard.events(session, until="tool.started")
+        worker.process.kill()
+        said = worker.errors()
+
+    assert "at the gate" in said
+    assert ("HTTP Request" in said) == (level == "debug")

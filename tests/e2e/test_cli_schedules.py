@@ -72,8 +72,8 @@ def test_schedules_are_listed_with_when_they_are_due_and_what_they_did(place: Pl
         "armed",
         "30 2 * * *",
         "Europe/Berlin",
-        "2126-03-31 01:00:00",
-        "2126-03-30 01:00:00",
+        "2126-03-31 01:00:00Z",
+        "2126-03-30 01:00:00Z",
         "skipped",
         "ses_1",
     ]
@@ -84,19 +84,21 @@ def test_the_next_instants_are_shown_where_they_are(place: Place) -> None:
     shown = place.run("schedules", "next", "digest", "--count", "2").stdout
 
     assert shown.splitlines() == [
-        "digest  Sun 2126-03-31 03:00 CEST  2126-03-31 01:00:00 UTC",
-        "digest  Mon 2126-04-01 02:30 CEST  2126-04-01 00:30:00 UTC",
+        "digest  Sun 2126-03-31 03:00 CEST  2126-03-31 01:00:00Z",
+        "digest  Mon 2126-04-01 02:30 CEST  2126-04-01 00:30:00Z",
     ]
 
 
 def test_a_schedule_is_paused_resumed_and_forgotten(place: Place) -> None:
     paused = place.run("schedules", "pause", "digest").stdout
     listed = place.json("schedules", "list")
+    shown = cells(place.run("schedules", "list").stdout)["digest"]
     resumed = place.json("schedules", "resume", "digest")
     forgotten = place.run("schedules", "forget", "old").stdout
     again = place.run("schedules", "forget", "old")
 
     assert (paused, statuses(listed)["digest"]) == ("paused digest\n", "paused")
+    assert (shown[1], shown[4]) == ("paused", "-")
     assert (resumed["paused"], resumed["next_at"] < SPRING) == (False, True)
     assert (forgotten, again.returncode) == ("forgot old\n", 1)
     assert "error: this store knows no schedule 'old'" in again.stderr
@@ -107,9 +109,12 @@ def test_a_schedule_is_paused_resumed_and_forgotten(place: Place) -> None:
 def test_a_schedule_is_triggered_by_hand(place: Place) -> None:
     first = place.run("schedules", "trigger", "daily:app", "evening", "--dispatch-id", "d")
     again = place.json("schedules", "trigger", "daily:app", "evening", "--dispatch-id", "d")
+    told = place.run("schedules", "trigger", "daily:app", "evening", "--dispatch-id", "d")
     unknown = place.run("schedules", "trigger", "daily:app", "morning")
 
     assert first.stdout == f"started {again['session_id']}\n"
+    assert again["duplicate"]
+    assert told.stdout == f"{again['session_id']} was started before; nothing was started\n"
     assert "no worker is running" in first.stderr
     assert "this app has no schedule 'morning'; it has: digest, evening" in unknown.stderr
     [session] = place.json("sessions")

@@ -54,9 +54,12 @@ def test_an_address_without_a_scheme_is_told_to_have_one() -> None:
         Client("localhost:8000")
 
 
-@pytest.mark.parametrize(
-    "token", [f"{SECRET}\n", f"{SECRET}\r\nX-Evil: 1", f" {SECRET}", "", "ü", 7]
-)
+def test_a_token_that_is_empty_is_told_as_that() -> None:
+    with pytest.raises(InvalidInput, match="the token is empty"):
+        Client("http://localhost:8000", "")
+
+
+@pytest.mark.parametrize("token", [f"{SECRET}\n", f"{SECRET}\r\nX-Evil: 1", f" {SECRET}", "ü", 7])
 def test_a_token_that_cannot_stand_in_a_header_is_refused_and_not_repeated(token: Any) -> None:
     with pytest.raises(InvalidInput, match="line breaks") as caught:
         Client("http://localhost:8000", token)

@@ -17,7 +17,7 @@ from webhook_receiver import Receiver, Reply
 
 from holdfast import Event, Holdfast, Image, Receipt
 from holdfast.client import Client, RemoteSession
-from holdfast.errors import CursorAhead, HoldfastError, InvalidInput
+from holdfast.errors import CursorAhead, HoldfastError, InvalidInput, UnknownLane
 from holdfast.server import ServerSettings
 from holdfast.server.model.request import A_REQUEST
 from holdfast.server.model.session import AN_ITEM
@@ -233,9 +233,19 @@ async def place_of(place: Place, session_id: str) -> None:
     await place.session(session_id)
 
 
+async def in_no_lane(session: Any) -> None:
+    for mistake in (session.cancel(lane="nope"), session.cancel(turn="nope/t1")):
+        with pytest.raises(UnknownLane):
+            await mistake
+    with pytest.raises(UnknownLane):
+        await session.retry(lane="nope")
+    await session.history("nope")
+
+
 Mistake = Callable[[Place, Any, str], Awaitable[Any]]
 
 MISTAKES: dict[str, Mistake] = {
+    "UNKNOWN_LANE": lambda place, session, _: in_no_lane(session),
     "UNKNOWN_AGENT": lambda place, session, request: place.start("nobody", "hi"),
     "INVALID_INPUT": lambda place, session, request: place.start(
         "teller",
@@ -285,6 +295,18 @@ async def test_a_mistake_is_the_same_error_here_and_over_the_wire() -> None:
         here, there = names.plain(await mistakes(app)), same.plain(await mistakes(far.client))
 
     assert there == here
+
+
+async def test_an_event_says_whose_it_is_here_and_over_the_wire() -> None:
+    async with (
+        Holdfast(AGENTS, store="memory://", worker=FAST) as app,
+        far_away() as far,
+    ):
+        for place in (app, far.client):
+            session: Any = await place.start("teller", "hi")
+            for follow in (True, False):
+                events = [event async for event in session.events(follow=follow)]
+                assert {(event.session_id, event.path) for event in events} == {(session.id, ())}
 
 
 async def test_a_cursor_beyond_the_end_is_refused() -> None:

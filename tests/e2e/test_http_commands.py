@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import signal
@@ -88,17 +89,23 @@ def started(place: Place, *args: str, until: str) -> Iterator[Server]:
 
 
 class Keys:
-    """`holdfast keys` on a store of its own, in this process."""
+    """`holdfast keys` on a store that is there, in this process."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.store = f"sqlite:///{path}/holdfast.db"
+        asyncio.run(make(self.store))
 
     def run(self, *args: str) -> Result:
         return CliRunner().invoke(make_app(), ["keys", *args, "--store", self.store])
 
     def json(self, *args: str) -> Any:
         return json.loads(self.run(*args, "--json").stdout)
+
+
+async def make(store: str) -> None:
+    async with Holdfast(store=store, worker=None):
+        pass
 
 
 @pytest.fixture
@@ -139,6 +146,14 @@ def test_keys_are_listed_by_tenant_and_revoked_by_id_or_by_text(keys: Keys) -> N
     unknown = keys.run("revoke", "key_unknown")
     assert unknown.exit_code == 1
     assert "UNKNOWN_KEY" in unknown.stderr
+
+
+def test_no_key_is_put_where_there_is_no_store(place: Place) -> None:
+    refused = place.run("keys", "create", "--scopes", "read", "--store", "sqlite:///mistyped.db")
+
+    assert refused.returncode == 1
+    assert "there is no database at" in refused.stderr
+    assert [file.name for file in place.path.iterdir()] == ["shop.py"]
 
 
 @pytest.mark.parametrize("scopes", ["", "everything", "read,write"])
@@ -227,6 +242,23 @@ def test_the_command_refuses_to_open_a_server_to_everybody(place: Place) -> None
     assert refused.returncode == 1
     assert "there is no key yet" in refused.stderr
     assert refused.stdout == ""
+
+
+def test_a_server_that_asks_for_a_key_says_how_to_make_one_that_it_knows(place: Place) -> None:
+    (place.path / "desk.py").write_text(
+        "from holdfast import Holdfast\napp = Holdfast(store='sqlite:///desk.db')\n"
+    )
+    refused = place.run("serve", "desk:app", "--host", EVERYWHERE, "--port", "0")
+
+    found = re.search("`holdfast (.*?)`", refused.stderr)
+    assert found
+    place.run(*found.group(1).split())
+    known = place.json("keys", "list", "--app", "desk:app")
+
+    assert [key["scopes"] for key in known] == [["read", "send"]]
+    assert not (place.path / "holdfast.db").exists()
+    key_id = known[0]["key_id"]
+    assert place.json("keys", "revoke", key_id, "--app", "desk:app")["revoked"]
 
 
 def test_a_server_only_serves_and_stops_when_it_is_told(place: Place) -> None:

@@ -7,7 +7,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import httpx
+import pytest
 from http_scene import OF_OTHERS, teller
 from terminal import EXECUTABLE, PATIENCE, environment
 
@@ -109,6 +112,29 @@ def test_the_commands_of_the_guide_print_what_it_says(tmp_path: Path) -> None:
                 assert names.match(expected, printed), f"{command}\n{printed}"
         finally:
             server.terminate()
+
+
+async def test_the_routes_of_ones_own_start_answer_and_refuse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    page: dict[str, Any] = {}
+    exec("\n".join(blocks("python")), page)  # noqa: S102 - as whoever copies it does
+    to = httpx.ASGITransport(page["site"])
+    async with (
+        page["app"] as app,
+        httpx.AsyncClient(transport=to, base_url="http://site") as caller,
+    ):
+        started = await caller.post("/orders/17/refund")
+        session = await app.session(started.json()["session"])
+        [request] = (await session.wait()).requests
+        path = f"/sessions/{session.id}/requests/{request.request_id}/approve"
+
+        answered, again = await caller.post(path), await caller.post(path)
+
+    assert started.status_code == 202
+    assert answered.json() == {"status": "completed", "output": "That is done."}
+    assert (again.status_code, again.json()["error"]["code"]) == (409, "REQUEST_CLOSED")
 
 
 def test_every_route_has_its_command_in_the_guide() -> None:

@@ -302,8 +302,12 @@ async def test_a_missing_key_is_an_invalid_definition(
 ) -> None:
     for variable in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY"):
         monkeypatch.delenv(variable, raising=False)
-    with pytest.raises(InvalidDefinition, match="API_KEY"):
-        await ProviderModel(name).request(hello())
+    model = ProviderModel(name)
+    with pytest.raises(InvalidDefinition, match="API_KEY") as caught:
+        await model.request(hello())
+    message = model.classify(caught.value).error.message
+    assert "Provider(api_key=...)` to use the" in message
+    assert "Pydantic AI" not in message
 
 
 @pytest.mark.parametrize(

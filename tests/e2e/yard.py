@@ -22,6 +22,7 @@ log = logging.getLogger("yard")
 def gate(ctx: Context) -> str:
     """Note each attempt in a file, and go through when another file is there."""
     log.info("at the gate")
+    logging.getLogger("httpx").info("HTTP Request: POST")  # as an SDK does with every call
     with Path("attempts").open("a") as book:
         book.write(f"{ctx.attempt}\n")
     while not Path("opened").exists():

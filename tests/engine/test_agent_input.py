@@ -9,7 +9,7 @@ from scene import FAST, agent, log_of, running
 from holdfast import Agent, File, Holdfast, HoldfastError, Image, Session, Text, tool
 from holdfast.admission import Inbox
 from holdfast.core.record import CancelRequested
-from holdfast.errors import InvalidInput
+from holdfast.errors import InvalidInput, StoreUnavailable
 from holdfast.testing.scripted import call, say
 from holdfast.webhook.settings import WebhookSettings
 
@@ -113,6 +113,10 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
     "cancel by nobody": (lambda _, s: s.cancel(by=None), "INVALID_NAME"),
     "cancel at length": (lambda _, s: s.cancel("x" * 50_000_000), "MESSAGE_TOO_LARGE"),
     "cancel in halves": (lambda _, s: s.cancel("\ud800"), "NOT_ENCODABLE"),
+    "cancel in no lane": (lambda _, s: s.cancel(lane="nope"), "UNKNOWN_LANE"),
+    "cancel a turn of no lane": (lambda _, s: s.cancel(turn="nope/t1"), "UNKNOWN_LANE"),
+    "retry in no lane": (lambda _, s: s.retry(lane="nope"), "UNKNOWN_LANE"),
+    "remember no lane": (lambda _, s: s.history("nope"), "UNKNOWN_LANE"),
     "end for nothing": (lambda _, s: s.end(None), "INVALID_INPUT"),
     "end by nobody": (lambda _, s: s.end(by=None), "INVALID_NAME"),
     "deliver to a number": (lambda app, _: app.deliver(7, "hi"), "INVALID_NAME"),
@@ -137,6 +141,8 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
         "INVALID_NAME",
     ),
     "list a few sessions": (lambda app, _: app.sessions(limit="a few"), "INVALID_INPUT"),
+    "list strange sessions": (lambda app, _: app.sessions(status="x"), "INVALID_INPUT"),
+    "list strange lanes": (lambda app, _: app.lanes(status=["idle"]), "INVALID_INPUT"),
     "list no requests": (lambda app, _: app.requests(limit=0), "INVALID_INPUT"),
     "list requests of a number": (lambda app, _: app.requests(kinds=7), "INVALID_INPUT"),
     "list requests of a word": (lambda app, _: app.requests(kinds="approval"), "INVALID_INPUT"),
@@ -180,6 +186,7 @@ async def test_what_cannot_be_is_refused_and_the_session_goes_on(mistake: str) -
         assert await refusal_of(make(app, session)) == code
         assert await log_of(session) == before
         assert len(await app.sessions()) == 1
+        assert [lane.lane for lane in (await session.info()).lanes] == ["main"]
         assert (await (await session.send("and now?")).result()).output == "still here"
 
 
@@ -296,6 +303,18 @@ def test_a_store_that_there_is_none_of_is_refused(url: Any) -> None:
     assert refused.value.code == "UNSUPPORTED_STORE"
 
 
+async def test_what_a_notebook_shows_of_a_handle_says_what_it_is() -> None:
+    async with running(agent([say("hi"), say("ho")])) as app:
+        session = await app.start("a", "hello")
+        sent = await session.send("hello", lane="side", dispatch_id="one")
+        again = await session.send("hello", lane="side", dispatch_id="one")
+
+    assert repr(session) == f"Session({session.id})"
+    assert repr(sent) == f"Receipt({sent.delivery_id} for {session.id}, lane side)"
+    assert repr(again) == f"Receipt({sent.delivery_id} for {session.id}, lane side, duplicate)"
+    assert repr(tool(name="pay")(lambda: None)) == "Tool(pay)"
+
+
 async def test_an_app_that_is_open_cannot_be_opened_again() -> None:
     async with running(agent([])) as app:
         assert await refusal_of(app.open()) == "INVALID_INPUT"
@@ -308,6 +327,18 @@ async def test_an_app_can_be_opened_and_closed_by_hand() -> None:
     assert (await session.wait()).output == "hi"
     await app.close()
     await app.close()
+
+
+@pytest.mark.parametrize("store", ["memory://", "sqlite:///never.db"])
+async def test_an_app_that_was_not_opened_takes_nothing_in(store: str) -> None:
+    app = Holdfast([agent([say("hi")])], store=store)
+    for attempt in (
+        app.start("a", "hello"),
+        app.deliver("token", "hello", agent="a"),
+        app.prompt("a", "key", "hello"),
+    ):
+        with pytest.raises(StoreUnavailable, match="not open"):
+            await attempt
 
 
 async def test_an_app_without_a_worker_starts_and_reads_and_works_on_nothing() -> None:

@@ -83,6 +83,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"authorize_params": {"state": "1"}}, "cannot have state"),
     ({"timeout": 0}, "over 0"),
     ({"within": timedelta(0)}, "over 0"),
+    ({"timeout": "x"}, "seconds over 0, not 'x'"),
+    ({"within": 30}, r"as in timedelta\(minutes=30\), not 30"),
 ]
 
 

@@ -385,11 +385,11 @@ async def test_an_answer_that_nobody_has_taken_yet_is_told() -> None:
 
 
 async def test_a_cancel_that_nobody_has_taken_yet_is_told() -> None:
-    app = Holdfast([agent([say("hi")])], store="memory://", worker=None)
-    session = await app.start("a", "go")
-    await session.cancel("wrong customer")
+    async with Holdfast([agent([say("hi")])], store="memory://", worker=None) as app:
+        session = await app.start("a", "go")
+        await session.cancel("wrong customer")
 
-    [cancel] = links(await session.explain(), "cancel")
+        [cancel] = links(await session.explain(), "cancel")
 
     assert cancel.text == "a cancel was asked for and is not taken yet: wrong customer"
 

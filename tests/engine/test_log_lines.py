@@ -14,6 +14,7 @@ from holdfast import tool
 from holdfast.errors import StoreUnavailable
 from holdfast.ids import KnownIds, enter, known
 from holdfast.stores.memory import MemoryStore
+from holdfast.telemetry import Telemetry
 from holdfast.testing.scripted import Reply, ScriptedError, call, say
 
 LANE = ("session", "lane", "worker", "fence")
@@ -91,6 +92,22 @@ async def test_a_model_call_that_failed_is_told_with_its_ids(
     [line] = lines(caplog, "a model call failed")
     assert ids(line, CALL) == (session.id, "main", "w1", 1, "t1", 1, "t1.s1", 1)
     assert line.code == "SCRIPTED"
+    assert "secret" not in caplog.text
+
+
+@pytest.mark.parametrize("telemetry", [Telemetry(), None])
+async def test_a_turn_that_failed_is_a_warning_with_its_code(
+    caplog: pytest.LogCaptureFixture, telemetry: Telemetry | None
+) -> None:
+    failing = Reply(fails=(ScriptedError("recoverable", "the words of a secret"),))
+    named = replace(FAST, name="w1")
+    async with running(agent([failing]), settings=named, telemetry=telemetry) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+
+    [line] = lines(caplog, "a turn failed")
+    assert line.levelname == "WARNING"
+    assert ids(line, (*LANE, "turn", "code")) == (session.id, "main", "w1", 1, "t1", "SCRIPTED")
     assert "secret" not in caplog.text
 
 

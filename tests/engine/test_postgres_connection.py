@@ -343,6 +343,23 @@ def test_the_direct_connection_is_the_urls_own_or_another(direct: str, found: st
     assert wanted.items() <= settings.items()
 
 
+def test_a_url_without_a_host_is_the_local_socket() -> None:
+    place = read_url("postgresql:///d?schema=x")
+    assert place.label == "database d at the local socket, schema x"
+
+
+def test_a_parameter_that_the_driver_does_not_know_is_named() -> None:
+    with pytest.raises(UnsupportedStore, match=r"does not know: bogus$"):
+        read_url("postgresql://u:p@h/d?bogus=1")
+
+
+@pytest.mark.parametrize("password", ["a?secret=1", "a?secret", "a/secret?x=1"])
+def test_a_password_that_was_not_encoded_is_not_taken_for_a_parameter(password: str) -> None:
+    with pytest.raises(UnsupportedStore, match="percent-encoded") as caught:
+        read_url(f"postgresql://u:{password}@h/d")
+    assert "secret" not in caught.value.message
+
+
 def test_there_may_be_no_direct_connection() -> None:
     assert read_url("postgresql://u@h/d?direct=none").direct == ""
 

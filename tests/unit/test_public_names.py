@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 from typing import Any
 
 HEAVY = set(
@@ -27,3 +28,9 @@ def test_the_public_names_are_sorted() -> None:
 
 def test_every_public_name_can_be_had() -> None:
     assert fresh("[name for name in holdfast.__all__ if not hasattr(holdfast, name)]") == []
+
+
+def test_the_version_is_looked_up_when_it_is_asked_for() -> None:
+    assert fresh("'__version__' in vars(holdfast)") is False
+    assert fresh("holdfast.__version__") == version("holdfast")
+    assert fresh("hasattr(holdfast, 'no_such_name')") is False

@@ -153,6 +153,9 @@ def takes_function(function: Callable[[int], int]) -> None: ...
 def takes_its_place(amount: int, /) -> None: ...
 
 
+def takes_context_late(amount: int, ctx: Context) -> None: ...
+
+
 class Opaque:
     pass
 
@@ -176,8 +179,13 @@ class Asynchronous:
         (many, {}, "name every argument"),
         (named, {}, "name every argument"),
         (unknown_type, {}, "cannot be resolved"),
-        (schemaless, {}, "has no schema"),
-        (takes_function, {}, "has no schema"),
+        (schemaless, {}, "schemaless takes `stream: .*Opaque`, which has no schema: use types"),
+        (takes_function, {}, r"takes `function: .*Callable\[\[int\], int\]`, which has no schema"),
+        (
+            takes_context_late,
+            {},
+            "`ctx: Context` has to be the first argument of takes_context_late",
+        ),
         (takes_its_place, {}, "leave out the /"),
         (fine, {"name": "two words"}, "cannot be a tool's name"),
         (fine, {"name": "x" * 65}, "cannot be a tool's name"),
@@ -212,8 +220,9 @@ class Asynchronous:
 def test_a_tool_that_cannot_work_is_refused_where_it_is_defined(
     function: Any, manners: dict[str, Any], reason: str
 ) -> None:
-    with pytest.raises(InvalidDefinition, match=reason):
+    with pytest.raises(InvalidDefinition, match=reason) as refused:
         tool(**manners)(function)
+    assert "pydantic.dev" not in refused.value.message
 
 
 def agent(**options: Any) -> Agent[Any, Any]:
@@ -229,7 +238,7 @@ def agent(**options: Any) -> Agent[Any, Any]:
         ({"name": "a b"}, "cannot be an agent's name"),
         ({"tools": [fine, fine]}, "two tools named fine"),
         ({"tools": [tool(name="final_result")(fine)]}, "two tools named final_result"),
-        ({"output_type": Opaque}, "has no schema"),
+        ({"output_type": Opaque}, "output_type of agent a, .*Opaque, has no schema: use types"),
         ({"name": 7}, "cannot be an agent's name"),
         ({"model": 7}, "a pydantic-ai Model or a ModelClient, not 7"),
         ({"model": ""}, "is a name such as"),

@@ -65,7 +65,9 @@ LONGEST_MESSAGE = 1000
 
 SECRETS = (
     re.compile(r"(?i)\b(bearer|basic)\s+[^\s\"',}]+"),
-    re.compile(r"(?i)\b((?:x-)?api[-_]?key|authorization)[\"']?\s*[:=]\s*[\"']?[^\s\"',}]+"),
+    re.compile(
+        r"(?i)\b((?:x-)?api[-_]?key|authorization)[\"']?\s*[:=]\s*[\"']?(?!\.\.\.)[^\s\"',}]+"
+    ),
     re.compile(r"\b(sk|pk|rk|gsk|xai|key)-[\w*.\-]{4,}"),
     re.compile(r"\b(AIza)[\w\-]{20,}"),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from inspect import formatannotation
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -107,7 +108,9 @@ def output_spec(agent: str, kind: type | None) -> tuple[ToolSpec | None, bool]:
         schema = TypeAdapter(kind).json_schema()
     except PydanticUserError as error:
         raise InvalidDefinition(
-            f"the output_type of agent {agent} has no schema: {error}", agent=agent
+            f"the output_type of agent {agent}, {formatannotation(kind)}, has no schema: use types"
+            " that JSON can say, dataclasses or pydantic models",
+            agent=agent,
         ) from error
     wraps = schema.get("type") != "object"
     if wraps:

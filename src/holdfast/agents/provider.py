@@ -171,8 +171,13 @@ def build(model: str | Model) -> Model:
         ) from error
     except library().UserError as error:
         raise InvalidDefinition(
-            f"the model {model!r} cannot be used: {error}", model=model
+            f"the model {model!r} cannot be used: {plain(error)}", model=model
         ) from error
+
+
+def plain(error: Exception) -> str:
+    """Return what is missing, without the library's advice on how to use itself instead."""
+    return str(error).partition(" To try Pydantic AI without")[0]
 
 
 def remedy(error: ImportError) -> str:

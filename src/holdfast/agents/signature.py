@@ -30,9 +30,15 @@ class Arguments:
         self.takes_context = bool(first and takes(context, hints.get(first.name)))
         if self.takes_context:
             parameters = parameters[1:]
+        for late in parameters:
+            if takes(context, hints.get(late.name)):
+                raise InvalidDefinition(
+                    f"`{late.name}: {context.__name__}` has to be the first argument of {name}",
+                    tool=name,
+                )
         self._model = model_of(function, name, parameters, hints)
         self._names = tuple(self._model.model_fields)
-        self.schema: Mapping[str, Any] = schema_of(self._model, name)
+        self.schema: Mapping[str, Any] = self._model.model_json_schema()
         self.returns = hints.get("return", Any)
 
     def parse(self, args: str) -> dict[str, Any]:
@@ -87,20 +93,31 @@ def model_of(
         field = Field(default, description=told.get(parameter.name))
         fields[parameter.name] = (hints[parameter.name], field)
     try:
-        return create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
+        return described(name, fields)
     except (PydanticUserError, NameError) as error:
-        raise without_schema(name, error) from error
+        raise without_schema(name, fields) from error
 
 
-def schema_of(model: type[BaseModel], name: str) -> dict[str, Any]:
-    try:
-        return model.model_json_schema()
-    except PydanticUserError as error:
-        raise without_schema(name, error) from error
+def described(name: str, fields: dict[str, Any]) -> type[BaseModel]:
+    """Return the arguments as a model of pydantic's that has a schema."""
+    model: type[BaseModel] = create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
+    model.model_json_schema()
+    return model
 
 
-def without_schema(name: str, error: Exception) -> InvalidDefinition:
-    return InvalidDefinition(f"{name} takes something that has no schema: {error}", tool=name)
+def without_schema(name: str, fields: dict[str, Any]) -> InvalidDefinition:
+    """Name the first argument that cannot be described, and its type."""
+    for argument, field in fields.items():
+        try:
+            described(name, {argument: field})
+        except (PydanticUserError, NameError):
+            break
+    return InvalidDefinition(
+        f"{name} takes `{argument}: {inspect.formatannotation(field[0])}`, which has no schema:"
+        " use types that JSON can say, dataclasses or pydantic models",
+        tool=name,
+        argument=argument,
+    )
 
 
 def described_arguments(doc: str) -> dict[str, str]:

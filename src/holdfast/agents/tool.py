@@ -140,6 +140,9 @@ class Tool:
             found += self.limit.named(f"tool:{self.name}")
         return in_order(found)
 
+    def __repr__(self) -> str:
+        return f"Tool({self.name})"
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
 

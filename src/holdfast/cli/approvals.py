@@ -26,6 +26,7 @@ from holdfast.cli.place import (
 )
 from holdfast.cli.run import command
 from holdfast.cli.send import result_of, show_receipt, show_result
+from holdfast.cli.word import one_of
 from holdfast.core.index import PEOPLE, RELAYED
 from holdfast.errors import UnknownRequest
 from holdfast.session import Request, request_of
@@ -44,7 +45,10 @@ class Action(StrEnum):
 @command
 async def approvals(
     action: Annotated[
-        Action | None, typer.Argument(metavar="ACTION", help="approve, deny or edit a request.")
+        Action | None,
+        typer.Argument(
+            metavar="ACTION", help="approve, deny or edit a request.", parser=one_of(Action)
+        ),
     ] = None,
     request: Annotated[
         str | None, typer.Argument(metavar="REQUEST", help="The request's id: req_…")

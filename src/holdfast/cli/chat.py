@@ -11,9 +11,11 @@ import typer
 from holdfast.app import Holdfast
 from holdfast.cli.conversation import Conversation
 from holdfast.cli.loading import load_app
+from holdfast.cli.log_format import set_up_logging
 from holdfast.cli.person import By, person
 from holdfast.cli.place import AsJson
 from holdfast.cli.run import INTERRUPTED, command
+from holdfast.cli.worker import LogFormat, LogLevel
 from holdfast.errors import InvalidInput, UnknownAgent
 
 
@@ -41,6 +43,8 @@ async def chat(
     Example: holdfast chat shop:app support
     """
     opened = load_app(app)
+    # A turn that fails is shown; whoever wants log lines too sets them up in the app.
+    set_up_logging(LogFormat.text, LogLevel.error)
     # A session says by itself whom it is with.
     name = "" if session is not None and agent is None else agent_name(opened, agent)
     async with opened:

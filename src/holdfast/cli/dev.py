@@ -16,9 +16,7 @@ from holdfast.cli.output import out
 from holdfast.cli.run import command
 from holdfast.cli.service import (
     AppName,
-    Format,
     Host,
-    Level,
     Port,
     SettingsName,
     heed_signals,
@@ -27,7 +25,7 @@ from holdfast.cli.service import (
     url_of,
 )
 from holdfast.cli.watching import Supervisor
-from holdfast.cli.worker import LogFormat, LogLevel
+from holdfast.cli.worker import Format, Level, LogFormat, LogLevel
 from holdfast.engine.settings import WorkerSettings
 
 
@@ -64,7 +62,7 @@ async def dev(
         url = url_of(to)
         opened.public_url = opened.public_url or url
         async with opened:
-            await server.check_closed(opened, chosen)
+            await server.check_closed(opened, chosen, app)
             await server.listen(opened, chosen, to, stop, lambda: welcome(opened, url))
     return 0
 

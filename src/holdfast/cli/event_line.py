@@ -15,7 +15,7 @@ def event_line(event: Event) -> str:
     """Return an event on one line: where, when, what, of which call, and its gist."""
     lane = "" if event.lane == "main" else f"{event.lane}: "
     what = event.attempt_id or event.call_id or event.turn
-    line = f"{event.offset:>6}  {event.at:%H:%M:%S.%f}"[:-3]
+    line = f"{event.offset:>6}  {event.at:%H:%M:%S.%f}"[:-3] + "Z"
     return f"{line}  {event.type:<20} {lane}{what:<12} {gist(event)}".rstrip()
 
 

@@ -7,9 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.app import Holdfast
 from holdfast.cli.output import error_out, json_out, moment, out, table
-from holdfast.cli.place import DEFAULT_STORE, AsJson, StoreUrl, open_place
+from holdfast.cli.place import DEFAULT_STORE, AsJson, StoreOfApp, StoreUrl, open_place_or_app
 from holdfast.cli.run import command
 from holdfast.errors import UnknownKey
 from holdfast.server.key import mint, parse
@@ -26,17 +25,20 @@ async def create_key(
     ],
     tenant: Annotated[str, typer.Option(help="Whose sessions it reaches.")] = "default",
     name: Annotated[str, typer.Option(help="Who has it: written down with what they do.")] = "",
+    app: StoreOfApp = None,
     store: StoreUrl = DEFAULT_STORE,
     as_json: AsJson = False,
 ) -> None:
     """Make a key. It is printed this once: only a digest of it is kept.
 
+    It opens what is served from the same store: --app says which that is as `serve` does.
+
     Example: holdfast keys create --tenant acme --scopes read,send
     """
     given = [part.strip() for value in scopes for part in value.split(",") if part.strip()]
-    async with Holdfast(store=store, worker=None) as app:
-        text, info = mint(app.clock, tenant=tenant, name=name, scopes=given)
-        await app.store.add_key(info)
+    async with open_place_or_app(store, app) as place:
+        text, info = mint(place.clock, tenant=tenant, name=name, scopes=given)
+        await place.store.add_key(info)
     if as_json:
         json_out({"key": text, **plain(info)})
     else:
@@ -48,6 +50,7 @@ async def create_key(
 @command
 async def list_keys(
     tenant: Annotated[str | None, typer.Option(help="Only those of this tenant.")] = None,
+    app: StoreOfApp = None,
     store: StoreUrl = DEFAULT_STORE,
     as_json: AsJson = False,
 ) -> None:
@@ -55,8 +58,8 @@ async def list_keys(
 
     Example: holdfast keys list --tenant acme
     """
-    async with open_place(store) as app:
-        found = await app.store.keys(tenant)
+    async with open_place_or_app(store, app) as place:
+        found = await place.store.keys(tenant)
     if as_json:
         json_out([plain(info) for info in found])
     elif found:
@@ -68,6 +71,7 @@ async def list_keys(
 @command
 async def revoke_key(
     key: Annotated[str, typer.Argument(metavar="KEY", help="The key's id, or the key itself.")],
+    app: StoreOfApp = None,
     store: StoreUrl = DEFAULT_STORE,
     as_json: AsJson = False,
 ) -> None:
@@ -78,8 +82,8 @@ async def revoke_key(
     """
     parsed = parse(key)
     key_id = parsed[0] if parsed else key
-    async with open_place(store) as app:
-        if not await app.store.revoke_key(key_id, app.clock.now()):
+    async with open_place_or_app(store, app) as place:
+        if not await place.store.revoke_key(key_id, place.clock.now()):
             raise UnknownKey(f"there is no key {key_id}", key=key_id)
     if as_json:
         json_out({"key_id": key_id, "revoked": True})

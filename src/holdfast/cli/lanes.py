@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
+from holdfast.app import STATUSES
 from holdfast.cli.output import json_out, moment, out, table
 from holdfast.cli.place import DEFAULT_STORE, AsJson, StoreUrl, open_place
 from holdfast.cli.run import command
-from holdfast.cli.sessions import STATUSES
 from holdfast.store import LaneInfo
 
 HEADERS = ("SESSION", "LANE", "AGENT", "STATUS", "TURN", "QUEUED", "READY", "WORKER", "FENCE")
@@ -35,7 +35,9 @@ async def lanes(
     Example: holdfast lanes --status running
     """
     if status is not None and status not in STATUSES:
-        raise typer.BadParameter(f"{status!r} is none of: {', '.join(STATUSES)}")
+        raise typer.BadParameter(
+            f"{status!r} is none of: {', '.join(STATUSES)}", param_hint="'--status'"
+        )
     async with open_place(store) as app:
         found = await app.lanes(
             session_id=session,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import sysconfig
 import traceback
 from pathlib import Path
 from types import ModuleType
@@ -12,6 +13,12 @@ import typer
 
 from holdfast.app import Holdfast
 from holdfast.errors import InvalidDefinition, InvalidInput
+
+OF_OTHERS = (
+    str(Path(__file__).parents[1]),
+    *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+)
+"""Where code is that is not the user's: Holdfast, Python, and what is installed."""
 
 
 def load_app(name: str) -> Holdfast:
@@ -68,9 +75,19 @@ def load_module(name: str) -> ModuleType:
 
 
 def cannot_import(name: str, error: Exception) -> InvalidDefinition:
-    last = traceback.extract_tb(error.__traceback__)[-1]
+    file, line = place_of(error)
+    said = error.msg if isinstance(error, SyntaxError) else str(error)
     return InvalidDefinition(
-        f"importing {name} failed: {type(error).__name__}: {error}"
-        f" ({last.filename}, line {last.lineno})",
+        f"importing {name} failed: {type(error).__name__}: {said} ({file}, line {line})",
         module=name,
     )
+
+
+def place_of(error: Exception) -> tuple[str, int | None]:
+    """Return the last line of the user's own that an error came through."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return error.filename, error.lineno
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(("<", *OF_OTHERS))]
+    last = (own or frames)[-1]
+    return last.filename, last.lineno

@@ -12,6 +12,8 @@ from holdfast.ids import NAMES, KnownIds
 
 STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
 """What every log record has; the rest was given as fields."""
+TALKATIVE = ("httpx", "httpx2", "httpcore", "httpcore2")
+"""They have a line for every call of a model."""
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
@@ -64,3 +66,5 @@ def set_up_logging(kind: str, level: str) -> None:
     handler.setFormatter(JsonFormatter() if kind == "json" else TextFormatter())
     handler.addFilter(KnownIds())
     logging.basicConfig(level=level.upper(), handlers=[handler])
+    for name in TALKATIVE if level != "debug" else ():
+        logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger().level))

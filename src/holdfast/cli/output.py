@@ -115,5 +115,5 @@ def json_out(value: Any) -> None:
 
 
 def moment(milliseconds: int) -> str:
-    """Return an instant as people read it, in UTC."""
-    return f"{date_of(milliseconds):%Y-%m-%d %H:%M:%S}"
+    """Return an instant as people read it, in UTC, as the Z says."""
+    return f"{date_of(milliseconds):%Y-%m-%d %H:%M:%SZ}"

@@ -1,10 +1,11 @@
 """Where sessions are kept: the options of commands that need no agent's code.
 
-Looking never creates: a file that is not there is an error.
+Looking never creates: a file that is not there, or is another program's, is an error.
 """
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,20 +17,46 @@ import typer
 from holdfast.app import DEFAULT_STORE, Holdfast
 from holdfast.cli.loading import load_app
 from holdfast.cli.output import error_out
+from holdfast.clock import Clock
 from holdfast.errors import StoreUnavailable
 from holdfast.store import Store
+from holdfast.stores.sqlite.migration import probe
+
+NAME_YOURS = "name yours with --store or HOLDFAST_STORE"
+
+
+def one_place(ctx: typer.Context, value: str | None) -> str | None:
+    """Refuse a store beside an app, whichever of both is read first."""
+    sources = [ctx.get_parameter_source(name) for name in ("app", "store")]
+    if all(source is not None and source.name == "COMMANDLINE" for source in sources):
+        raise typer.BadParameter("an app has a store of its own: leave --store away")
+    return value
+
 
 StoreUrl = Annotated[
     str,
     typer.Option(
-        "--store", metavar="URL", envvar="HOLDFAST_STORE", help="Where the sessions are kept."
+        "--store",
+        metavar="URL",
+        envvar="HOLDFAST_STORE",
+        help="Where the sessions are kept.",
+        callback=one_place,
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 AppName = Annotated[
     str | None,
     typer.Option(
-        "--app", metavar="MODULE:APP", help="An app: its store, and its rules for approvers."
+        "--app",
+        metavar="MODULE:APP",
+        help="An app: its store, and its rules for approvers.",
+        callback=one_place,
+    ),
+]
+StoreOfApp = Annotated[
+    str | None,
+    typer.Option(
+        "--app", metavar="MODULE:APP", help="An app: its store is meant.", callback=one_place
     ),
 ]
 SessionId = Annotated[str, typer.Argument(metavar="SESSION", help="The session's id: ses_…")]
@@ -39,8 +66,10 @@ __all__ = [
     "AppName",
     "AsJson",
     "SessionId",
+    "StoreOfApp",
     "StoreUrl",
     "note_idleness",
+    "one_place",
     "open_place",
     "open_place_or_app",
 ]
@@ -58,7 +87,10 @@ async def open_place(url: str) -> AsyncIterator[Holdfast]:
 
 @asynccontextmanager
 async def open_place_or_app(url: str, app: str | None) -> AsyncIterator[Holdfast]:
-    """Open a store to look and to answer, or an app's; no work is done here."""
+    """Open a store to look and to answer, or an app's; no work is done here.
+
+    An app's store is its own to make.
+    """
     if app is None:
         async with open_place(url) as place:
             yield place
@@ -70,26 +102,48 @@ async def open_place_or_app(url: str, app: str | None) -> AsyncIterator[Holdfast
 
 
 def check_exists(url: str) -> None:
+    """Refuse a place where nothing of Holdfast's can be found; nothing there is touched."""
     parts = urlsplit(url)
-    if parts.scheme != "sqlite":
-        return
-    path = Path(unquote(parts.path.removeprefix("/")))
-    if parts.path and (not path.exists() or (path.is_file() and path.stat().st_size == 0)):
-        what = "there is no database at" if not path.exists() else "there is nothing in"
+    if parts.scheme == "memory":
         raise StoreUnavailable(
-            f"{what} {path.absolute()}; name yours with --store or HOLDFAST_STORE",
-            path=str(path.absolute()),
+            f"what a process keeps in memory is there for itself alone; {NAME_YOURS}"
         )
+    if parts.scheme == "sqlite" and parts.path:
+        check_file(Path(unquote(parts.path.removeprefix("/"))))
+
+
+def check_file(path: Path) -> None:
+    if not path.exists():
+        raise missing("there is no database at", path)
+    if path.is_file() and path.stat().st_size == 0:
+        raise missing("there is nothing in", path)
+    if path.is_file() and not is_ours(path):
+        raise missing("there is nothing of Holdfast's in", path)
+
+
+def missing(what: str, path: Path) -> StoreUnavailable:
+    place = path.absolute()
+    return StoreUnavailable(f"{what} {place}; {NAME_YOURS}", path=str(place))
+
+
+def is_ours(path: Path) -> bool:
+    """Whether Holdfast has made its mark on a database.
+
+    Without a log beside it, `immutable` makes sure that none is made to look.
+    """
+    has_log = path.with_name(path.name + "-wal").exists()
+    try:
+        mark, _ = probe(path, Clock(), "mode=ro" if has_log else "mode=ro&immutable=1")
+    except sqlite3.Error:
+        return True  # whoever opens it says what is wrong with it, before anything is written
+    return mark != 0
 
 
 async def check_schema(store: Store) -> None:
     """Refuse to make a schema in a database of a server: only there can it be asked first."""
     is_there = getattr(store, "is_there", None)
     if is_there and not await is_there():
-        raise StoreUnavailable(
-            f"there is nothing of Holdfast's in {store!r}; name yours with --store or"
-            " HOLDFAST_STORE"
-        )
+        raise StoreUnavailable(f"there is nothing of Holdfast's in {store!r}; {NAME_YOURS}")
 
 
 async def note_idleness(store: Store, *, as_json: bool) -> None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import sys
 from collections.abc import Callable, Coroutine
@@ -21,9 +22,11 @@ P = ParamSpec("P")
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 WHAT_TO_DO = {
     "UNKNOWN_SESSION": "`holdfast sessions` lists those that exist.",
+    "UNKNOWN_LANE": "`holdfast lanes --session SESSION` lists those that it has.",
     "UNKNOWN_WORKER": "`holdfast workers` lists those that are alive.",
     "UNKNOWN_SCHEDULE": "`holdfast schedules list` lists those that are armed.",
     "UNKNOWN_REQUEST": "`holdfast show SESSION` lists the requests that are open.",
@@ -53,6 +56,12 @@ def command(function: Callable[P, Coroutine[Any, Any, int | None]]) -> Callable[
             code = INTERRUPTED
         except BrokenPipeError:
             leave_quietly()
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            error_out(f"error: not all could be written: {error.strerror}", style="bold red")
+            forget_output()
+            code = 1
         if code:
             raise typer.Exit(code)
 
@@ -73,5 +82,10 @@ def report(error: HoldfastError, *, as_json: bool) -> None:
 
 def leave_quietly() -> NoReturn:
     """End without a word because nobody reads on, the last flush included."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    forget_output()
     raise typer.Exit(BROKEN_PIPE)
+
+
+def forget_output() -> None:
+    """Let what is still to be printed go nowhere: at the exit it would fail once more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

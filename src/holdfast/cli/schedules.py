@@ -17,7 +17,14 @@ from msgspec.structs import asdict
 from holdfast.app import Holdfast
 from holdfast.cli.loading import load_app
 from holdfast.cli.output import json_out, moment, out, table
-from holdfast.cli.place import DEFAULT_STORE, AsJson, StoreUrl, note_idleness, open_place
+from holdfast.cli.place import (
+    DEFAULT_STORE,
+    AsJson,
+    StoreUrl,
+    note_idleness,
+    one_place,
+    open_place,
+)
 from holdfast.cli.run import command
 from holdfast.schedule.roster import find, unknown
 from holdfast.schedule.schedule import read_fingerprint
@@ -33,7 +40,11 @@ MaybeName = Annotated[
 AppName = Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the app is: shop:app")]
 MaybeApp = Annotated[
     str | None,
-    typer.Argument(metavar="MODULE:APP", help="An app: tells what is gone from its code, or new."),
+    typer.Argument(
+        metavar="MODULE:APP",
+        help="An app: tells what is gone from its code, or new.",
+        callback=one_place,
+    ),
 ]
 
 
@@ -87,7 +98,7 @@ async def next_instants(
         return
     for each, timetable, instants in found:
         for instant in instants:
-            out(f"{each}  {local(timetable, instant)}  {moment(instant)} UTC")
+            out(f"{each}  {local(timetable, instant)}  {moment(instant)}")
     if not found:
         out("no schedules")
 
@@ -116,7 +127,7 @@ async def resume_schedule(
     async with open_place(store) as place:
         await place.resume_schedule(name)
         next_at = (await find(place.store, name)).next_at
-    due = f"; it is due at {moment(next_at)} UTC" if next_at is not None else ""
+    due = f"; it is due at {moment(next_at)}" if next_at is not None else ""
     say(f"resumed {name}{due}", as_json=as_json, name=name, paused=False, next_at=next_at)
 
 
@@ -137,7 +148,10 @@ async def trigger_schedule(
     async with opened(app) as its:
         session = await its.trigger(name, dispatch_id=dispatch_id)
         await note_idleness(its.store, as_json=as_json)
-    say(f"started {session.id}", as_json=as_json, name=name, session_id=session.id)
+    again = session.receipt is not None and session.receipt.duplicate
+    told = f"{session.id} was started before; nothing was started" if again else ""
+    told = told or f"started {session.id}"
+    say(told, as_json=as_json, name=name, session_id=session.id, duplicate=again)
 
 
 @command
@@ -171,12 +185,13 @@ def say(text: str, *, as_json: bool, **facts: Any) -> None:
 
 
 def row(standing: Standing) -> tuple[str, ...]:
+    is_due = standing.next_at is not None and standing.status != "paused"
     return (
         standing.name,
         standing.status,
         standing.cron,
         standing.timezone,
-        moment(standing.next_at) if standing.next_at is not None else "-",
+        moment(standing.next_at or 0) if is_due else "-",
         moment(standing.last_at) if standing.last_at else "-",
         standing.last or "-",
         standing.session_id or "-",

@@ -14,9 +14,7 @@ from holdfast.cli.service import (
     AllowedHosts,
     AppName,
     CorsOrigins,
-    Format,
     Host,
-    Level,
     Port,
     RequireKey,
     SettingsName,
@@ -25,7 +23,7 @@ from holdfast.cli.service import (
     server_settings,
     url_of,
 )
-from holdfast.cli.worker import LogFormat, LogLevel
+from holdfast.cli.worker import Format, Level, LogFormat, LogLevel
 
 
 @command
@@ -43,8 +41,8 @@ async def serve(
 ) -> int:
     """Serve an app over HTTP, on 127.0.0.1:8000 unless told otherwise; workers do the work.
 
-    On any other address it starts only if there is a key: `holdfast keys create`. SIGTERM and
-    Ctrl-C end streams at a place where their readers can go on, then the server.
+    On any other address it starts only if there is a key: `holdfast keys create --app`. SIGTERM
+    and Ctrl-C end streams at a place where their readers can go on, then the server.
 
     Example: holdfast serve shop:app --port 8080
     """
@@ -63,7 +61,7 @@ async def serve(
     stop = asyncio.Event()
     heed_signals(stop)
     async with opened:
-        await server.check_closed(opened, chosen)
+        await server.check_closed(opened, chosen, app)
         with server.open_socket(chosen) as to:
             say = Announcement(opened, url_of(to), as_json=as_json)
             await server.listen(opened, chosen, to, stop, say.ready)

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from holdfast.app import Holdfast
 from holdfast.cli.loading import load_named
-from holdfast.cli.worker import KILLED_BY, LogFormat, LogLevel
+from holdfast.cli.worker import KILLED_BY
 from holdfast.errors import InvalidDefinition, InvalidInput
 from holdfast.server import ServerSettings
 
@@ -41,15 +41,13 @@ CorsOrigins = Annotated[
     list[str] | None,
     typer.Option("--cors-origin", metavar="ORIGIN", help="Whose pages may call."),
 ]
-Format = Annotated[LogFormat, typer.Option("--log-format", help="How log lines look.")]
-Level = Annotated[LogLevel, typer.Option("--log-level", help="The least that is logged.")]
 
 
 class Parts(NamedTuple):
     """What of the server the commands use."""
 
     open_socket: Callable[[ServerSettings], socket.socket]
-    check_closed: Callable[[Holdfast, ServerSettings], Coroutine[Any, Any, None]]
+    check_closed: Callable[[Holdfast, ServerSettings, str], Coroutine[Any, Any, None]]
     listen: Callable[..., Coroutine[Any, Any, None]]
 
 

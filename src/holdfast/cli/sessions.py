@@ -7,12 +7,11 @@ from typing import Annotated, Any
 import typer
 from msgspec.structs import asdict
 
+from holdfast.app import STATUSES
 from holdfast.cli.output import json_out, moment, out, table
 from holdfast.cli.place import DEFAULT_STORE, AsJson, StoreUrl, open_place
 from holdfast.cli.run import command
 from holdfast.store import SessionInfo
-
-STATUSES = "running queued waiting sleeping idle completed failed ended".split()
 
 
 @command
@@ -30,13 +29,15 @@ async def sessions(
     Example: holdfast sessions --status waiting
     """
     if status is not None and status not in STATUSES:
-        raise typer.BadParameter(f"{status!r} is none of: {', '.join(STATUSES)}")
+        raise typer.BadParameter(
+            f"{status!r} is none of: {', '.join(STATUSES)}", param_hint="'--status'"
+        )
     async with open_place(store) as app:
         found = await app.sessions(agent=agent, status=status, limit=limit)
     if as_json:
         json_out([plain(info) for info in found])
     elif found:
-        table(("SESSION", "AGENT", "STATUS", "CHANGED", "EVENTS"), [row(info) for info in found])
+        table(("SESSION", "AGENT", "STATUS", "CHANGED", "OFFSET"), [row(info) for info in found])
     else:
         out("no sessions")
 

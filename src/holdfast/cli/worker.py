@@ -19,6 +19,7 @@ from holdfast.cli.log_format import set_up_logging
 from holdfast.cli.output import json_out, out
 from holdfast.cli.place import AsJson
 from holdfast.cli.run import command
+from holdfast.cli.word import one_of
 from holdfast.engine.settings import WorkerSettings
 from holdfast.engine.worker import Worker
 from holdfast.errors import StoreError
@@ -40,6 +41,24 @@ class LogLevel(StrEnum):
 
 
 Names = list[str] | None
+Format = Annotated[
+    LogFormat,
+    typer.Option(
+        "--log-format",
+        metavar="|".join(LogFormat),
+        help="How log lines look.",
+        parser=one_of(LogFormat),
+    ),
+]
+Level = Annotated[
+    LogLevel,
+    typer.Option(
+        "--log-level",
+        metavar="|".join(LogLevel),
+        help="The least that is logged.",
+        parser=one_of(LogLevel),
+    ),
+]
 
 
 @command
@@ -62,8 +81,8 @@ async def worker(
         float | None,
         typer.Option(min=0, metavar="SECONDS", help="How long to let calls end when draining."),
     ] = None,
-    log_format: Annotated[LogFormat, typer.Option(help="How log lines look.")] = LogFormat.text,
-    log_level: Annotated[LogLevel, typer.Option(help="The least that is logged.")] = LogLevel.info,
+    log_format: Format = LogFormat.text,
+    log_level: Level = LogLevel.info,
     as_json: AsJson = False,
 ) -> int:
     """Work on an app's sessions. Any number of workers may, on any host that reaches the store.

@@ -37,6 +37,8 @@ def check_secret(token: Any) -> str | None:
     """Return a token that can stand in a header, or None where none was given."""
     if token is None:
         return None
+    if token == "":
+        raise InvalidInput("the token is empty: is what it was read from set?")
     if not isinstance(token, str) or not TOKEN.fullmatch(token):
         raise InvalidInput(
             "a token is letters, digits and ._~+/=- without blanks or line breaks; "

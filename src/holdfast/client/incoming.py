@@ -7,6 +7,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from holdfast.agents.value import from_json
 from holdfast.core.event import JSON_FIELDS, Event
@@ -32,9 +33,9 @@ def decode(raw: bytes, kind: type[T]) -> T:
         ) from None
 
 
-def event_of(line: bytes) -> Event:
-    """Return a line of a stream as the event that a reader would get without a wire."""
-    event = decode(line, Event)
+def event_of(line: bytes, session_id: str) -> Event:
+    """Return a line of a session's stream as the event that a reader would get without a wire."""
+    event = replace(decode(line, Event), session_id=session_id)
     data = cast(dict[str, Any], event.data)
     for name, value in data.items():
         if isinstance(value, list) and name not in JSON_FIELDS:

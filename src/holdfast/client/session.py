@@ -195,7 +195,7 @@ class RemoteSession(Generic[Out]):
         read = self._read_all if children else self._read
         async with aclosing(read(start, follow, internals)) as events:
             async for event in events:
-                if event.session_id in ("", self.id):
+                if event.session_id == self.id:
                     self._cursor = event.offset
                 yield event
 
@@ -213,8 +213,8 @@ class RemoteSession(Generic[Out]):
             "internals": "true" if internals else None,
         }
         if follow:
-            return read_to_rest(self._connection, path, query, after, self._rest)
-        return read_page(self._connection, path, query, after)
+            return read_to_rest(self._connection, self.id, path, query, after, self._rest)
+        return read_page(self._connection, self.id, path, query, after)
 
     async def _rest(self) -> int | None:
         info = await self.info()

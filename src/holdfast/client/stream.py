@@ -19,7 +19,7 @@ Rest = Callable[[], Awaitable[int | None]]
 
 
 async def read_page(
-    connection: Connection, path: str, query: Query, after: int
+    connection: Connection, session_id: str, path: str, query: Query, after: int
 ) -> AsyncGenerator[Event, None]:
     """Give every event after a cursor once, up to the end of the stream."""
     clock = connection.clock
@@ -33,7 +33,7 @@ async def read_page(
                 opened = clock.monotonic()
                 async for line in lines:
                     trouble.over()
-                    event = event_of(line) if line else None
+                    event = event_of(line, session_id) if line else None
                     if event is not None and event.offset > cursor:
                         cursor = event.offset
                         yield event
@@ -48,7 +48,7 @@ async def read_page(
 
 
 async def read_to_rest(
-    connection: Connection, path: str, query: Query, after: int, rest: Rest
+    connection: Connection, session_id: str, path: str, query: Query, after: int, rest: Rest
 ) -> AsyncGenerator[Event, None]:
     """Give every event after a cursor once, until all was given and the session is at rest.
 
@@ -60,7 +60,7 @@ async def read_to_rest(
     cursor, is_resting = after, False
     while True:
         before, began = cursor, clock.monotonic()
-        async with aclosing(read_page(connection, path, query, cursor)) as events:
+        async with aclosing(read_page(connection, session_id, path, query, cursor)) as events:
             async for event in events:
                 cursor = event.offset
                 yield event

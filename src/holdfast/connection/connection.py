@@ -6,7 +6,7 @@ import re
 import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from holdfast.connection.discreet import Discreet
@@ -77,13 +77,23 @@ def problems(it: Connection) -> Iterator[str]:
         yield "scopes are a list of texts, one for each scope"
     if taken := sorted(OURS & it.authorize_params.keys()):
         yield f"authorize_params cannot have {', '.join(taken)}"
-    if it.timeout <= 0 or it.within <= timedelta(0):
-        yield "timeout and within are over 0"
+    if not is_time(it.within):
+        yield f"within is a time over 0, as in timedelta(minutes=30), not {it.within!r}"
+    if not is_number(it.timeout):
+        yield f"timeout is a number of seconds over 0, not {it.timeout!r}"
     # The first is opened by a browser, in whatever network that is; the others from here.
     yield from problems_of("authorize_url", it.authorize_url, it, is_private=True)
     yield from problems_of("token_url", it.token_url, it, is_private=it.allow_private)
     if it.revoke_url:
         yield from problems_of("revoke_url", it.revoke_url, it, is_private=it.allow_private)
+
+
+def is_time(given: Any) -> bool:
+    return isinstance(given, timedelta) and given > timedelta(0)
+
+
+def is_number(given: Any) -> bool:
+    return isinstance(given, int | float) and given > 0
 
 
 def problems_of(what: str, url: str, it: Connection, *, is_private: bool) -> Iterator[str]:

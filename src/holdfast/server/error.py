@@ -49,6 +49,7 @@ STATUS: Mapping[type[HoldfastError], int] = {
 HINTS = {
     "UNKNOWN_AGENT": "GET /v1/sessions shows which agents have sessions.",
     "UNKNOWN_SESSION": "GET /v1/sessions lists those that exist.",
+    "UNKNOWN_LANE": "GET /v1/lanes lists those that a session_id has.",
     "UNKNOWN_REQUEST": "GET /v1/approvals lists those that are open.",
     "REQUEST_CLOSED": "GET /v1/approvals lists those that are still open.",
     "INVALID_ANSWER": "GET /v1/approvals says what each request takes for an answer.",

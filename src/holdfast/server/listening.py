@@ -46,14 +46,18 @@ def open_socket(settings: ServerSettings) -> socket.socket:
     return to
 
 
-async def check_closed(app: Holdfast, settings: ServerSettings) -> None:
-    """Refuse to listen where others can reach it, if nobody would be asked who they are."""
+async def check_closed(app: Holdfast, settings: ServerSettings, name: str = "MODULE:APP") -> None:
+    """Refuse to listen where others can reach it, if nobody would be asked who they are.
+
+    `name` is where the app is: a key for it belongs into its own store.
+    """
     if is_loopback(settings.host) or settings.authenticate or settings.require_key:
         return
     if not living(await app.store.keys()):
         raise InvalidInput(
             f"{settings.host} can be reached from other machines, and there is no key yet: make"
-            " one with `holdfast keys create`, or say --require-key, or listen on 127.0.0.1"
+            f" one with `holdfast keys create --app {name} --scopes read,send`, or say"
+            " --require-key, or listen on 127.0.0.1"
         )
 
 

@@ -28,6 +28,7 @@ from holdfast.errors import (
     NothingToRetry,
     TaskCannotWait,
     UnknownDelivery,
+    UnknownLane,
     UnknownRequest,
     UnknownSession,
 )
@@ -59,6 +60,10 @@ class Receipt(Generic[Out]):
         self.position = receipt.position
         self.duplicate = receipt.duplicate
 
+    def __repr__(self) -> str:
+        again = ", duplicate" if self.duplicate else ""
+        return f"Receipt({self.delivery_id} for {self.session_id}, lane {self.lane}{again})"
+
     async def result(self) -> Result[Out]:
         """Wait for the message's turn to end, or for it to need a human."""
         return await self.session.result_of(self.delivery_id)
@@ -83,11 +88,21 @@ class Session(Generic[Out]):
         self._inbox = inbox
         self.receipt = Receipt(self, receipt) if receipt else None
 
+    def __repr__(self) -> str:
+        return f"Session({self.id})"
+
     async def info(self) -> SessionInfo:
         """Return the session as it is listed."""
         info = await self._store.session(self.id)
         if info is None:
             raise UnknownSession(f"there is no session {self.id}", session=self.id)
+        return info
+
+    async def _info_with(self, lane: str) -> SessionInfo:
+        """Return the session, if it has a lane: only a message opens another than `main`."""
+        info = await self.info()
+        if check_id("lane", lane) != MAIN and all(each.lane != lane for each in info.lanes):
+            raise UnknownLane(f"the session has no lane {lane}", lane=lane)
         return info
 
     async def continuation_token(self) -> str:
@@ -171,7 +186,8 @@ class Session(Generic[Out]):
     ) -> None:
         """Stop the open turn of a lane, or the message that is next. What else is queued stays.
 
-        A `turn` that is named is stopped in its own lane, and no other is.
+        A `turn` that is named is stopped in its own lane, and no other is: if it is not open,
+        nothing happens, so this is safe to repeat.
         """
         cancel = r.CancelRequested(
             delivery_id="",
@@ -180,7 +196,8 @@ class Session(Generic[Out]):
             by=check_who(BY, by),
         )
         lane = lane_of(turn) if turn else lane
-        await self._add(await self.info(), cancel, lane, f"session:{self.id}", None)
+        info = await self._info_with(lane)
+        await self._add(info, cancel, lane, f"session:{self.id}", None)
 
     async def end(self, reason: str = "", *, by: str = "") -> None:
         """End the session for good, whatever its lanes are doing."""
@@ -194,7 +211,7 @@ class Session(Generic[Out]):
 
     async def retry(self, *, lane: str = MAIN, by: str = "") -> Receipt[Out]:
         """Try a lane's failed turn again from where it failed, without saying anything anew."""
-        info = await self.info()
+        info = await self._info_with(lane)
         last = await read_outcome(self._store, self.id, info.end + 1, lambda t: lane_of(t) == lane)
         if last is None or last.how != "failed":
             raise NothingToRetry(f"the last turn of {lane} did not fail", session=self.id)
@@ -306,7 +323,8 @@ class Session(Generic[Out]):
                 await wakeups.wait()
 
     async def history(self, lane: str = MAIN) -> list[Message]:
-        """Return the conversation so far, as the model sees it."""
+        """Return a lane's conversation so far, as the model sees it."""
+        await self._info_with(lane)
         view, cursor = View(), 0
         while True:
             page = await self._store.read(self.id, cursor)

@@ -151,14 +151,15 @@ class AddressBook:
         return tuple(found)
 
     def _callback(self, url: str, events: Sequence[str], secret: str) -> NewOutlet:
+        if not self._posts:
+            raise InvalidInput(
+                "this app posts to no callback_url:"
+                " Holdfast(webhooks=WebhookSettings(secret=…)) lets it"
+            )
         if not (self._secrets or secret):
             raise InvalidInput(
                 "a callback_url needs a secret to be signed with: bring a callback_secret, or give"
                 " the app one, Holdfast(webhooks=WebhookSettings(secret=…))"
-            )
-        if not self._posts:
-            raise InvalidInput(
-                "this app posts to no callback_url: Holdfast(webhooks=WebhookSettings(…)) lets it"
             )
         check_url(url, allow_private=self.settings.allow_private)
         return NewOutlet(name=CALLBACK, url=url, events=check_events(events))

@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from holdfast.clock import Clock
 from holdfast.core.event import Event
@@ -110,7 +109,7 @@ class Visit:
         """Tell a function or a channel of the app; what it raises has it told again."""
         try:
             async with asyncio.timeout(self._book.settings.timeout):
-                await hook(replace(event, session_id=self.outlet.session_id))
+                await hook(event)
         except Unreachable as error:
             pause = pause_of(str(error.details.get("retry_after", "")), self._clock.now())
             return Failure(error.message, pause, bool(error.details.get("gone")))

@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 from fastapi import APIRouter, Query
 
+from holdfast.app import Status
 from holdfast.engine.tally import tally_of
 from holdfast.errors import InvalidInput
 from holdfast.server.body import JsonRoute
@@ -16,7 +17,7 @@ from holdfast.server.gate import is_id
 from holdfast.server.model.fleet import LaneOut, LanePage, WorkerOut, WorkersOut
 from holdfast.server.model.shape import Id, instant, instant_or_none
 from holdfast.server.principal import INTERNALS
-from holdfast.server.route.session import Limit, Status
+from holdfast.server.route.session import Limit
 from holdfast.store import LaneInfo, WorkerInfo
 
 router = APIRouter(tags=["fleet"], route_class=JsonRoute)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
 from holdfast.admission import deadline_of
+from holdfast.app import Status
 from holdfast.server.body import JsonRoute
 from holdfast.server.caller import Admin, Reader, Sender, Served, answers
 from holdfast.server.model.delivery import StartedOut, StartIn, receipt_out
@@ -18,7 +19,6 @@ from holdfast.session import Session
 
 router = APIRouter(prefix="/sessions", tags=["sessions"], route_class=JsonRoute)
 
-Status = Literal["running", "queued", "waiting", "sleeping", "idle", "completed", "failed", "ended"]
 Limit = Annotated[int, Query(ge=1, le=500, description="How many at most.")]
 
 

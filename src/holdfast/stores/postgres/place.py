@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from hashlib import blake2b
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -22,6 +22,7 @@ from holdfast.errors import UnsupportedStore
 DEFAULT_SCHEMA = "holdfast"
 SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,49}")  # a longer one PostgreSQL would cut
 RESERVED = re.compile(r"pg_|information_schema$|public$")
+UNKNOWN_PARAMETER = re.compile(r'invalid URI query parameter: "(\w+)"')
 HOST = re.compile(r"[\w.\-]+(:\d+)?")
 
 # A connection that has gone dead must be noticed, or everything would wait for it.
@@ -61,7 +62,8 @@ def read_url(url: str) -> Place:
     schema = check_schema(params.pop("schema", DEFAULT_SCHEMA))
     direct = params.pop("direct", None)
     query = urlencode(params, quote_via=quote)  # libpq takes a plus for itself
-    plain = urlunsplit(parts._replace(query=query, fragment=""))
+    # Not by urlunsplit: where no host is named, which is the local socket, it loses the slashes.
+    plain = f"{parts.scheme}://{parts.netloc}{parts.path}?{query}"
     settings = read_settings(plain)
     return Place(
         label=f"{describe(settings)}, schema {schema}",
@@ -91,11 +93,21 @@ def find_direct(direct: str | None, settings: dict[str, Any]) -> str:
 def read_settings(url: str) -> dict[str, Any]:
     try:
         return {key: value for key, value in conninfo_to_dict(url).items() if value is not None}
-    except ProgrammingError:
-        raise UnsupportedStore(
-            "the store's URL cannot be read: write postgresql://user:password@host/database,"
-            " with special characters percent-encoded"
-        ) from None  # the driver's own words repeat the password
+    except ProgrammingError as error:
+        # The driver's own words may repeat the password, or what one that is not encoded was
+        # taken for; they are not passed on.
+        raise UnsupportedStore(problem_of(url, str(error))) from None
+
+
+def problem_of(url: str, said: str) -> str:
+    """Say what is wrong with a URL; a parameter is named where it cannot be of a password."""
+    unknown = UNKNOWN_PARAMETER.search(said)
+    if unknown and "@" not in unquote(urlsplit(url).query):
+        return f"the store's URL has a parameter that PostgreSQL does not know: {unknown[1]}"
+    return (
+        "the store's URL cannot be read: write postgresql://user:password@host/database,"
+        " with special characters percent-encoded"
+    )
 
 
 def check_schema(name: str) -> str:
