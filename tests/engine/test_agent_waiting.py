@@ -131,6 +131,34 @@ async def test_what_somebody_without_the_code_edits_amiss_is_asked_anew(tmp_path
         assert bank.paid == [5]
 
 
+async def test_a_turn_that_needs_a_human_says_so_whatever_other_lanes_do() -> None:
+    @tool
+    async def nap(ctx: Context) -> None:
+        await ctx.sleep(timedelta(hours=1))
+
+    @tool(approval="always")
+    async def pay() -> str:
+        return "paid"
+
+    def script(request: Any) -> Reply:
+        said = getattr(request.view.messages[-1], "content", None)
+        return call(said[0].text) if said else say("done")
+
+    async with running(agent(script, tools=[nap, pay])) as app:
+        session = await app.start("a", "nap")
+        other = await session.send("pay", lane="other")
+        await until(session, "input.requested")
+        receipt = await session.send("pay", lane="side")
+
+        result = await asyncio.wait_for(receipt.result(), 30)
+        assert (result.status, len(result.requests)) == ("waiting", 1)
+        [asked] = result.requests
+        await session.answer(asked.request_id, "approve")
+        assert (await asyncio.wait_for(receipt.result(), 30)).output == "done"
+        assert (await asyncio.wait_for(other.result(), 30)).status == "waiting"
+        await session.end()
+
+
 async def test_several_requests_are_answered_partly_and_in_any_order() -> None:
     bank = Bank()
     async with running(bank.agent(pays(1, 2, 3), say("done"))) as app:

@@ -5,7 +5,16 @@ Only reads and admits; the work is done by workers, here or anywhere else.
 
 from holdfast.session.handle import Receipt, Session
 from holdfast.session.request import Request, request_of
-from holdfast.session.rest import AT_REST, is_at_rest
+from holdfast.session.rest import AT_REST, is_at_rest, needs_somebody
 from holdfast.session.result import Result
 
-__all__ = ["AT_REST", "Receipt", "Request", "Result", "Session", "is_at_rest", "request_of"]
+__all__ = [
+    "AT_REST",
+    "Receipt",
+    "Request",
+    "Result",
+    "Session",
+    "is_at_rest",
+    "needs_somebody",
+    "request_of",
+]

@@ -37,7 +37,7 @@ from holdfast.interleaving import Here, Interleaving
 from holdfast.reading import EventReader, Outcome, Wakeups, check_cursor, read_outcome
 from holdfast.session.answer import check_answer, check_approver, checked_args
 from holdfast.session.request import Request, request_of
-from holdfast.session.rest import is_at_rest
+from holdfast.session.rest import is_at_rest, needs_somebody
 from holdfast.session.result import Result
 from holdfast.store import Receipt as StoreReceipt
 from holdfast.store import SessionInfo, Store
@@ -318,6 +318,8 @@ class Session(Generic[Out]):
                     # Only its deadline makes a message fail before it had a turn.
                     error = DEADLINE_EXCEEDED if delivery.outcome == "failed" else None
                     return Result(status=delivery.outcome, error=error)
+                if needs_somebody(info, delivery.lane):
+                    return Result(status="waiting", requests=await self._requests(delivery.lane))
                 if is_at_rest(info):
                     return await self._result(info, None)
                 await wakeups.wait()
@@ -350,8 +352,11 @@ class Session(Generic[Out]):
 
     async def requests(self) -> tuple[Request, ...]:
         """Return the questions that are open."""
+        return await self._requests()
+
+    async def _requests(self, lane: str | None = None) -> tuple[Request, ...]:
         found = await self._store.requests(self.id, kinds=(*PEOPLE, RELAYED))
-        return tuple(request_of(info) for info in found)
+        return tuple(request_of(info) for info in found if lane in (None, info.lane))
 
     # Results
 

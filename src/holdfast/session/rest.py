@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from holdfast.store import LaneInfo, SessionInfo
 
+IN_A_TURN = frozenset({"running", "sleeping"})
 AT_REST = frozenset({"idle", "waiting", "completed", "failed", "ended"})
 
 
 def is_at_rest(info: SessionInfo) -> bool:
     """Say whether nothing of the session is queued, ready or running."""
     return all(rests(lane, info.seen_at) for lane in info.lanes)
+
+
+def needs_somebody(info: SessionInfo, name: str) -> bool:
+    """Say whether a lane rests in a turn that needs somebody, while others are at theirs.
+
+    What another lane is about to take up, as between its turns, may end the whole session.
+    """
+    own = [lane for lane in info.lanes if lane.lane == name]
+    others = [lane for lane in info.lanes if lane.lane != name and lane.status not in IN_A_TURN]
+    is_waiting = any(lane.status == "waiting" for lane in own)
+    return is_waiting and all(rests(lane, info.seen_at) for lane in (*own, *others))
 
 
 def rests(lane: LaneInfo, now: int) -> bool:

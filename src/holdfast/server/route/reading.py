@@ -19,7 +19,7 @@ from holdfast.server.gate import Gate
 from holdfast.server.model.message import History, history_message
 from holdfast.server.model.session import RUNNING, ResultOut, result_out
 from holdfast.server.model.shape import Id
-from holdfast.session import Result, Session, is_at_rest
+from holdfast.session import Result, Session, is_at_rest, needs_somebody
 from holdfast.store import SessionInfo
 
 router = APIRouter(prefix="/sessions/{session_id}", tags=["sessions"], route_class=JsonRoute)
@@ -74,13 +74,14 @@ async def read_result(
 
 async def is_settled(gate: Gate, info: SessionInfo, delivery_id: str | None) -> bool:
     """Whether a result is there without waiting for it."""
-    rests = is_at_rest(info)
     if delivery_id is None:
-        return rests
+        return is_at_rest(info)
     delivery = await in_time(gate.app.store.delivery(delivery_id), gate.settings.patience)
     if delivery is None or delivery.session_id != info.session_id:
         raise UnknownDelivery(f"this session never got {delivery_id}", delivery=delivery_id)
-    return rests or (delivery.state == "settled" and delivery.outcome != "answered")
+    if delivery.state == "settled" and delivery.outcome != "answered":
+        return True
+    return is_at_rest(info) or needs_somebody(info, delivery.lane)
 
 
 async def outcome(
