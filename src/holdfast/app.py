@@ -109,6 +109,7 @@ class Holdfast:
         self.worker: Worker | None = None
         self.public_url = checked_url(public_url)
         self._stack: AsyncExitStack | None = None
+        self._is_opening = False
         room = Room(
             count_of("max_queued", max_queued, least=0),
             count_of("max_queued_per_tenant", max_queued_per_tenant, least=0),
@@ -158,8 +159,15 @@ class Holdfast:
 
     async def open(self) -> None:
         """Open the store and start working; the same as entering `async with app`."""
-        if self._stack is not None:
+        if self._stack is not None or self._is_opening:
             raise InvalidInput("this app is open already")
+        self._is_opening = True
+        try:
+            self._stack = await self._open()
+        finally:
+            self._is_opening = False
+
+    async def _open(self) -> AsyncExitStack:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.store.close)
             await self.store.migrate()
@@ -171,7 +179,7 @@ class Holdfast:
                 await self.worker.start()
                 stack.push_async_callback(self.worker.stop)
                 self._workshop.keep_time(self._roster, self.settings, stack)
-            self._stack = stack.pop_all()
+            return stack.pop_all()
 
     def _check_open(self) -> None:
         """Refuse what would be taken by nobody; a store that was given may be open without us."""

@@ -1,16 +1,19 @@
 import asyncio
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 from scene import FAST, Watched, agent, log_of, results_of, running, the, until
 
 from holdfast import Agent, Context, Holdfast, Session, WorkerSettings, tool
 from holdfast.core.message import Text, UserMessage
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import InvalidInput, StoreUnavailable
 from holdfast.store import Commit, Committed, Refused
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.scripted import Reply, call, calls, say
+from holdfast.testing.wrapped import WrappedStore
 
 
 def named(name: str, **options: Any) -> WorkerSettings:
@@ -333,3 +336,31 @@ async def test_results_that_end_together_are_committed_together() -> None:
         assert len(await the(session, "tool.completed")) == 8
         # The turn's start; answer and tool starts; outcomes and model start; answer and rest.
         assert store.commits <= 5
+
+
+# Opening
+
+
+async def test_an_app_that_is_being_opened_is_not_opened_again() -> None:
+    app = Holdfast([agent([say("hello")])], store="memory://", worker=FAST)
+
+    opened = await asyncio.gather(app.open(), app.open(), return_exceptions=True)
+
+    assert [type(each) for each in opened] == [type(None), InvalidInput]
+    assert len(await app.store.workers()) == 1
+    await app.close()
+
+
+async def test_a_worker_that_cannot_listen_leaves_no_lease_behind() -> None:
+    class Deaf(WrappedStore):
+        def listen(self, heard: Any, session_id: str = "") -> Callable[[], None]:
+            raise OSError("too many open files")
+
+    store = Deaf(MemoryStore())
+    app = Holdfast([agent([say("hello")])], store=store, worker=FAST)
+
+    with pytest.raises(OSError, match="too many"):
+        await app.open()
+
+    assert list(await store.workers()) == []
+    assert not any(thread.name == "holdfast lease" for thread in threading.enumerate())

@@ -74,7 +74,12 @@ class Worker:
     async def start(self) -> None:
         """Enlist, and begin to look for work."""
         await self._enlist()
-        self._stop_listening = self._store.listen(self._heard)
+        try:
+            self._stop_listening = self._store.listen(self._heard)
+        except BaseException:
+            assert self._ownership is not None
+            await self._ownership.end()  # nobody would renew for a worker that never was
+            raise
         duties: list[Duty] = [
             DeathWatch(self._store, self._settings.watch, self._hint.set),
             Lookout(self._store, self._settings.poll, self._at_work),
