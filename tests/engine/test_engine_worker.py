@@ -1,6 +1,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -341,8 +342,8 @@ async def test_results_that_end_together_are_committed_together() -> None:
 # Opening
 
 
-async def test_an_app_that_is_being_opened_is_not_opened_again() -> None:
-    app = Holdfast([agent([say("hello")])], store="memory://", worker=FAST)
+async def test_an_app_that_is_being_opened_is_not_opened_again(tmp_path: Path) -> None:
+    app = Holdfast([agent([say("hello")])], store=f"sqlite:///{tmp_path / 'a.db'}", worker=FAST)
 
     opened = await asyncio.gather(app.open(), app.open(), return_exceptions=True)
 
