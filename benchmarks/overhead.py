@@ -21,7 +21,7 @@ from benchmarks.stopwatch import watch
 from benchmarks.work import TEXTS, look_up, put_down, stepper
 from benchmarks.workload import Bench, Measure, Workload
 from holdfast import Holdfast, Tool
-from holdfast.agents import perform
+from holdfast.agents import ask, run
 from holdfast.core import codec
 from holdfast.engine import carry, owned
 
@@ -35,8 +35,8 @@ LOOP = {
     "encode": ((codec, "encode"),),
     "commit made ready": ((owned.OwnedLane, "_prepare"),),
     "commit taken in": ((owned.OwnedLane, "_accept"),),
-    "answer looked at": ((perform.AgentPerformer, "_answered"),),
-    "result encoded": ((perform, "returned"),),
+    "answer looked at": ((ask.ModelAsker, "_answered"),),
+    "result encoded": ((run, "returned"),),
     "the model itself": ((model, "whole"),),
 }
 LOOP_REST = "loop's rest: tasks, timeouts, agent"

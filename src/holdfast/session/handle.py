@@ -12,7 +12,7 @@ import msgspec
 from holdfast.admission import Inbox, instant_of
 from holdfast.agents.agent import Agent
 from holdfast.agents.context import Slice
-from holdfast.agents.perform import output_value
+from holdfast.agents.output import output_value
 from holdfast.agents.tool import Tool
 from holdfast.agents.value import from_json, slice_name
 from holdfast.clock import Clock

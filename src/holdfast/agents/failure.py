@@ -1,0 +1,44 @@
+"""What became of somebody's own code that raised, as the model and the log get it."""
+
+from __future__ import annotations
+
+from holdfast.clock import Clock
+from holdfast.core.record import Failure
+from holdfast.errors import ToolError
+
+LONGEST_FAILURE = 10_000
+
+
+def failure_of(error: BaseException) -> Failure:
+    """Return an exception as the model and the log get it: never endless, always storable."""
+    said = str(error) if isinstance(error, ToolError) else f"{type(error).__name__}: {error}"
+    sentence = storable(said)
+    if len(sentence) > LONGEST_FAILURE:
+        sentence = sentence[:LONGEST_FAILURE] + "…"
+    return Failure(code_of(error), sentence)
+
+
+def code_of(error: BaseException) -> str:
+    code = getattr(error, "code", None)
+    if not isinstance(code, str) or isinstance(error, SystemExit):  # whose code is a status
+        return "TOOL_ERROR"
+    return storable(code)
+
+
+def reason_of(group: BaseException) -> BaseException:
+    """Return what a task group failed for, where that is one thing, or what a tool says itself."""
+    if not isinstance(group, BaseExceptionGroup):
+        return group
+    reasons = [reason_of(error) for error in group.exceptions]
+    said = [reason for reason in reasons if isinstance(reason, ToolError)]
+    return next(iter(said or reasons)) if said or len(reasons) == 1 else group
+
+
+def storable(text: str) -> str:
+    """Return a text without the halves of characters that a provider may send."""
+    return text if text.isascii() else text.encode(errors="replace").decode()
+
+
+def backoff(clock: Clock, failed: int) -> int:
+    """Return how long to wait after so many failures, in milliseconds."""
+    return int(clock.jitter(500 * 2.0**failed))
