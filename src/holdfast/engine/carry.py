@@ -46,6 +46,7 @@ from holdfast.core.result import (
     with_updates,
 )
 from holdfast.core.slices import Slices
+from holdfast.engine.crew import Crew
 from holdfast.engine.desk import CallDesk
 from holdfast.engine.gate import Gate, takes_key
 from holdfast.engine.owned import LaneStale, OwnedLane
@@ -60,10 +61,8 @@ from holdfast.store import Store
 
 log = get_logger("holdfast.engine")
 
-Do = Callable[[], Awaitable[Result | None]]
-
-NEVER = float("inf")
 STALE_PAUSE = 0.05
+OF_A_TOOL = (Returned, Raised, Interrupted, Waits)
 TOKEN_TAKEN = Failure(
     "TOKEN_TAKEN", "another session took the continuation token that this call wanted to set"
 )
@@ -93,10 +92,7 @@ class Carrier:
         self._settings = settings
         self._until_confirmed = until_confirmed
         self._gate = Gate(lane, performer, store)
-        self._work: dict[str, Work] = {}
-        self._results: list[Result] = []
-        self._broken: BaseException | None = None
-        self._alarm: tuple[float, asyncio.TimerHandle] | None = None
+        self._crew = Crew(clock, settings.stop_grace, lane.stirred, self._too_late)
         self._news = False
         self._stopping = False
         self._is_careful = False
@@ -113,8 +109,7 @@ class Carrier:
                     await asyncio.sleep(self._clock.jitter(STALE_PAUSE))
                     await self.lane.reload()
         finally:
-            if self._alarm is not None:
-                self._alarm[1].cancel()
+            self._crew.close()
             await self._abandon()
 
     def nudge(self) -> None:
@@ -272,115 +267,59 @@ class Carrier:
             case RunTools():
                 for start in action.start:
                     self._begin_tool(start)
-                if action.report and not (self._work or self._results):
+                if action.report and self._crew.is_idle:
                     return []
                 if self.lane.is_ahead:
                     await self._record_beside(action.until)
             case CancelTurn() | FailTurn():
-                return [await self._stop_work()]
+                ends = await self._crew.stop()
+                return [Stopped(tuple(end for end in ends if isinstance(end, OF_A_TOOL)))]
         return await self._next_results(action.until)  # type: ignore[union-attr]
 
     async def _record_beside(self, until: int) -> None:
         """Commit what began already, unless it has ended by now: then its end goes with it."""
         await asyncio.sleep(0)
-        if not self._results:
+        if not self._crew.results:
             self._set_alarm(until)  # a store may be away for longer than a call may take
             await self.lane.flush()
 
     async def _next_results(self, until: int) -> list[Result]:
         """Wait for something to happen; return the results that are there by then."""
-        if not (self._results or self._stopping):
-            await self._stir(until)
-            if self._broken:
-                raise self._broken
+        if not (self._crew.results or self._stopping):
+            self._set_alarm(until)
+            await self.lane.stirred.wait()
+            self.lane.stirred.clear()
+            self._crew.check()
             if self._news:
                 self._news = False
                 await self.lane.catch_up()
         # Whatever it was, decide anew: a transactional call ends with nothing to return.
-        results, self._results = self._results, []
-        return results
+        return self._crew.take_results()
 
-    async def _stir(self, until: int) -> None:
-        """Wait until something stirs, until a time, or until patience with a call ends."""
-        self._set_alarm(until)
-        await self.lane.stirred.wait()
-        self.lane.stirred.clear()
+    def _set_alarm(self, until: int) -> None:
+        self._crew.set_alarm((until - self.lane.now()) / 1000)
 
-    def _set_alarm(self, until: int | None = None) -> None:
-        """Have the lane stir in time. An alarm that rings too early is set again."""
-        now = self._clock.monotonic()
-        at = NEVER if until is None else now + (until - self.lane.now()) / 1000
-        for work in self._work.values():
-            at = min(at, work.due_at)
-        if at == NEVER:
-            return
-        if self._alarm is not None:
-            if self._alarm[0] <= at:
-                return
-            self._alarm[1].cancel()
-        timer = asyncio.get_running_loop().call_later(max(0.0, at - now), self._ring)
-        self._alarm = (at, timer)
-
-    def _ring(self) -> None:
-        self._alarm = None
-        now = self._clock.monotonic()
-        for work in [work for work in self._work.values() if work.due_at <= now]:
-            if work.is_overdue:
-                self._leave_behind(work)
-            else:
-                work.give_up(self._settings.stop_grace)
-        self._set_alarm()  # the lane may be held up, by the very call that is to be stopped
-        self.lane.stirred.set()
-
-    def _leave_behind(self, work: Work) -> None:
-        """Wait no longer for a call that does not even stop."""
-        self._dismiss(work)
+    def _too_late(self, call_id: str) -> Result:
         lane = self.lane.state
         assert lane.turn is not None
-        if work.call_id in lane.turn.calls:
-            self._results.append(Interrupted(work.call_id, "timeout"))
-        else:
-            self._results.append(self._performer.too_late(lane))
+        is_tool = call_id in lane.turn.calls
+        return Interrupted(call_id, "timeout") if is_tool else self._performer.too_late(lane)
 
     # The work
 
     def _begin_model_call(self, action: CallModel) -> None:
-        work = Work(action.call_id, self._performer.patience, self._clock)
-        self._begin(work, partial(self._ask_model, work, action))
+        ask = partial(self._ask_model, action)
+        self._crew.begin(action.call_id, self._performer.patience, ask)
 
     def _begin_tool(self, start: Start) -> None:
         call = self._call(start.call_id)
-        work = Work(start.call_id, self._performer.patience_with(call.tool), self._clock)
         place = self._gate.pass_through(start.call_id)
-        self._begin(work, partial(self._run_tool, work, call, start, place))
+        run = partial(self._run_tool, call, start, place)
+        work = self._crew.begin(start.call_id, self._performer.patience_with(call.tool), run)
         if place:
             work.task.add_done_callback(lambda _: place.leave())
 
-    def _begin(self, work: Work, do: Do) -> None:
-        self._work[work.call_id] = work
-        work.task = asyncio.create_task(self._see_through(work, do))
-
-    async def _see_through(self, work: Work, do: Do) -> None:
-        try:
-            result = await do()
-            if result is not None and work.is_awaited:
-                self._results.append(result)
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:  # noqa: BLE001 - raised again by the lane's own loop
-            if work.is_awaited:
-                self._broken = error
-        finally:
-            if work.is_awaited:
-                self._dismiss(work)
-                self.lane.stirred.set()
-
-    def _dismiss(self, work: Work) -> None:
-        """Have nothing to do any more with a call, of which something may still be running."""
-        del self._work[work.call_id]
-        work.is_awaited = False
-
-    async def _ask_model(self, work: Work, action: CallModel) -> Answered | ModelFailed:
+    async def _ask_model(self, action: CallModel, work: Work) -> Answered | ModelFailed:
         stream: DeltaStream | None = None
 
         def hear(delta: MessageDelta | ReasoningDelta | None) -> None:
@@ -410,7 +349,7 @@ class Carrier:
         return stream.complete(result) if stream else result
 
     async def _run_tool(
-        self, work: Work, call: Call, start: Start, place: Place | None
+        self, call: Call, start: Start, place: Place | None, work: Work
     ) -> ToolEnd | None:
         desk = CallDesk(self.lane, work, place, self._policy, self._store, self._clock)
         try:
@@ -432,27 +371,12 @@ class Carrier:
 
     # Stopping
 
-    async def _stop_work(self) -> Stopped:
-        """Signal all that runs, give it a little time, and return what ended by itself."""
-        for work in self._work.values():
-            work.cancel()
-        await self._wait_for_work(self._settings.stop_grace)
-        # What is being recorded already is out of our hands.
-        if ending := [work.task for work in self._work.values() if work.is_ending]:
-            await asyncio.wait(ending)
-        if self._broken:
-            raise self._broken
-        self._dismiss_all()
-        ends, self._results = self._results, []
-        return Stopped(tuple(end for end in ends if not isinstance(end, Answered | ModelFailed)))  # type: ignore[misc]
-
     async def _wind_down(self) -> None:
         """Let what runs end for a while, record it, and hand the lane back."""
         await self.lane.flush()
-        await self._wait_for_work(self._settings.grace)
-        if self._broken:
-            raise self._broken
-        results, self._results = self._results, []
+        await self._crew.wait(self._settings.grace)
+        self._crew.check()
+        results = self._crew.take_results()
         action = decide(self.lane.state, self._policy, self.lane.now())
         await self._record(action, results)
         await self._abandon()
@@ -460,20 +384,7 @@ class Carrier:
 
     async def _abandon(self) -> None:
         self._gate.leave_places()
-        for work in self._work.values():
-            work.stop()
-        await self._wait_for_work(self._settings.stop_grace)
-        self._dismiss_all()
-        self._results.clear()
-        self._broken = None
-
-    def _dismiss_all(self) -> None:
-        for work in [*self._work.values()]:
-            self._dismiss(work)
-
-    async def _wait_for_work(self, seconds: float) -> None:
-        if tasks := [work.task for work in self._work.values()]:
-            await asyncio.wait(tasks, timeout=seconds)
+        await self._crew.abandon()
 
 
 async def end_of(
