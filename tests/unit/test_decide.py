@@ -242,6 +242,17 @@ def test_a_turn_that_is_open_at_its_sessions_deadline_has_failed_whichever_lane_
     assert isinstance(decide(lane, Policy(), NOW - 1), CancelTurn)
 
 
+def test_a_turn_whose_step_had_failed_at_the_deadline_fails_for_that() -> None:
+    """Found by the simulation, seed 107 with snapshots."""
+    log = Log(message(), *turn_begins(), step_fails(), r.SessionEnded(reason="late"))
+    lane = replace(log.lane, deadline=NOW)
+
+    action = decide(lane, Policy(), NOW)
+
+    assert isinstance(action, FailTurn)
+    assert action.error == OOPS
+
+
 def test_attempts_are_counted_per_call() -> None:
     log = Log(message(), *turn_begins(), *wants("pay", "pay"))
     log.add(*crashes(9, starts(C1)), returns(C1), *crashes(9, starts(C2)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from holdfast.store import Outlet
 from holdfast.testing.clock import ManualClock
 from holdfast.webhook.lobby import LONGEST_WAIT, STUCK, Lobby
@@ -84,3 +86,11 @@ def test_when_all_is_over_everybody_leaves() -> None:
     scene.lobby.leave("slow")
     assert len(scene.begun) == 2
     assert scene.come(4) == [True]
+
+
+def test_an_outlet_shows_itself_without_its_secret() -> None:
+    told = replace(outlet(1), url="https://shop.example/hook#s3cret")
+
+    assert "url='https://shop.example/hook'" in repr(told)
+    assert "s3cret" not in repr(told)
+    assert dict(told.__rich_repr__())["name"] == told.name

@@ -51,7 +51,8 @@ def decide(lane: Lane, policy: Policy, now: int) -> AnyAction:
 def close(lane: Lane, now: int) -> AnyAction:
     """Stop what another lane's end of the session left open, and refuse what is still queued."""
     if lane.turn and is_late(lane, now):
-        return FailTurn(turn=lane.turn.id, error=DEADLINE_EXCEEDED)
+        error = lane.turn.failure or DEADLINE_EXCEEDED
+        return FailTurn(turn=lane.turn.id, error=error, structural=lane.turn.structural)
     if lane.turn:
         return CancelTurn(turn=lane.turn.id, reason=f"the session is {lane.over}")
     left = [

@@ -26,7 +26,7 @@ HIDDEN_FIELDS = ("token", "revoked", "outlets", "deltas_from", "streamed")
 class Event(Struct, frozen=True, gc=False, kw_only=True):
     """One thing that happened, in its place. `offset` is the cursor to go on from.
 
-    `session_id` is there only where events of several sessions come together; `path` then leads
+    `session_id` is the session that it is of; where events of several come together, `path` leads
     to it from the session that is read, through those between.
     """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -30,6 +30,14 @@ class Outlet(Struct, frozen=True, gc=False, kw_only=True):
     due_at: int | None = None
     tries: int = 0
     error: str = ""
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Show all but the secret; `repr` goes by this, too."""
+        shown = {"url": self.address}
+        return [(name, shown.get(name, getattr(self, name))) for name in self.__struct_fields__]
+
+    def __repr__(self) -> str:
+        return f"Outlet({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
 
     @property
     def address(self) -> str:
