@@ -32,7 +32,7 @@ class ToolThreads:
         """Return a place for one thread. Where it is not taken yet, `tell` is called when it is."""
         place = Place(self._let_go, tell)
         if not self._line and not self._free:
-            log.warning("all threads are taken: a sync tool waits for one")
+            log.info("all threads are taken: a sync tool waits for one")
         self._line.append(place)
         self._seat(at_once=place)
         return place
