@@ -6,7 +6,8 @@ action, and where that leaves nothing to do, the lane rests.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import TypeGuard
 
 import msgspec
 from msgspec.structs import replace
@@ -42,12 +43,16 @@ class Gate:
         """Return an action as far as it may begin now; None if the state is another by now."""
         if self._places:
             self.leave_places(but=ids_of(action))
-        if isinstance(action, RunTools):
+        if takes_key(action):
             found = await self._without_duplicates(action)
-            if found is None:
-                return None
-            action = self._with_places(found) if isinstance(found, RunTools) else found
-        permitted = await self._as_permitted(action)
+            if not isinstance(found, RunTools):
+                return found
+            action = found
+        if isinstance(action, RunTools):
+            action = self._with_places(action)
+        if not (bounds := self._bounds(action)):
+            return action
+        permitted = await self._as_permitted(action, bounds)
         if permitted is not action:  # no place is taken from others for who waits for a permit
             self.leave_places(but={*ids_of(permitted), *self._in_line})
         return permitted
@@ -59,8 +64,6 @@ class Gate:
 
         None if one got that call's outcome.
         """
-        if not takes_key(action):
-            return action
         keyed = [self._call(begin.call_id) for begin in action.start if begin.key]
         # Committed apart: a key that another worker takes first must not cost what is known.
         await self._lane.flush()
@@ -132,11 +135,10 @@ class Gate:
 
     # Calls that must wait for a place in the fleet
 
-    async def _as_permitted(self, action: AnyAction) -> AnyAction:
+    async def _as_permitted(
+        self, action: AnyAction, bounds: Mapping[str, tuple[Bound, ...]]
+    ) -> AnyAction:
         """Leave out calls that may not begin yet; rest, if nothing else is to be done."""
-        bounds = self._bounds(action)
-        if not bounds:
-            return action
         permits = await self._lane.acquire(bounds)
         waiting = {call_id: p.again_at for call_id, p in permits.items() if not p.granted}
         if not waiting:
@@ -172,7 +174,7 @@ class Gate:
         return self._lane.state.turn.calls[call_id]
 
 
-def takes_key(action: AnyAction) -> bool:
+def takes_key(action: AnyAction) -> TypeGuard[RunTools]:
     """Say whether an action begins calls that no other call with the same key may accompany."""
     return isinstance(action, RunTools) and any(begin.key for begin in action.start)
 
