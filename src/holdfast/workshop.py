@@ -21,7 +21,6 @@ from holdfast.schedule.roster import Roster
 from holdfast.schedule.timekeeper import INTERVAL, Timekeeper
 from holdfast.store import Store
 from holdfast.telemetry import Telemetry
-from holdfast.telemetry.herald import Herald
 from holdfast.telemetry.instrument import Instruments
 from holdfast.telemetry.performer import ObservedPerformer
 from holdfast.telemetry.store import ObservedStore
@@ -77,7 +76,7 @@ class Workshop:
     def _observed_worker(
         self, performers: Mapping[str, AgentPerformer], settings: WorkerSettings
     ) -> Worker:
-        """Return a worker whose doings are told: in the log, and to OpenTelemetry if wanted."""
+        """Return a worker whose doings are told to OpenTelemetry, unless nobody wants that."""
         to = Instruments(self._telemetry, self._clock) if self._telemetry else None
         observed = {
             name: ObservedPerformer(
@@ -85,9 +84,7 @@ class Workshop:
             )
             for name, performer in performers.items()
         }
-        store = cast(Store, Herald(self._store))
-        if to:
-            store = cast(Store, ObservedStore(store, to))
+        store = cast(Store, ObservedStore(self._store, to)) if to else self._store
         return Worker(store, observed, self._clock, settings)
 
     def send_letters(self, book: AddressBook, stack: AsyncExitStack) -> None:

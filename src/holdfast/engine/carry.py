@@ -272,6 +272,10 @@ class Carrier:
                 if self.lane.is_ahead:
                     await self._record_beside(action.until)
             case CancelTurn() | FailTurn():
+                if isinstance(action, FailTurn):
+                    log.warning(
+                        "a turn failed", extra={"turn": action.turn, "code": action.error.code}
+                    )
                 ends = await self._crew.stop()
                 return [Stopped(tuple(end for end in ends if isinstance(end, OF_A_TOOL)))]
         return await self._next_results(action.until)  # type: ignore[union-attr]
