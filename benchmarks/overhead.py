@@ -117,6 +117,7 @@ def once(bench: Bench) -> Mapping[str, float]:
         "step": spent.holdfast_step,
         "ratio with an effect": effect.ratio,
         "step with an effect": effect.holdfast_step,
+        "beside the floor": effect.holdfast_step - effect.floor_step,
         **parts(bench, steps),
     }
 
@@ -131,6 +132,7 @@ WORKLOAD = Workload(
         Measure("step", "µs per step"),
         Measure("ratio with an effect", "of the floor's steps per second", at_least=0.5),
         Measure("step with an effect", "µs per step"),
+        Measure("beside the floor", "µs per step with an effect, whatever the disk takes"),
         *(Measure(part, "µs per step") for part in PARTS),
     ),
     once,
