@@ -371,12 +371,12 @@ async def test_hooks_that_take_their_time_to_decide_cost_no_answer() -> None:
 
     started: list[str] = []
     script = [calls(*[("pay", {})] * 4), say("done")]
-    app = Holdfast([agent(script, tools=[pay], idle_timeout=0.2)], store="memory://", worker=FAST)
+    app = Holdfast([agent(script, tools=[pay], idle_timeout=1.0)], store="memory://", worker=FAST)
 
     @app.hook("tool.requested", decides=True)
     async def think(call: Proposed) -> Decision:
         started.append(call.call_id)
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.3)
         return Decision.allow()
 
     async with app:
@@ -390,8 +390,8 @@ class Deaf(Stubborn):
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Said]:
         if request.attempt > 1:
-            for _ in range(20):
-                await asyncio.sleep(0.02)  # longer than what the first said may wait, in all
+            for _ in range(30):
+                await asyncio.sleep(0.04)  # longer than what the first said may wait, in all
                 yield StillSpeaking()
             yield Finished((Text("three"),))
             return
@@ -404,10 +404,10 @@ class Deaf(Stubborn):
 
 
 async def test_nothing_that_a_client_said_lands_after_it_was_left_behind() -> None:
-    settings = replace(FAST, flush=0.3, stop_grace=0.02)
+    settings = replace(FAST, flush=1.0, stop_grace=0.02)
     model = Deaf([])
     model.may_end = asyncio.Event()
-    quick = Agent("a", model, idle_timeout=0.1)
+    quick = Agent("a", model, idle_timeout=0.3)
     async with running(quick, settings=settings, clock=Hasty()) as app:
         session = await app.start("a", "hi")
 
