@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 import pytest
-from scene import FAST, Watched, at_standstill, results_of, running, the, types_of, until
+from scene import FAST, Watched, at_standstill, results_of, running, seen, the, types_of, until
 
-from holdfast import Agent, Context, Holdfast, Limit, WorkerSettings, tool
+from holdfast import Agent, Context, Holdfast, Limit, WorkerSettings, tool, workshop
+from holdfast.agents.thread import ToolThreads
+from holdfast.clock import Clock
 from holdfast.engine import upkeep
 from holdfast.errors import InvalidDefinition, InvalidName, QueueFull
-from holdfast.store import Store
+from holdfast.store import Permit, Refused, Store, Wish
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing import ScriptedModel, call, calls, say
@@ -518,3 +523,99 @@ async def test_a_call_whose_lane_cannot_be_named_is_a_failure_that_the_model_see
         assert booked == "booked"
         assert ran == [7]
         assert len(model.requests) == 3
+
+
+# Threads, of which a worker has only so many
+
+
+@pytest.fixture
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workshop, "ToolThreads", lambda: ToolThreads(1))
+
+
+class AtOnce(Clock):
+    """Real time, and no pause before another try."""
+
+    def jitter(self, most: float) -> float:
+        return 0.0
+
+
+class Counting(WrappedStore):
+    """A store that counts how often permits are asked for."""
+
+    asked = 0
+
+    async def acquire(self, wishes: Sequence[Wish]) -> Sequence[Permit | Refused]:
+        self.asked += 1
+        return await super().acquire(wishes)
+
+
+@pytest.mark.usefixtures("one_thread")
+async def test_calls_that_wait_for_a_thread_and_a_permit_do_not_pass_the_thread_round() -> None:
+    store, done, begun = Counting(MemoryStore()), asyncio.Event(), asyncio.Event()
+
+    @tool(lane="room")
+    async def hold() -> None:
+        begun.set()
+        await done.wait()
+
+    @tool(lane="room")
+    def work(n: int) -> int:
+        return n
+
+    holder = Agent("holder", ScriptedModel([call("hold"), say("held")]), tools=[hold])
+    script = [calls(*(("work", {"n": n}) for n in range(4))), say("done")]
+    worker = Agent("worker", ScriptedModel(script), tools=[work])
+    async with running(holder, worker, store=store) as app:
+        await app.start("holder", "go")
+        await begun.wait()
+        session = await app.start("worker", "go")
+        await seen(session, "tool.requested", 4)
+        before = store.asked
+        await asyncio.sleep(0.3)
+        assert store.asked - before < 5
+        done.set()
+        assert (await session.wait()).output == "done"
+        assert await results_of(session) == ["0", "1", "2", "3"]
+
+
+@pytest.mark.usefixtures("one_thread")
+async def test_a_call_that_waits_for_anothers_key_takes_no_thread_from_it() -> None:
+    release, ran = threading.Event(), []
+
+    @tool
+    def block() -> None:
+        release.wait(60)
+
+    @tool
+    async def linger() -> None:
+        await asyncio.Event().wait()
+
+    @tool(retry=3, idempotent=True, idempotency_key=lambda _: "k", dedupe="tenant")
+    def pay() -> str:
+        ran.append("pay")
+        if len(ran) == 1:
+            raise RuntimeError("flaky")
+        return "paid"
+
+    def doer(name: str, *steps: Any) -> Agent[None, str]:
+        return Agent(name, ScriptedModel([*steps, say("done")]), tools=[block, linger, pay])
+
+    agents = [
+        doer("blocks", call("block")),
+        doer("pays", call("pay")),
+        doer("waits", calls(("linger", {}), ("pay", {}))),
+    ]
+    async with running(*agents, clock=AtOnce()) as app:
+        blocking = await app.start("blocks", "go")
+        await until(blocking, "tool.started")
+        paying = await app.start("pays", "go")
+        await seen(paying, "tool.requested")
+        waiting = await app.start("waits", "go")
+        await seen(waiting, "tool.started")
+        release.set()
+
+        assert (await asyncio.wait_for(paying.wait(), 30)).output == "done"
+        assert ran == ["pay", "pay"]
+        await waiting.cancel()
+        await waiting.wait()

@@ -377,6 +377,7 @@ class Carrier:
 
     async def _wind_down(self) -> None:
         """Let what runs end for a while, record it, and hand the lane back."""
+        self._gate.leave_places()
         await self.lane.flush()
         await self._crew.wait(self._settings.grace)
         self._crew.check()

@@ -41,20 +41,18 @@ class Gate:
 
     async def let_in(self, action: AnyAction) -> AnyAction | None:
         """Return an action as far as it may begin now; None if the state is another by now."""
-        if self._places:
-            self.leave_places(but=ids_of(action))
+        found: AnyAction | None = action
         if takes_key(action):
             found = await self._without_duplicates(action)
-            if not isinstance(found, RunTools):
-                return found
-            action = found
-        if isinstance(action, RunTools):
-            action = self._with_places(action)
-        if not (bounds := self._bounds(action)):
-            return action
-        permitted = await self._as_permitted(action, bounds)
-        if permitted is not action:  # no place is taken from others for who waits for a permit
-            self.leave_places(but={*ids_of(permitted), *self._in_line})
+        if self._places:
+            self.leave_places(but=ids_of(found) if found else ())
+        if isinstance(found, RunTools):
+            found = self._with_places(found)
+        if found is None or not (bounds := self._bounds(found)):
+            return found
+        permitted = await self._as_permitted(found, bounds)
+        if permitted is not found:
+            self._give_way(permitted)
         return permitted
 
     # Calls that must not be made twice
@@ -130,8 +128,19 @@ class Gate:
 
     def leave_places(self, but: Collection[str] = ()) -> None:
         """Leave the places of calls that have not begun, taken or waited for."""
-        for call_id in [each for each in self._places if each not in but]:
-            self._places.pop(call_id).leave()
+        left = [self._places.pop(each) for each in [*self._places] if each not in but]
+        # Who waits goes first, or he would get what another of them leaves.
+        for place in sorted(left, key=lambda place: place.is_taken):
+            place.leave()
+
+    def _give_way(self, action: AnyAction) -> None:
+        """Have no place, and be in no line for one, for calls that may have to wait for a permit.
+
+        Whoever kept his place in line would get it from the next who is refused a permit, be
+        refused himself, and so on for ever. They ask again when the lane looks again.
+        """
+        unlimited = [call_id for call_id in self._in_line if not self._limits(call_id)]
+        self.leave_places(but={*ids_of(action), *unlimited})
 
     # Calls that must wait for a place in the fleet
 
@@ -163,11 +172,13 @@ class Gate:
             case RunTools(start=start) if start:
                 found: dict[str, tuple[Bound, ...]] = {}
                 for begin in start:
-                    call = self._call(begin.call_id)
-                    if bounds := self._performer.bounds_of_tool(call, self._lane.state):
-                        found[call.call_id] = bounds
+                    if bounds := self._limits(begin.call_id):
+                        found[begin.call_id] = bounds
                 return found
         return {}
+
+    def _limits(self, call_id: str) -> tuple[Bound, ...]:
+        return self._performer.bounds_of_tool(self._call(call_id), self._lane.state)
 
     def _call(self, call_id: str) -> Call:
         assert self._lane.state.turn is not None
