@@ -1,0 +1,46 @@
+"""What waits beside the log for the next commit, and what is left of it when one has landed."""
+
+from holdfast.core import record as r
+from holdfast.engine.beside import NOTHING, Beside
+from holdfast.store import Commit, Effect
+
+
+def hold(key: str) -> Effect:
+    return Effect("tenant:t", key, "ses_1", "t1.s1.c1")
+
+
+def commit(beside: Beside) -> Commit:
+    return Commit(
+        session_id="ses_1",
+        lane="main",
+        worker="w1",
+        fence=1,
+        number=0,
+        seen=0,
+        at=0,
+        records=(r.ToolWoken(call_id="t1.s1.c1", name="ask:1"),),
+        body=b"",
+        effects=beside.effects,
+        frees=beside.frees,
+    )
+
+
+def test_what_was_noted_while_a_commit_was_on_its_way_waits_for_the_next() -> None:
+    before, later = Beside(effects=(hold("a"),), frees=("c1",)), Beside(effects=(hold("b"),))
+    now = before.with_all(later)
+
+    assert now.without(commit(before), NOTHING) == later
+
+
+def test_what_went_along_with_a_commit_apart_takes_nothing_from_what_waits() -> None:
+    before, apart = Beside(effects=(hold("a"),)), Beside(effects=(hold("x"),), frees=("c9",))
+    later = Beside(effects=(hold("b"),), frees=("c2",))
+    landed = commit(before.with_all(apart))
+
+    assert before.with_all(later).without(landed, apart) == later
+
+
+def test_nothing_is_left_where_all_has_landed() -> None:
+    before = Beside(effects=(hold("a"),), frees=("c1",))
+
+    assert before.without(commit(before), NOTHING) is NOTHING
