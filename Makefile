@@ -89,5 +89,5 @@ $(VENV)/.runtime $(VENV)/.dev: pyproject.toml | $(BIN)/python
 
 $(JS): tests/js/package-lock.json | $(VENV)/.dev
 	@echo "Installing what tests in JavaScript need …"
-	@$(BIN)/npm ci --prefix tests/js --ignore-scripts --no-audit --no-fund --loglevel=error
+	@NODE_OPTIONS="$$NODE_OPTIONS --use-system-ca" $(BIN)/npm ci --prefix tests/js --ignore-scripts --no-audit --no-fund --loglevel=error
 	@touch $@

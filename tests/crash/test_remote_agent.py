@@ -6,7 +6,7 @@ import asyncio
 import signal
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +120,7 @@ async def two_sides(zygote: Zygote, folder: Path) -> AsyncIterator[Scene]:
         far = await stack.enter_async_context(app_of("far", stores["far"], worker=None))
         token, key = mint(far.clock, tenant="default", name="near", scopes=tuple(SCOPES))
         await far.store.add_key(key)
-        with sqlite3.connect(folder / "far.db") as database:
+        with closing(sqlite3.connect(folder / "far.db")) as database:
             database.execute("CREATE TABLE paid (cents INTEGER)")
         asks = {"url": urls["far"], "token": token, "public_url": urls["near"]}
         near = await stack.enter_async_context(app_of("near", stores["near"], worker=None, **asks))
@@ -133,7 +133,7 @@ async def two_sides(zygote: Zygote, folder: Path) -> AsyncIterator[Scene]:
 
 
 def paid(folder: Path) -> list[tuple[int]]:
-    with sqlite3.connect(folder / "far.db") as database:
+    with closing(sqlite3.connect(folder / "far.db")) as database:
         return database.execute("SELECT cents FROM paid").fetchall()
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -292,10 +294,8 @@ def test_sound_sessions_are_verified(place: Place, done: str) -> None:
 
 def test_what_is_wrong_is_told_and_makes_the_command_fail(fresh: Place) -> None:
     session = fresh.chat("hello")
-    sqlite3 = pytest.importorskip("sqlite3")
-    with sqlite3.connect(fresh.path / "holdfast.db") as db:
+    with closing(sqlite3.connect(fresh.path / "holdfast.db", isolation_level=None)) as db:
         db.execute("UPDATE holdfast_lanes SET turn = 't9'")
-    db.close()
 
     told, printed = fresh.run("verify"), fresh.run("verify", session, "--json")
 

@@ -23,6 +23,7 @@ from holdfast.stores.sqlite import SqliteStore, checkpoint, connection, migratio
 from holdfast.stores.sqlite.connection import Database, open_database
 from holdfast.stores.sqlite.desk import Desk
 from holdfast.stores.sqlite.failure import explain
+from holdfast.stores.sqlite.gathering import LARGE
 from holdfast.stores.sqlite.writer import LARGEST_GROUP, Writer
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.store_contract.builder import (
@@ -87,7 +88,8 @@ async def test_a_group_wakes_its_event_loop_once(
 ) -> None:
     heard: list[str] = []
     store.listen(lambda session, _: heard.append(session))
-    await admit(store, new_session(clock))
+    # By the thread, after the listener was registered, of which nobody waits for the end.
+    await admit(store, new_session(clock, "x" * LARGE))
     loop = asyncio.get_running_loop()
     wake_ups = Counted(monkeypatch, type(loop), "call_soon_threadsafe")
     with locked(path) as other:
@@ -353,16 +355,18 @@ def test_an_old_sqlite_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -
         migration.check_file(path, ManualClock())
 
 
-def without_threads(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Have the system refuse threads of a name, as it does when there are too many."""
-    start = threading.Thread.start
+def without_threads(monkeypatch: pytest.MonkeyPatch, name: str) -> list[str]:
+    """Have the system refuse threads of a name, as when there are too many; return which."""
+    start, refused = threading.Thread.start, list[str]()
 
     def refuse(thread: threading.Thread) -> None:
         if thread.name.startswith(name):
+            refused.append(thread.name)
             raise RuntimeError("can't start new thread")
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
+    return refused
 
 
 async def test_commits_go_on_where_a_checkpoint_gets_no_thread(
@@ -370,7 +374,7 @@ async def test_commits_go_on_where_a_checkpoint_gets_no_thread(
 ) -> None:
     for module in (connection, checkpoint):
         monkeypatch.setattr(module, "LOG_SIZE", 64 * 1024)
-    without_threads(monkeypatch, "holdfast checkpoint")
+    refused = without_threads(monkeypatch, "holdfast checkpoint")
     store = SqliteStore(path, clock)
     await store.migrate()
     claim = await start_and_claim(store, clock)
@@ -379,6 +383,7 @@ async def test_commits_go_on_where_a_checkpoint_gets_no_thread(
         for number in range(6):
             await write(store, commit(claim, delta(large), number=number))
         await store.close()
+    assert refused
 
 
 async def test_commits_go_on_where_the_log_beside_the_file_cannot_be_looked_at(
