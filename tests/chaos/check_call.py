@@ -141,4 +141,4 @@ def was_taken_for_dead(evidence: Evidence, mark: Mark, at: float) -> bool:
     claims = evidence.claims.get((mark.session, mark.lane), {})
     by_then = {fence for fence, claim in claims.items() if claim.at < at}
     taken = (e for s, e in evidence.records(r.LaneTakenOver) if s == mark.session)
-    return any(not e.graceful and e.fence > mark.fence and e.fence in by_then for e in taken)
+    return any(e.fence > mark.fence and e.fence in by_then for e in taken)

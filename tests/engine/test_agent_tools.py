@@ -5,15 +5,18 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from pydantic import BaseModel
-from scene import agent, at_standstill, results_of, running, seen, the, types_of, until
+from scene import FAST, agent, at_standstill, results_of, running, seen, the, types_of, until
 
-from holdfast import Context, Holdfast, NotDone, Option, Retry, ToolError, ToolResult, tool
+from holdfast import Context, Holdfast, NotDone, Option, Retry, Session, ToolError, ToolResult, tool
 from holdfast.agents.tool import Tool
+from holdfast.testing.clock import ManualClock
 from holdfast.testing.scripted import call, calls, say
 
 # What a tool returns, and how it fails
@@ -168,23 +171,40 @@ async def test_what_a_tool_shows_the_model_can_be_stored() -> None:
         assert await results_of(session) == ["caf?"]
 
 
-async def test_a_tool_may_be_tried_again_by_itself() -> None:
+class Busy(Exception):
+    """A failure of somebody's library, whose code is one of ours by chance."""
+
+    code = "RETRY"
+
+
+@pytest.mark.parametrize("error", [ToolError("busy"), ValueError("busy"), Busy("busy")])
+async def test_a_tool_is_tried_again_by_itself_after_growing_pauses(error: Exception) -> None:
     attempts: list[int] = []
 
-    @tool(readonly=True, retry=2)
+    @tool(readonly=True, retry=3)
     async def flaky(ctx: Context) -> str:
         attempts.append(ctx.attempt)
-        if ctx.attempt < 3:
-            raise ToolError("busy")
+        if ctx.attempt < 4:
+            raise error
         return "there"
 
-    async with running(agent([call("flaky"), say("done")], tools=[flaky])) as app:
+    async with at_standstill(agent([call("flaky"), say("done")], tools=[flaky])) as (app, clock):
         session = await app.start("a", "go")
+        pauses = [await pass_pause(session, clock, failed) for failed in (1, 2, 3)]
         await session.wait()
 
-        assert attempts == [1, 2, 3]
+        assert attempts == [1, 2, 3, 4]
         assert await results_of(session) == ["there"]
-        assert len(await the(session, "tool.failed")) == 2
+        assert pauses == sorted(pauses)
+        assert pauses[0] > 100
+
+
+async def pass_pause(session: Session[Any], clock: ManualClock, failed: int) -> int:
+    """Let the pause go by that follows on a tool's n-th failure; return how long it was, in ms."""
+    again_at: int = (await seen(session, "tool.failed", failed))[-1].data["again_at"]
+    pause = again_at - clock.now()
+    clock.set(again_at)
+    return pause
 
 
 async def test_a_tool_that_goes_on_failing_is_given_up_and_the_model_is_told() -> None:
@@ -192,8 +212,9 @@ async def test_a_tool_that_goes_on_failing_is_given_up_and_the_model_is_told() -
     async def broken() -> str:
         raise ToolError("busy")
 
-    async with running(agent([call("broken"), say("sorry")], tools=[broken])) as app:
+    async with at_standstill(agent([call("broken"), say("sorry")], tools=[broken])) as (app, clock):
         session = await app.start("a", "go")
+        await pass_pause(session, clock, 1)
         await session.wait()
 
         assert len(await the(session, "tool.failed")) == 2
@@ -432,7 +453,10 @@ async def test_a_result_that_cannot_be_stored_is_an_interruption(
         assert "object" in said.why
 
 
-@pytest.mark.parametrize("what", ["ask", "sleep", "step", "heartbeat", "agent"])
+AWAITED = ["ask", "sleep", "step", "heartbeat", "agent", "session.set_continuation_token"]
+
+
+@pytest.mark.parametrize("what", AWAITED)
 async def test_what_has_to_be_awaited_is_refused_in_a_sync_tool(what: str) -> None:
     given = {
         "ask": lambda ctx: ctx.ask("Sure?"),
@@ -440,6 +464,7 @@ async def test_what_has_to_be_awaited_is_refused_in_a_sync_tool(what: str) -> No
         "step": lambda ctx: ctx.step("one", lambda: 1),
         "heartbeat": lambda ctx: ctx.heartbeat(),
         "agent": lambda ctx: ctx.agent("a"),
+        "session.set_continuation_token": lambda ctx: ctx.session.set_continuation_token("mine"),
     }
 
     @tool
@@ -453,6 +478,22 @@ async def test_what_has_to_be_awaited_is_refused_in_a_sync_tool(what: str) -> No
 
         [told] = await results_of(session)
         assert f"ctx.{what} has to be awaited: write pay as `async def`" in told
+
+
+async def test_an_async_tool_behind_a_plain_function_is_awaited() -> None:
+    async def pay(ctx: Context, cents: int) -> str:
+        await ctx.heartbeat("about to")
+        return f"{cents} paid"
+
+    @wraps(pay)
+    def counted(*args: Any, **named: Any) -> Any:
+        return pay(*args, **named)
+
+    async with running(agent([call("pay", cents=5), say("done")], tools=[tool(counted)])) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+
+        assert await results_of(session) == ["5 paid"]
 
 
 @tool
@@ -901,8 +942,9 @@ async def test_a_failed_attempt_leaves_no_state_and_no_events() -> None:
             raise ToolError("busy")
         return "noted"
 
-    async with running(agent([call("note"), say("done")], tools=[note])) as app:
+    async with at_standstill(agent([call("note"), say("done")], tools=[note])) as (app, clock):
         session = await app.start("a", "go")
+        await pass_pause(session, clock, 1)
         await session.wait()
 
         assert (await session.query(Visit)).all() == [Visit(page="attempt 2")]
@@ -931,6 +973,47 @@ async def test_emitted_events_come_with_the_outcome_and_progress_at_once() -> No
         await session.wait()
         kinds = await types_of(session)
         assert kinds.index("tool.emitted") + 1 == kinds.index("tool.completed")
+
+
+async def test_of_progress_that_comes_quickly_the_first_and_the_last_are_kept() -> None:
+    @tool
+    async def build(ctx: Context) -> str:
+        for percent in range(0, 101, 10):
+            await ctx.heartbeat(percent)
+        return "built"
+
+    settings = replace(FAST, flush=60.0)
+    building = agent([call("build"), say("done")], tools=[build])
+    async with running(building, settings=settings) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+
+        assert [e.data["progress"] for e in await the(session, "tool.progress")] == [0, 100]
+        assert " tool.progress tool.completed " in " ".join(await types_of(session))
+
+
+async def test_the_last_progress_is_shown_while_the_tool_goes_on() -> None:
+    may_end = asyncio.Event()
+
+    @tool
+    async def build(ctx: Context) -> str:
+        await ctx.heartbeat(1)
+        await ctx.heartbeat(2)
+        await ctx.heartbeat(3)
+        await may_end.wait()
+        return "built"
+
+    settings = replace(FAST, flush=0.01)
+    async with running(
+        agent([call("build"), say("done")], tools=[build]), settings=settings
+    ) as app:
+        session = await app.start("a", "go")
+        async with asyncio.timeout(60):
+            async for event in session.events():
+                if event.type == "tool.progress" and event.data["progress"] == 3:
+                    break
+        may_end.set()
+        assert (await session.wait()).output == "done"
 
 
 async def test_a_tool_knows_the_session_that_it_works_for() -> None:

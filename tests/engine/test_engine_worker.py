@@ -96,7 +96,36 @@ async def test_a_stop_in_the_middle_of_an_answer_is_gone_on_with_by_another_work
         result = await session.wait()
 
         assert result.output == "abcdefghijkl"
-        assert True in await takeovers(session)
+        assert await takeovers(session) == [True, True]  # who handed it back, and who took it
+
+
+async def test_a_call_that_a_graceful_stop_cut_off_is_not_told_as_a_crash() -> None:
+    gate, store = Gate(hangs=1), MemoryStore()
+    async with running(gate.agent(), store=store) as app:
+        session = await app.start("a", "go")
+        await gate.is_entered.wait()
+    async with running(gate.agent(), store=store) as app:
+        session = await app.session(session.id)
+        await session.wait()
+
+        [cut] = await the(session, "tool.interrupted")
+        assert cut.data["reason"] == "stopped"
+
+
+async def test_a_crash_after_a_graceful_stop_is_one() -> None:
+    gate, store = Gate(hangs=2, readonly=True), MemoryStore()
+    async with running(gate.agent(), store=store) as app:
+        session = await app.start("a", "go")
+        await gate.is_entered.wait()
+    async with running(gate.agent(), store=store, settings=named("w2")) as app:
+        session = await app.session(session.id)
+        await until(session, "tool.started", 2)
+        async with running(gate.agent(), store=store, settings=named("w3")) as third:
+            store.declare_dead("w2")
+            session = await third.session(session.id)
+            await session.wait()
+
+            assert await takeovers(session) == [True, True, False]
 
 
 async def test_a_stopped_worker_leaves_no_lane_behind() -> None:

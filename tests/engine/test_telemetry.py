@@ -297,6 +297,34 @@ async def test_an_approved_call_names_the_request_that_it_waited_for(told: Told)
     assert len(trace_ids(told.spans)) == 1
 
 
+async def test_a_call_that_was_asked_about_anew_names_the_request_that_was_answered(
+    told: Told,
+) -> None:
+    lenient = [True]
+
+    @tool(approval="always", approvers=lambda who: who == "ada" or lenient[0])
+    async def pay() -> str:
+        return "paid"
+
+    store = MemoryStore()
+    paying = agent([call("pay"), say("done")], tools=[pay])
+    async with running(paying, store=store) as app:
+        session = await app.start("a", "go")
+        [first] = (await session.wait()).requests
+    async with Holdfast([paying], store=store, worker=None) as app:
+        session = await app.session(session.id)
+        await session.answer(first.request_id, "approve", by="eve")
+        lenient.clear()
+        lenient.append(False)
+    async with observed(told, paying, store=store) as app:
+        session = await app.session(session.id)
+        [second] = (await session.wait()).requests
+        await (await session.answer(second.request_id, "approve", by="ada")).result()
+
+    assert second.request_id != first.request_id
+    assert facts(told.the("execute_tool pay"), "holdfast.")["request"] == second.request_id
+
+
 async def test_failures_are_told_by_their_codes(told: Told) -> None:
     @tool
     async def fall() -> str:

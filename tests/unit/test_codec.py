@@ -1,9 +1,12 @@
+from typing import Any
+
 import msgspec
 import pytest
 import zstandard
 from history import message, turn_begins
 
 from holdfast.core import record as r
+from holdfast.core import upcast
 from holdfast.core.codec import BLOB_OVER, COMPRESS_OVER, Packed, Packer, blob_names, encode
 from holdfast.core.message import File, Image, Text
 from holdfast.core.record import FORMAT, AnyRecord
@@ -154,3 +157,14 @@ def test_a_record_of_format_1_is_read_as_todays() -> None:
 
     failure = r.Failure("TOOL_ERROR", "no luck")
     assert record == r.ToolFailed(call_id="c", attempt=1, error=failure)
+
+
+def test_formats_between_which_nothing_changed_do_not_keep_a_record_from_todays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def renamed(values: dict[str, Any]) -> dict[str, Any]:
+        return {**values, "message": values["text"]}
+
+    monkeypatch.setitem(upcast.STEPS, 3, {"note": renamed})
+
+    assert upcast.upcast({"type": "note", "text": "hi"}, 1)["message"] == "hi"

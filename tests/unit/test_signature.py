@@ -308,3 +308,47 @@ def test_what_an_interruption_means_follows_from_what_the_tool_says_of_itself(
     manners: dict[str, Any], on_interrupt: str
 ) -> None:
     assert tool(**manners)(fine).policy.on_interrupt == on_interrupt
+
+
+def test_a_type_or_a_default_may_describe_an_argument_that_the_docstring_does_not() -> None:
+    @tool
+    async def find(
+        name: Annotated[str, Field(description="Whose.", min_length=2)],
+        most: int = Field(5, description="How many.", le=9),
+        tags: list[str] = Field(default_factory=list),  # noqa: B008 - as users write it
+        note: Annotated[str, Field(description="Not this.")] = "",
+    ) -> str:
+        """Look.
+
+        Args:
+            note: But this.
+        """
+
+    told = find.spec.schema["properties"]
+    described = {name: each.get("description") for name, each in told.items()}
+    assert described == {"name": "Whose.", "most": "How many.", "tags": None, "note": "But this."}
+    assert told["most"]["maximum"] == 9
+    assert find.arguments.parse('{"name": "ada"}') == {
+        "name": "ada",
+        "most": 5,
+        "tags": [],
+        "note": "",
+    }
+
+
+def test_an_argument_may_have_any_name(recwarn: pytest.WarningsRecorder) -> None:
+    @tool
+    async def odd(model_config: int, model_dump: int, schema: str, _own: int = 1) -> str:
+        """Take what pydantic has names for."""
+
+    args = '{"model_config": 1, "model_dump": 2, "schema": "three"}'
+    assert odd.arguments.parse(args) == {
+        "model_config": 1,
+        "model_dump": 2,
+        "schema": "three",
+        "_own": 1,
+    }
+    assert [*odd.spec.schema["properties"]] == ["model_config", "model_dump", "schema", "_own"]
+    with pytest.raises(Retry, match="model_dump: Input should be a valid integer"):
+        odd.arguments.parse('{"model_config": 1, "model_dump": "x", "schema": "three"}')
+    assert not recwarn.list

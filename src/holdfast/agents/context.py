@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import wraps
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -46,16 +46,29 @@ P = ParamSpec("P")
 Deps = TypeVar("Deps")
 
 
+class Waits(Protocol):
+    """What a tool is given and can wait with. `path` is what tools write to get it."""
+
+    path: ClassVar[str]
+
+    @property
+    def waiting(self) -> Waiting | None: ...
+
+
+Given = TypeVar("Given", bound=Waits)
+
+
 def for_async_tools(
-    method: Callable[Concatenate[Context[Any], P], T],
-) -> Callable[Concatenate[Context[Any], P], T]:
+    method: Callable[Concatenate[Given, P], T],
+) -> Callable[Concatenate[Given, P], T]:
     """Refuse in a thread what has to be awaited: there it would come to nothing, and unnoticed."""
 
     @wraps(method)
-    def checked(self: Context[Any], /, *args: P.args, **named: P.kwargs) -> T:
-        if not self.is_awaited:
+    def checked(self: Given, /, *args: P.args, **named: P.kwargs) -> T:
+        if self.waiting and self.waiting.in_thread:
             raise InvalidInput(
-                f"ctx.{method.__name__} has to be awaited: write {self.tool} as `async def`"
+                f"{self.path}.{method.__name__} has to be awaited:"
+                f" write {self.waiting.tool} as `async def`"
             )
         return method(self, *args, **named)
 
@@ -86,6 +99,8 @@ class Slice(Generic[T]):
 class SessionContext:
     """The session as tools and instructions see it."""
 
+    path: ClassVar[str] = "ctx.session"
+
     def __init__(self, lane: Lane, slices: Slices, desk: Desk | None = None) -> None:
         self.id = lane.session
         self.lane = lane.name
@@ -99,7 +114,7 @@ class SessionContext:
         self.changes: list[StateChanged | SessionRekeyed | Update] = []
         self._slices = slices
         self._desk = desk
-        self._waiting: Waiting | None = None
+        self.waiting: Waiting | None = None
 
     def query(self, kind: type[T]) -> Slice[T]:
         """Return what the session keeps of a type, this call's own changes included."""
@@ -137,15 +152,16 @@ class SessionContext:
     def _apply(self, record: StateChanged) -> None:
         self._slices = change(self._slices, record)
 
+    @for_async_tools
     async def set_continuation_token(self, token: str, *, revoke: Sequence[str] = ()) -> None:
         """Give the session another address; the old ones forward to it unless revoked."""
-        if self._desk is None or self._waiting is None:
+        if self._desk is None or self.waiting is None:
             raise InvalidInput("a continuation token can be set by tools only")
         token = check_token(token, reserved=(KEYED,))  # to a channel's thread it may move
         if isinstance(revoke, str):
             raise InvalidInput("revoke names tokens: give a list of them")
         revoked = tuple(check_id("continuation_token", each) for each in revoke)
-        with self._waiting.busy():
+        with self.waiting.busy():
             owner = await self._desk.find_token(token)
         if owner not in (None, self.id):
             raise TokenTaken("another session has this continuation token: choose another")
@@ -154,6 +170,8 @@ class SessionContext:
 
 class Context(Generic[Deps]):
     """What a running tool is given."""
+
+    path: ClassVar[str] = "ctx"
 
     def __init__(
         self,
@@ -174,12 +192,11 @@ class Context(Generic[Deps]):
         self.idempotency_key = key or effect_key(session.id, call.call_id)
         self.approved_by = call.by
         self.emitted: list[ToolEmitted] = []
-        self.waiting = session._waiting = Waiting(call, desk)
+        self.waiting = session.waiting = Waiting(call, desk)
         self._call = call
         self._desk = desk
         self._around = around
         self.max_depth = max_depth
-        self.is_awaited = True
         self._transaction: Transaction | None = None
 
     @property

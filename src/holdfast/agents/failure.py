@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.clock import Clock
 from holdfast.core.record import Failure
-from holdfast.errors import ToolError
+from holdfast.errors import Retry, ToolError
 
 LONGEST_FAILURE = 10_000
 
@@ -21,6 +21,8 @@ def failure_of(error: BaseException) -> Failure:
 def code_of(error: BaseException) -> str:
     code = getattr(error, "code", None)
     if not isinstance(code, str) or isinstance(error, SystemExit):  # whose code is a status
+        return "TOOL_ERROR"
+    if code == Retry.code and not isinstance(error, Retry):  # which says that the model is to blame
         return "TOOL_ERROR"
     return storable(code)
 

@@ -27,13 +27,14 @@ from holdfast.core.record import Failure
 from holdfast.core.result import Interrupted, Leftovers, Raised, Returned, ToolEnd
 from holdfast.engine.owned import Undone
 from holdfast.engine.performer import Desk
-from holdfast.errors import NotEncodable, StoreUnavailable, ToolError
+from holdfast.errors import NotEncodable, StoreUnavailable
 from holdfast.ids import get_logger
 
 log = get_logger("holdfast.agents")
 
-THREAD_GRACE = 4.5
-"""How long a cancelled turn waits for a sync tool: a little less than for all its calls."""
+THREAD_GRACE = 0.9
+"""How much of the time that calls have to end a sync tool is given: what it came to is recorded
+in the rest."""
 
 
 class ToolRunner:
@@ -79,23 +80,18 @@ class ToolRunner:
                 return ctx.waiting.waits
             if not isinstance(group, Exception):
                 raise
-            return Raised(
-                call.call_id,
-                failure_of(reason_of(group)),
-                backoff=backoff(self._clock, call.failed),
-            )
+            return self._raised(call, reason_of(group))
         except NotEncodable as error:
             why = {"tool": call.tool, "why": error.message}
             log.warning("what a tool returned cannot be stored; its outcome is unknown", extra=why)
             return Interrupted(call.call_id, "unstorable")
-        except ToolError as error:
-            return Raised(call.call_id, failure_of(error))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a tool's own, which the model sees
-            return Raised(
-                call.call_id, failure_of(error), backoff=backoff(self._clock, call.failed)
-            )
+            return self._raised(call, error)
         finally:
             ctx.waiting.leave()
+
+    def _raised(self, call: Call, error: BaseException) -> Raised:
+        return Raised(call.call_id, failure_of(error), backoff=backoff(self._clock, call.failed))
 
     async def _run(
         self, tool: Tool, ctx: Context[Any], args: dict[str, Any], start: Start, desk: Desk
@@ -130,13 +126,21 @@ class ToolRunner:
         given = (ctx,) if tool.arguments.takes_context else ()
         if tool.is_async:
             return await tool.function(*given, **args)
-        ctx.is_awaited = False
-        running = in_thread(desk, lambda: tool.function(*given, **args))
+        ctx.waiting.in_thread = True
+        value = await self._call_in_thread(lambda: tool.function(*given, **args), desk)
+        if inspect.isawaitable(value):  # of an async function behind one that is not
+            ctx.waiting.in_thread = False
+            return await value
+        return value
+
+    async def _call_in_thread(self, function: Callable[[], Any], desk: Desk) -> Any:
+        running = in_thread(desk, function)
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
             # A thread cannot be stopped, but one that heeds ctx.cancelled may end in time.
-            if desk.is_cancelled and await ends_within(running, THREAD_GRACE):
+            grace = desk.stop_grace * THREAD_GRACE
+            if desk.is_cancelled and await ends_within(running, grace):
                 return running.result()
             raise
 
@@ -149,8 +153,8 @@ class ToolRunner:
         try:
             if inspect.iscoroutinefunction(reconcile := tool.on_interrupt):
                 found = await reconcile(ctx, args)
-            else:
-                found = await in_thread(desk, lambda: reconcile(ctx, args))
+            elif inspect.isawaitable(found := await in_thread(desk, lambda: reconcile(ctx, args))):
+                found = await found
             if found is NotDone or isinstance(found, NotDone):
                 return None
             return returned(ctx.call_id, found, ctx)

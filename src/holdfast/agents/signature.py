@@ -9,15 +9,19 @@ import inspect
 import re
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
+from pydantic.fields import FieldInfo
 
 from holdfast.errors import InvalidDefinition, Retry
 
 _ARGS = re.compile(r"^\s*(?:Args|Arguments|Parameters):\s*$")
 _ARG = re.compile(r"^\s+(\w+)(?:\s*\([^)]*\))?:\s*(.+)$")
+
+OURS = "arg_"
+"""What fields are named by before their arguments' names."""
 
 
 class Arguments:
@@ -37,7 +41,7 @@ class Arguments:
                     tool=name,
                 )
         self._model = model_of(function, name, parameters, hints)
-        self._names = tuple(self._model.model_fields)
+        self._names = tuple((field.removeprefix(OURS), field) for field in self._model.model_fields)
         self.schema: Mapping[str, Any] = self._model.model_json_schema()
         self.returns = hints.get("return", Any)
 
@@ -47,7 +51,7 @@ class Arguments:
             checked = self._model.model_validate_json(args or "{}")
         except ValidationError as error:
             raise Retry(f"the arguments do not fit: {explain(error)}") from None
-        return {name: getattr(checked, name) for name in self._names}
+        return {name: getattr(checked, field) for name, field in self._names}
 
 
 def type_hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
@@ -89,13 +93,27 @@ def model_of(
             raise InvalidDefinition(
                 f"{name} does not say what type {parameter.name} is: add a type hint", tool=name
             )
-        default = ... if parameter.default is parameter.empty else parameter.default
-        field = Field(default, description=told.get(parameter.name))
-        fields[parameter.name] = (hints[parameter.name], field)
+        described_as = told.get(parameter.name)
+        fields[f"{OURS}{parameter.name}"] = field_of(parameter, hints[parameter.name], described_as)
     try:
         return described(name, fields)
     except (PydanticUserError, NameError) as error:
         raise without_schema(name, fields) from error
+
+
+def field_of(parameter: inspect.Parameter, hint: Any, told: str | None) -> tuple[Any, Any]:
+    """Return an argument as pydantic has it: under an alias, since a name may be one of pydantic's.
+
+    What its type or its default says of it stays as it is, unless the docstring says something.
+    """
+    said: dict[str, Any] = {"alias": parameter.name}
+    if told is not None:
+        said["description"] = told
+    if isinstance(parameter.default, FieldInfo):
+        return Annotated[hint, parameter.default], Field(**said)
+    if parameter.default is not parameter.empty:
+        said["default"] = parameter.default
+    return hint, Field(**said)
 
 
 def described(name: str, fields: dict[str, Any]) -> type[BaseModel]:
@@ -112,6 +130,7 @@ def without_schema(name: str, fields: dict[str, Any]) -> InvalidDefinition:
             described(name, {argument: field})
         except (PydanticUserError, NameError):
             break
+    argument = argument.removeprefix(OURS)
     return InvalidDefinition(
         f"{name} takes `{argument}: {inspect.formatannotation(field[0])}`, which has no schema:"
         " use types that JSON can say, dataclasses or pydantic models",

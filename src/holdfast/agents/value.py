@@ -26,6 +26,9 @@ def to_json(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
+    """Return a value as plain data. What is plain already is asked about only as a dict's key."""
+    if value is None or isinstance(value, bool | list | tuple | dict | set | frozenset):
+        raise TypeError(f"{value!r} is a key of a dict, and JSON has texts and numbers for that")
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     return to_jsonable_python(value)

@@ -62,7 +62,9 @@ class Waiting:
 
     def __init__(self, call: Call, desk: Desk) -> None:
         self.call_id = call.call_id
+        self.tool = call.tool
         self.desk = desk
+        self.in_thread = False
         self.is_parked = False
         main = asyncio.current_task()
         assert main is not None

@@ -15,7 +15,7 @@ from holdfast.core.record import Failure
 
 
 class Action(Struct, frozen=True, gc=False, kw_only=True):
-    """`until` is when to ask again at the latest, should nothing have happened by then."""
+    """What has an `until` is decided anew then at the latest, should nothing have happened."""
 
     is_effect: ClassVar[bool] = False
     is_rest: ClassVar[bool] = False

@@ -374,18 +374,22 @@ def lane_taken_over(lane: Lane, e: r.LaneTakenOver) -> Lane:
     turn = lane.turn
     if turn is None:
         return lane
-    lost = 0 if e.graceful else 1
+    lost, reason = (0, "stopped") if e.graceful else (1, "crash")
     model = turn.model
     if model and model.status == RUNNING:
         model = replace(model, status=CUT, lost=model.lost + lost)
     calls = {
-        name: replace(call, status=CUT, reason="crash", lost=call.lost + lost)
+        name: replace(call, status=CUT, reason=reason, lost=call.lost + lost)
         if call.status == RUNNING
         else call
         for name, call in turn.calls.items()
     }
     return replace(lane, waiting=()).with_turn(
-        model=model, calls=calls, since=e.since, spent=e.spent
+        model=model,
+        calls=calls,
+        since=e.since,
+        spent=e.spent,
+        handed_back=e.graceful and not turn.handed_back,
     )
 
 

@@ -61,7 +61,7 @@ def input_resolved(lane: Lane, e: r.InputResolved) -> Lane:
 
 
 def approve(lane: Lane, call_id: str, e: r.InputResolved) -> Lane:
-    lane = lane.with_call(call_id, status="approved", by=e.by)
+    lane = lane.with_call(call_id, status="approved", by=e.by, request=e.request_id)
     if not e.args:
         return lane
     assert lane.turn is not None

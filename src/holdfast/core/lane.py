@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from holdfast.core.record import Failure, Parent, Tokens
 
-FOLD = 4
+FOLD = 5
 """Grows whenever the same log would fold into something else than before."""
 
 RUNNING = "running"
@@ -89,7 +89,8 @@ class Call(Struct, frozen=True, gc=False, omit_defaults=True):
     `memo` holds what the call's own steps and answered waits returned, as JSON text by name;
     `waits_for` are those that it stopped at, and `timers` when some of them are over by themselves.
     `reconciles` is the attempt about which it was finding out when it stopped. `failure` is how the
-    last attempt failed, after which another is due.
+    last attempt failed, after which another is due. `by` and `request` are who let it run, and what
+    he answered.
     """
 
     call_id: str
@@ -111,6 +112,7 @@ class Call(Struct, frozen=True, gc=False, omit_defaults=True):
     reconciles: int = 0
     memo: Mapping[str, str] = {}
     by: str = ""
+    request: str = ""
     succeeded: bool = False
     failure: Failure | None = None
 
@@ -159,7 +161,8 @@ class Turn(Struct, frozen=True, gc=False, omit_defaults=True):
     """The open turn.
 
     `spent` is its active time up to `since`, `taken` the offset of the delivery that it began
-    with, `senders` are whose messages it is about, and `corrections` counts Retry answers.
+    with, `senders` are whose messages it is about, `corrections` counts Retry answers, and
+    `handed_back` says that its owner has given it up and nobody has taken it yet.
     """
 
     id: str
@@ -178,12 +181,7 @@ class Turn(Struct, frozen=True, gc=False, omit_defaults=True):
     usage: Tokens = Tokens()
     deadline: int = 0
     senders: tuple[str, ...] = ()
-
-    @property
-    def in_flight(self) -> bool:
-        """Whether something was begun that nobody has recorded the end of."""
-        model = self.model is not None and self.model.status == RUNNING
-        return model or any(call.status == RUNNING for call in self.calls.values())
+    handed_back: bool = False
 
 
 class Unsettled(Struct, frozen=True, gc=False):

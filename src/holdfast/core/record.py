@@ -394,7 +394,7 @@ class ToolFailed(Record, frozen=True, kw_only=True, tag="tool.failed"):
 class ToolInterrupted(Record, frozen=True, kw_only=True, tag="tool.interrupted"):
     """Nobody knows whether it happened.
 
-    `reason`: crash, timeout, cancelled, unstorable, undone, unreconciled.
+    `reason`: crash, stopped, timeout, cancelled, unstorable, undone, contended, unreconciled.
     """
 
     call_id: str
@@ -573,7 +573,10 @@ class StateChanged(Record, frozen=True, kw_only=True, tag="state.changed"):
 
 
 class LaneTakenOver(Record, frozen=True, kw_only=True, tag="lane.taken_over"):
-    """The lane changed hands with work under way; `graceful` if its owner gave it up."""
+    """The lane changed hands with work under way; `graceful` if its owner gave it up.
+
+    Then there are two: that of the owner, who hands it back, and that of the next.
+    """
 
     internal: ClassVar[bool] = True
 

@@ -52,7 +52,11 @@ class Wanted(Struct, frozen=True, gc=False):
 
 
 class Answered(Struct, frozen=True, gc=False):
-    """The model gave a whole answer. `flushed` says what of it the log has already."""
+    """The model gave a whole answer.
+
+    Where it was streamed, the log has it from `deltas_from` on, `deltas` are what is left to write
+    of it, and the text of the parts in `streamed` is there alone.
+    """
 
     parts: tuple[Part, ...]
     usage: Usage
@@ -109,7 +113,7 @@ class Raised(Struct, frozen=True, gc=False):
 class Interrupted(Struct, frozen=True, gc=False):
     """Nobody can say whether it did its work. `final`: and nobody can find out.
 
-    `reason`: timeout, cancelled, unstorable, undone, unreconciled.
+    `reason`: timeout, cancelled, unstorable, undone, contended, unreconciled.
     """
 
     call_id: str

@@ -27,8 +27,7 @@ STEPS: dict[int, dict[str, Callable[[Values], Values]]] = {
 
 def upcast(values: Values, version: int) -> Values:
     """Return a record's plain values as the current format has them."""
-    while steps := STEPS.get(version):
-        if step := steps.get(values["type"]):
+    for each in range(version, max(STEPS) + 1):
+        if step := STEPS.get(each, {}).get(values["type"]):
             values = step(values)
-        version += 1
     return values

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 
 import msgspec
@@ -355,7 +356,9 @@ class Carrier:
     async def _run_tool(
         self, call: Call, start: Start, place: Place | None, work: Work
     ) -> ToolEnd | None:
-        desk = CallDesk(self.lane, work, place, self._policy, self._store, self._clock)
+        desk = CallDesk(
+            self.lane, work, place, self._policy, self._store, self._clock, self._settings
+        )
         try:
             end = await self._performer.run_tool(call, start, desk)
         except asyncio.CancelledError:
@@ -367,6 +370,9 @@ class Carrier:
             # What a tool raises while it is being stopped says nothing of what it did.
             if not (work.is_overdue and isinstance(end, Raised)):
                 return end
+        finally:
+            with suppress(asyncio.CancelledError):  # what it came to is known, and stands
+                await desk.end()
         return Interrupted(call.call_id, "timeout")
 
     def _call(self, call_id: str) -> Call:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 from holdfast.clock import Clock
 from holdfast.core import codec
@@ -19,13 +18,14 @@ from holdfast.core.result import Returned, is_contended, with_updates
 from holdfast.core.slices import Slices
 from holdfast.engine.owned import OwnedLane
 from holdfast.engine.performer import Place
-from holdfast.engine.work import Work
+from holdfast.engine.settings import WorkerSettings
+from holdfast.engine.stream import Trickle
+from holdfast.engine.work import Work, to_its_end
 from holdfast.errors import NotInTransaction
 from holdfast.store import Store, Transaction
 
 LONGEST = 5.0
 """How long a tool's transaction may be open, in seconds."""
-PROGRESS_EVERY = 0.1
 
 
 class CallDesk:
@@ -41,14 +41,17 @@ class CallDesk:
         policy: Policy,
         store: Store,
         clock: Clock,
+        settings: WorkerSettings,
     ) -> None:
         self.place = place
+        self.stop_grace = settings.stop_grace
         self._owned = lane
         self._work = work
         self._policy = policy
         self._store = store
         self._clock = clock
-        self._last_progress = float("-inf")
+        self._flush = settings.flush
+        self._progress: Trickle[ToolProgress] | None = None
 
     @property
     def lane(self) -> Lane:
@@ -101,17 +104,28 @@ class CallDesk:
         await self._write(record)
 
     async def progress(self, call_id: str, progress: str) -> None:
-        self.check_awaited()
-        if self._clock.monotonic() - self._last_progress < PROGRESS_EVERY:
-            return
-        self._last_progress = self._clock.monotonic()
         assert self._owned.state.turn is not None
         attempt = self._owned.state.turn.calls[call_id].attempt
-        await self._write(ToolProgress(call_id=call_id, attempt=attempt, progress=progress))
+        record = ToolProgress(call_id=call_id, attempt=attempt, progress=progress)
+        self._check(record)
+        self._progress = self._progress or Trickle(self._owned, self._work, self._flush)
+        self._progress.pending[:] = [record]
+        self._progress.stir()
+        await asyncio.sleep(0)  # a tool that does nothing else leaves others their turn
 
-    async def _write(self, record: AnyRecord) -> None:
+    async def end(self) -> None:
+        """Leave the last sign of progress to the commit of what the call came to."""
+        if self._progress:
+            await self._progress.end()
+            if self._work.is_awaited:
+                self._owned.write(self._progress.pending)
+
+    def _check(self, record: AnyRecord) -> None:
         self.check_awaited()
         codec.encode([record])  # what cannot be stored must not get among what the lane writes
+
+    async def _write(self, record: AnyRecord) -> None:
+        self._check(record)
         self._owned.write([record])
         await to_its_end(self._owned.flush())
 
@@ -183,17 +197,3 @@ class Hold:
         if self._is_held:
             self._is_held = False
             self._lock.release()
-
-
-async def to_its_end(commit: Awaitable[Any]) -> None:
-    """Stay until it is known what became of a commit, even if the call is stopped meanwhile."""
-    committing = asyncio.ensure_future(commit)
-    stopped: asyncio.CancelledError | None = None
-    while not committing.done():
-        try:
-            await asyncio.wait([committing])
-        except asyncio.CancelledError as error:
-            stopped = error
-    committing.result()
-    if stopped:
-        raise stopped

@@ -258,14 +258,22 @@ class OwnedLane:
             self._slices_changed = True
 
     def take_over(self) -> bool:
-        """Note that the lane changed hands, if its owner left it in the middle of something."""
-        if self.state.turn is None or self.state.waiting:
+        """Note that the lane changed hands, if its owner left it in the middle of something.
+
+        Returns whether he did so without a word.
+        """
+        turn = self.state.turn
+        if turn is None or self.state.waiting:
             return False
-        spent = active_time(self.state, max(self.last_at, self.state.turn.since))
-        now = self.now()
-        taken = r.LaneTakenOver(worker=self.worker, fence=self.fence, since=now, spent=spent)
+        taken = r.LaneTakenOver(
+            worker=self.worker,
+            fence=self.fence,
+            since=self.now(),
+            spent=active_time(self.state, max(self.last_at, turn.since)),
+            graceful=turn.handed_back,
+        )
         self.write([taken])
-        return True
+        return not taken.graceful
 
     def _is_ending(self) -> bool:
         return any(type(record) in ENDS for record in self._buffer)

@@ -47,6 +47,8 @@ class Desk(Protocol):
     """A running call's place in its lane."""
 
     place: Place | None
+    stop_grace: float
+    """How long a call that is told to end has for it, in seconds."""
 
     @property
     def lane(self) -> Lane: ...
@@ -79,7 +81,7 @@ class Desk(Protocol):
         ...
 
     async def progress(self, call_id: str, progress: str) -> None:
-        """Tell readers how far the call is; frequent calls are thinned out."""
+        """Tell readers how far the call is; of frequent ones the last."""
         ...
 
     async def open_webhook(

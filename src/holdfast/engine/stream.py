@@ -1,49 +1,51 @@
-"""A streamed answer on its way into the log: the first piece at once, then batches.
+"""What a call says while it is under way, into the log: the first piece at once, then batches.
 
 Pieces that come while a commit is under way wait for the next. What is left at the
-end is not flushed here: it belongs into the answer's own commit.
+end is not flushed here: it belongs into the commit of what the call came to.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
 from msgspec.structs import replace
 
 from holdfast.core.message import Reasoning, Text
-from holdfast.core.record import MessageDelta, ReasoningDelta
+from holdfast.core.record import MessageDelta, ReasoningDelta, ToolProgress
 from holdfast.core.result import Answered, ModelFailed
-from holdfast.engine.desk import to_its_end
 from holdfast.engine.owned import OwnedLane
-from holdfast.engine.work import Work
+from holdfast.engine.work import Work, to_its_end
 
 Delta = MessageDelta | ReasoningDelta
+Piece = TypeVar("Piece", Delta, ToolProgress)
 
 
-class DeltaStream:
-    """Collects the deltas of one attempt and flushes them at most once per `interval`.
+class Trickle(Generic[Piece]):
+    """Records of one attempt, `pending` until they are flushed, at most once per `interval`.
 
     Those of an attempt that nobody waits for any more are dropped: the next may have begun.
     """
 
-    def __init__(self, lane: OwnedLane, work: Work, interval: float) -> None:
+    def __init__(
+        self,
+        lane: OwnedLane,
+        work: Work,
+        interval: float,
+        written: Callable[[Sequence[Piece], int], None] = lambda records, offset: None,
+    ) -> None:
+        self.pending: list[Piece] = []
         self._lane = lane
         self._work = work
         self._interval = interval
-        self._pending: list[Delta] = []
+        self._written: Callable[[Sequence[Piece], int], None] = written
         self._arrived = asyncio.Event()
         self._over = asyncio.Event()
         self._flusher: asyncio.Task[None] | None = None
-        self._first_offset = 0
-        self._streamed: set[int] = set()
 
-    def add(self, delta: Delta) -> None:
-        """Take one more piece, joined to the last if it goes on with it."""
-        last = self._pending[-1] if self._pending else None
-        if last and goes_on(last, delta):
-            self._pending[-1] = replace(last, text=last.text + delta.text)
-        else:
-            self._pending.append(delta)
+    def stir(self) -> None:
+        """Have what is pending flushed."""
         self._arrived.set()
         if self._flusher is None:
             self._flusher = asyncio.create_task(self._flush_repeatedly())
@@ -59,12 +61,10 @@ class DeltaStream:
             await self._pause()
 
     async def _flush(self) -> None:
-        deltas, self._pending = self._pending, []
+        records, self.pending = self.pending, []
         self._arrived.clear()
-        self._lane.write(deltas)
-        offset = await self._lane.flush()
-        self._first_offset = self._first_offset or offset
-        self._streamed |= {delta.part for delta in deltas if delta.text}
+        self._lane.write(records)
+        self._written(records, await self._lane.flush())
 
     async def _pause(self) -> None:
         try:
@@ -80,14 +80,40 @@ class DeltaStream:
         if self._flusher is not None:
             await to_its_end(self._flusher)
 
+
+class DeltaStream:
+    """The deltas of a streamed answer."""
+
+    def __init__(self, lane: OwnedLane, work: Work, interval: float) -> None:
+        self._trickle: Trickle[Delta] = Trickle(lane, work, interval, self._note)
+        self._first_offset = 0
+        self._streamed: set[int] = set()
+
+    def add(self, delta: Delta) -> None:
+        """Take one more piece, joined to the last if it goes on with it."""
+        pending = self._trickle.pending
+        last = pending[-1] if pending else None
+        if last and goes_on(last, delta):
+            pending[-1] = replace(last, text=last.text + delta.text)
+        else:
+            pending.append(delta)
+        self._trickle.stir()
+
+    def _note(self, deltas: Sequence[Delta], offset: int) -> None:
+        self._first_offset = self._first_offset or offset
+        self._streamed |= parts_of(deltas)
+
+    async def end(self) -> None:
+        await self._trickle.end()
+
     def complete(self, result: Answered | ModelFailed) -> Answered | ModelFailed:
         """Return the result with what the log does not have yet of its text, and no more."""
         if not self._first_offset:
             return result
-        left = tuple(self._pending)
+        left = tuple(self._trickle.pending)
         if isinstance(result, ModelFailed):
             return replace(result, deltas=left)
-        streamed = self._streamed | {delta.part for delta in left if delta.text}
+        streamed = self._streamed | parts_of(left)
         parts = tuple(
             replace(part, text="")
             if number in streamed and isinstance(part, Text | Reasoning)
@@ -106,3 +132,8 @@ class DeltaStream:
 def goes_on(last: Delta, delta: Delta) -> bool:
     same = type(last) is type(delta) and last.part == delta.part
     return same and bool(last.text) and bool(delta.text)
+
+
+def parts_of(deltas: Sequence[Delta]) -> set[int]:
+    """Return the parts of an answer that deltas hold text of."""
+    return {delta.part for delta in deltas if delta.text}

@@ -6,6 +6,8 @@ No timer of its own: the lane that waits for its work looks at all of it when th
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
+from typing import Any
 
 from msgspec import Struct
 
@@ -65,3 +67,17 @@ class Work:
         """Have patience from now on: what it came to is known, and only has to be recorded."""
         self.is_ending = True
         self.due_at = float("inf")
+
+
+async def to_its_end(commit: Awaitable[Any]) -> None:
+    """Stay until it is known what became of a commit, even if the call is stopped meanwhile."""
+    committing = asyncio.ensure_future(commit)
+    stopped: asyncio.CancelledError | None = None
+    while not committing.done():
+        try:
+            await asyncio.wait([committing])
+        except asyncio.CancelledError as error:
+            stopped = error
+    committing.result()
+    if stopped:
+        raise stopped

@@ -11,7 +11,6 @@ from holdfast.agents.agent import Agent
 from holdfast.clock import Clock
 from holdfast.core.action import CallModel, Start
 from holdfast.core.lane import Call, Lane
-from holdfast.core.name import request_name
 from holdfast.core.result import (
     Answered,
     Interrupted,
@@ -150,8 +149,8 @@ class ObservedPerformer:
         assert desk.lane.turn is not None
         turn = desk.lane.turn.id
         enter(turn=turn, step=desk.lane.turn.step, call=call.call_id, attempt=start.attempt)
-        if call.asks:
-            enter(request=request_name(desk.lane.session, call.call_id, "approval#0"))
+        if call.request:
+            enter(request=call.request)
         if self._to is None or not self._to.is_heard:
             end = await self._performer.run_tool(call, start, desk)
         else:
