@@ -8,6 +8,7 @@
     │   ├── InvalidMessage · MessageTooLarge · InvalidAnswer · InvalidName · NotEncodable
     │   ├── CursorAhead · InvalidSignature · InvalidUrl (AddressRefused)
     │   └── InvalidDefinition   an agent, tool or setting that cannot work as written
+    │       └── OutputChanged   what was answered is not of the output type of today
     ├── Conflict                well formed, but not now
     │   ├── DispatchConflict · RequestClosed · TokenTaken · NoActiveSession · QueueFull
     │   ├── SessionOver · SessionErased · NothingToRetry · TaskCannotWait · NotAnApprover
@@ -131,6 +132,10 @@ class AddressRefused(InvalidUrl):
 
 class InvalidDefinition(InvalidInput):
     code = "INVALID_DEFINITION"
+
+
+class OutputChanged(InvalidDefinition):
+    code = "OUTPUT_CHANGED"
 
 
 class Conflict(HoldfastError):

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from holdfast.app import Holdfast
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import InvalidInput, StoreUnavailable
 from holdfast.session import Receipt, Session
 
 BRIDGED = (Holdfast, Session, Receipt)
@@ -41,6 +41,12 @@ class LoopThread:
         if self._loop.is_closed():
             work.close()
             raise StoreUnavailable("this app was closed: use it within its `with`")
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise InvalidInput(
+                "this would wait for itself: an async tool runs where the bridge's calls are done;"
+                " await the methods of the app itself there, or write the tool as `def`"
+            )
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()

@@ -45,4 +45,10 @@ def name_of(agent: Agent[Any, Any] | str, known: Agents) -> str:
     if name not in known:
         names = ", ".join(sorted(known)) or "none"
         raise UnknownAgent(f"this app has no agent {name!r}; it has: {names}", agent=name)
+    if isinstance(agent, Agent) and agent is not known[name]:
+        raise UnknownAgent(
+            f"this app has an agent named {name}, and it is not this one: give its name, or the"
+            " agent that the app was made with",
+            agent=name,
+        )
     return str(name)

@@ -11,11 +11,19 @@ LONGEST_FAILURE = 10_000
 
 def failure_of(error: BaseException) -> Failure:
     """Return an exception as the model and the log get it: never endless, always storable."""
-    said = str(error) if isinstance(error, ToolError) else f"{type(error).__name__}: {error}"
-    sentence = storable(said)
+    sentence = storable(words_of(error))
     if len(sentence) > LONGEST_FAILURE:
         sentence = sentence[:LONGEST_FAILURE] + "…"
     return Failure(code_of(error), sentence)
+
+
+def words_of(error: BaseException) -> str:
+    """Return what an exception says, of what kind it is, where it can say anything."""
+    kind = type(error).__name__
+    try:
+        return str(error) if isinstance(error, ToolError) else f"{kind}: {error}"
+    except Exception:  # noqa: BLE001 - its own `__str__`
+        return kind
 
 
 def code_of(error: BaseException) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from holdfast.agents.tool import Tool
 from holdfast.core.lane import Call, Lane
 from holdfast.core.name import storable_key
+from holdfast.errors import InvalidDefinition
 
 
 def read(tool: Tool, call: Call, lane: Lane) -> tuple[dict[str, Any], str]:
@@ -34,4 +35,11 @@ def scope_of(tool: Tool, lane: Lane) -> str:
 
 def own_key(tool: Tool, args: dict[str, Any]) -> str:
     assert tool.idempotency_key is not None
-    return f"{tool.name}:{storable_key(tool.idempotency_key(args))}"
+    key = tool.idempotency_key(args)
+    if isinstance(key, bool) or not isinstance(key, str | int) or key == "":
+        raise InvalidDefinition(
+            f"the idempotency_key of {tool.name} returned {key!r}: it has to be a text or a whole"
+            " number that two calls share only if they are the same",
+            tool=tool.name,
+        )
+    return f"{tool.name}:{storable_key(str(key))}"

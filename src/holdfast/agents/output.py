@@ -6,27 +6,48 @@ from typing import Any
 
 from holdfast.agents.agent import Agent
 from holdfast.agents.model import AnswerCutOff
-from holdfast.agents.value import from_json, to_json
-from holdfast.errors import Retry, StoreCorrupt
+from holdfast.agents.value import Misfit, fitted, from_json, to_json
+from holdfast.errors import OutputChanged, Retry
 
 
 def check_output(args: str, agent: Agent[Any, Any]) -> None:
+    """Have the model correct an answer that is not of the agent's output type."""
     try:
-        output_value(args, agent)
-    except StoreCorrupt as error:
-        raise Retry(f"the answer does not fit: {error}") from None
-
-
-def output_value(args: str, agent: Agent[Any, Any]) -> Any:
-    """Return the typed answer that the output tool's arguments hold."""
-    if agent.wraps_output:
-        args = to_json(from_json(args, dict[str, Any]).get("value"))
-    return from_json(args, agent.output_type)
+        value_of(args, agent)
+    except Misfit as why:
+        raise Retry(f"the answer does not fit: {why}") from None
 
 
 def check_text(text: str, agent: Agent[Any, Any]) -> None:
     """Take a text that is not of the agent's output type for an answer that was cut off."""
     try:
-        from_json(text, agent.output_type)
-    except StoreCorrupt as error:
-        raise AnswerCutOff(f"the answer is not of the output type: {error}") from None
+        fitted(text, agent.output_type)
+    except Misfit as why:
+        raise AnswerCutOff(f"the answer is not of the output type: {why}") from None
+
+
+def output_of(text: str, output: str | None, agent: Agent[Any, Any]) -> Any:
+    """Return what an agent answered, in a text or as the output tool's arguments.
+
+    Raises OutputChanged if that is not of the type which the agent has today.
+    """
+    if agent.output_type is None:
+        return text if output is None else from_json(output)
+    try:
+        return fitted(text, agent.output_type) if output is None else value_of(output, agent)
+    except Misfit as why:
+        name = getattr(agent.output_type, "__name__", agent.output_type)
+        said = text if output is None else output
+        raise OutputChanged(
+            f"what {agent.name} had answered is no {name} as that is today: {why}; give new fields"
+            " defaults, or take the answer as it was said from this error's details: output",
+            agent=agent.name,
+            output=said,
+        ) from None
+
+
+def value_of(args: str, agent: Agent[Any, Any]) -> Any:
+    """Return the value that the output tool's arguments hold. Raises Misfit."""
+    if agent.wraps_output:
+        args = to_json(fitted(args, dict[str, Any]).get("value"))
+    return fitted(args, agent.output_type)

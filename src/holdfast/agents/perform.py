@@ -18,7 +18,7 @@ from holdfast.agents.key import dedupe_of
 from holdfast.agents.model import (
     ModelClient,
 )
-from holdfast.agents.output import output_value
+from holdfast.agents.output import output_of
 from holdfast.agents.run import ToolRunner
 from holdfast.agents.surrounding import ALONE, Surroundings
 from holdfast.agents.thread import ToolThreads
@@ -96,9 +96,7 @@ class AgentPerformer:
         return self._asker.cut_off(lane)
 
     def output_of(self, text: str, output: str | None) -> str:
-        if output is not None:
-            return to_json(output_value(output, self._agent))
-        return text if self._agent.output_type else to_json(text)
+        return to_json(output_of(text, output, self._agent))
 
     # The tools
 

@@ -22,12 +22,12 @@ from holdfast.agents.value import to_json
 from holdfast.agents.wait import Parked
 from holdfast.clock import Clock
 from holdfast.core.action import Start
-from holdfast.core.lane import CONTENDED, Call
+from holdfast.core.lane import CONTENDED, UNDONE, UNSTORABLE, Call
 from holdfast.core.record import Failure
 from holdfast.core.result import Interrupted, Leftovers, Raised, Returned, ToolEnd
-from holdfast.engine.owned import Undone
+from holdfast.engine.owned import LaneLost, LaneStale, Undone
 from holdfast.engine.performer import Desk
-from holdfast.errors import NotEncodable, StoreUnavailable
+from holdfast.errors import NotEncodable, StoreUnavailable, ToolError
 from holdfast.ids import get_logger
 
 log = get_logger("holdfast.agents")
@@ -84,13 +84,17 @@ class ToolRunner:
         except NotEncodable as error:
             why = {"tool": call.tool, "why": error.message}
             log.warning("what a tool returned cannot be stored; its outcome is unknown", extra=why)
-            return Interrupted(call.call_id, "unstorable")
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a tool's own, which the model sees
+            return Interrupted(call.call_id, UNSTORABLE)
+        except (LaneLost, LaneStale, KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - a tool's own, which the model sees
             return self._raised(call, error)
         finally:
             ctx.waiting.leave()
 
     def _raised(self, call: Call, error: BaseException) -> Raised:
+        if not isinstance(error, ToolError):  # which says all that there is to say
+            log.warning("a tool raised an error", exc_info=error, extra={"tool": call.tool})
         return Raised(call.call_id, failure_of(error), backoff=backoff(self._clock, call.failed))
 
     async def _run(
@@ -118,7 +122,9 @@ class ToolRunner:
                     return None
                 return end
         except StoreUnavailable:
-            return Interrupted(ctx.call_id, "undone")  # with the transaction: nothing was done
+            return Interrupted(ctx.call_id, UNDONE)  # with the transaction: nothing was done
+        except NotEncodable as error:
+            return Raised(ctx.call_id, failure_of(error))  # it was undone, and would be again
         except Undone:
             return Interrupted(ctx.call_id, CONTENDED)
 

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 
+from holdfast.agents.value import findings
 from holdfast.errors import InvalidDefinition, Retry
 
 _ARGS = re.compile(r"^\s*(?:Args|Arguments|Parameters):\s*$")
@@ -50,7 +51,7 @@ class Arguments:
         try:
             checked = self._model.model_validate_json(args or "{}")
         except ValidationError as error:
-            raise Retry(f"the arguments do not fit: {explain(error)}") from None
+            raise Retry(f"the arguments do not fit: {findings(error)}") from None
         return {name: getattr(checked, field) for name, field in self._names}
 
 
@@ -161,12 +162,3 @@ def summary(function: Callable[..., Any]) -> str:
             break
         lines.append(line)
     return "\n".join(lines).strip()
-
-
-def explain(error: ValidationError) -> str:
-    """Say what is wrong with some arguments in one line per finding."""
-    findings = (
-        f"{'.'.join(str(part) for part in finding['loc']) or 'arguments'}: {finding['msg']}"
-        for finding in error.errors(include_url=False, include_input=False)
-    )
-    return "; ".join(findings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,10 +15,17 @@ from holdfast.errors import InvalidInput, NotEncodable, StoreCorrupt
 T = TypeVar("T")
 
 
+class Misfit(Exception):
+    """A JSON text is no value of a type, for what is said."""
+
+
 def to_json(value: Any) -> str:
     """Return a value as JSON text, or say why that cannot be."""
     try:
-        return msgspec.json.encode(value, enc_hook=_plain).decode()
+        text = msgspec.json.encode(value, enc_hook=_plain).decode()
+        if "null" in text:  # which is what a number becomes that JSON has no word for
+            check_finite(msgspec.to_builtins(value, enc_hook=_plain))
+        return text
     except (TypeError, ValueError, PydanticSerializationError, RecursionError) as error:
         raise NotEncodable(
             f"a {type(value).__name__} cannot be stored: {error}; return plain data, a dataclass,"
@@ -34,19 +42,50 @@ def _plain(value: Any) -> Any:
     return to_jsonable_python(value)
 
 
+def check_finite(value: Any) -> None:
+    """Raise ValueError if plain data holds a number that is none, or no end."""
+    match value:
+        case float() if not isfinite(value):
+            raise ValueError(f"JSON has no word for {value}")
+        case dict():
+            check_finite([*value.values()])
+        case list() | tuple():
+            for each in value:
+                check_finite(each)
+
+
 def from_json(text: str, kind: type[T] | Any = Any) -> Any:
     """Return JSON text as a value of a type; as plain data where no type is known."""
     if kind is Any:
         return msgspec.json.decode(text)
     try:
+        return fitted(text, kind)
+    except Misfit as why:
+        raise StoreCorrupt(
+            f"a stored value does not fit {getattr(kind, '__name__', kind)}: {why}; "
+            "did the type change? give its new fields defaults"
+        ) from why
+
+
+def fitted(text: str, kind: Any) -> Any:
+    """Return JSON text as a value of a type. Raises Misfit if it is none."""
+    try:
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
             return msgspec.json.decode(text, type=kind)
         return TypeAdapter(kind).validate_json(text)
-    except (ValidationError, msgspec.MsgspecError, PydanticSchemaGenerationError) as error:
-        raise StoreCorrupt(
-            f"a stored value does not fit {getattr(kind, '__name__', kind)}: {error}; "
-            "did the type change? give its new fields defaults"
-        ) from error
+    except ValidationError as error:
+        raise Misfit(findings(error)) from error
+    except (msgspec.MsgspecError, PydanticSchemaGenerationError) as error:
+        raise Misfit(str(error)) from error
+
+
+def findings(error: ValidationError) -> str:
+    """Say in one line what does not fit, finding by finding."""
+    told = (
+        f"{'.'.join(str(part) for part in each['loc']) or 'value'}: {each['msg']}"
+        for each in error.errors(include_url=False, include_input=False)
+    )
+    return "; ".join(told)
 
 
 def slice_name(kind: type) -> str:

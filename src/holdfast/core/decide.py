@@ -23,7 +23,17 @@ from holdfast.core.action import (
     Sleep,
     Start,
 )
-from holdfast.core.lane import CUT, RUNNING, Call, Cancel, Lane, ModelCall, Queued, Turn
+from holdfast.core.lane import (
+    CUT,
+    RUNNING,
+    UNSTORABLE,
+    Call,
+    Cancel,
+    Lane,
+    ModelCall,
+    Queued,
+    Turn,
+)
 from holdfast.core.name import model_call_name, turn_name
 from holdfast.core.policy import SECOND, Policy
 from holdfast.core.record import Failure
@@ -293,6 +303,8 @@ def after_wait(call: Call, lane: Lane, policy: Policy) -> str:
 
 def after_interruption(call: Call, lane: Lane, policy: Policy) -> str:
     match policy.tool(call.tool).on_interrupt:
+        case "rerun" if call.reason == UNSTORABLE:  # it ran to its end, and would so again
+            return "report"
         case "rerun" | "reconcile":
             return "start"
         case "ask":

@@ -18,6 +18,10 @@ FOLD = 5
 
 RUNNING = "running"
 CUT = "cut"
+UNSTORABLE = "unstorable"
+"""Why nobody knows what a call came to: what it returned cannot be written down."""
+UNDONE = "undone"
+"""Why a call left nothing: its transaction was rolled back."""
 CONTENDED = "contended"
 """Why a call was undone: another lane was quicker. It is no sign of one that never gets on."""
 

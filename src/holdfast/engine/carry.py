@@ -29,7 +29,7 @@ from holdfast.core.action import (
     Start,
 )
 from holdfast.core.decide import decide
-from holdfast.core.lane import Call
+from holdfast.core.lane import UNSTORABLE, Call
 from holdfast.core.outcome import opening, outcome
 from holdfast.core.record import AnyRecord, Failure, MessageDelta, ReasoningDelta
 from holdfast.core.result import (
@@ -216,7 +216,7 @@ class Carrier:
                 result = await self._without_contended(action, result, now)
             records = self._outcome(action, result, now)
             if isinstance(result, Returned | Waits) and not can_be_stored(records):
-                result = Interrupted(result.call_id, "unstorable")
+                result = Interrupted(result.call_id, UNSTORABLE)
                 records = self._outcome(action, result, now)
             self.lane.write(records)
             for child in result.children if isinstance(result, Waits) else ():
@@ -243,7 +243,7 @@ class Carrier:
         try:
             refused = await self.lane.attempt(partial(self._concluded, action, result, now))
         except Unstorable:
-            return Interrupted(result.call_id, "unstorable")
+            return Interrupted(result.call_id, UNSTORABLE)
         return Raised(result.call_id, TOKEN_TAKEN) if refused else None
 
     def _concluded(

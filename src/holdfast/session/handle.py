@@ -12,7 +12,7 @@ import msgspec
 from holdfast.admission import Inbox, instant_of
 from holdfast.agents.agent import Agent
 from holdfast.agents.context import Slice
-from holdfast.agents.output import output_value
+from holdfast.agents.output import output_of
 from holdfast.agents.tool import Tool
 from holdfast.agents.value import from_json, slice_name
 from holdfast.clock import Clock
@@ -382,8 +382,6 @@ class Session(Generic[Out]):
 
     def _typed(self, name: str, outcome: Outcome) -> Any:
         agent = self._agents.get(name)
-        if agent is None or agent.output_type is None:
+        if agent is None:
             return outcome.text if outcome.output is None else from_json(outcome.output)
-        if outcome.output is None:
-            return from_json(outcome.text, agent.output_type)
-        return output_value(outcome.output, agent)
+        return output_of(outcome.text, outcome.output, agent)
