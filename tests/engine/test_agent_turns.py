@@ -8,7 +8,7 @@ from scene import Watched, agent, log_of, results_of, running, the, types_of, un
 
 from holdfast import Agent, Context, File, HoldfastError, Image, Text, Tool, tool
 from holdfast.agents.model import ModelRequest
-from holdfast.core.message import Answer, UserMessage
+from holdfast.core.message import Answer, UserMessage, text_of
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.crash import CrashingStore
 from holdfast.testing.scripted import Reply, call, calls, say
@@ -276,6 +276,29 @@ async def test_a_typed_answer_that_does_not_fit_is_corrected_by_the_model() -> N
 
     assert result.output == Order(id=7)
     assert "does not fit" in model.told[0]
+
+
+async def test_a_text_where_a_typed_answer_was_asked_for_is_corrected_by_the_model() -> None:
+    model = Watched([say("Sure! The order is 7."), say("Oh."), call("final_result", id=7)])
+    async with running(Agent("a", model, output_type=Order)) as app:
+        session = await app.start("a", "order")
+        result = await session.wait()
+
+        assert result.output == Order(id=7)
+        asked = [seen[-1] for seen in model.seen[1:]]
+        assert all(isinstance(message, UserMessage) for message in asked)
+        assert all("call final_result" in text_of(message.content) for message in asked)
+        usage = await the(session, "usage.recorded")
+        assert len(usage) == 3
+        assert result.usage.input_tokens == sum(e.data["input_tokens"] for e in usage)
+
+
+async def test_a_model_that_never_gives_the_answer_asked_for_fails_the_turn() -> None:
+    async with running(agent([say("no")] * 10, output_type=Order)) as app:
+        result = await (await app.start("a", "order")).wait()
+
+    assert result.status == "failed"
+    assert result.error.code == "TOO_MANY_CORRECTIONS"
 
 
 async def test_a_typed_answer_given_as_json_text_counts_as_well() -> None:

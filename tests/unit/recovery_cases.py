@@ -31,6 +31,7 @@ from history import (
     wants,
 )
 
+from holdfast.core import record as r
 from holdfast.core.action import (
     AnyAction,
     AskHuman,
@@ -212,6 +213,17 @@ CASES = [
         "stay parked; its id is the same as before the crash",
         Log(message(), *turn_begins(), *wants("pay", asks="always"), asks_approval(), crash()),
         Park(wait=("input",), requests=("q1",)),
+    ),
+    Case(
+        "requests_closed",
+        "a turn's requests closed, because it was being stopped",
+        "stop it, though what it was stopped for may be gone",
+        Log(
+            *(message(), *turn_begins(), *wants("pay", asks="always"), asks_approval()),
+            r.TurnStopping(turn="t1", reason="a newer message came", superseded=True),
+            *(r.InputResolved(request_id="q1", how="superseded"), crash()),
+        ),
+        CancelTurn(turn="t1", reason="a newer message came", superseded=True),
     ),
     Case(
         "question_open",

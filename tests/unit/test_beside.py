@@ -1,6 +1,10 @@
 """What waits beside the log for the next commit, and what is left of it when one has landed."""
 
+from msgspec.structs import replace
+
 from holdfast.core import record as r
+from holdfast.core.limit import freed_by
+from holdfast.core.record import Failure
 from holdfast.engine.beside import NOTHING, Beside
 from holdfast.store import Commit, Effect
 
@@ -44,3 +48,18 @@ def test_nothing_is_left_where_all_has_landed() -> None:
     before = Beside(effects=(hold("a"),), frees=("c1",))
 
     assert before.without(commit(before), NOTHING) is NOTHING
+
+
+def test_a_step_that_failed_frees_nothing_yet_since_calls_may_still_run() -> None:
+    failed = r.StepFailed(turn="t1", step=1, error=Failure("EXPIRED", "nobody answered"))
+    ended = r.TurnFailed(turn="t1", error=failed.error)
+
+    assert freed_by(failed, ["t1.s1.c1"]) == []
+    assert freed_by(ended, ["t1.s1.c1"]) == ["t1.s1.c1"]
+
+
+def test_a_call_that_shows_what_somebody_elsewhere_is_asked_goes_on() -> None:
+    asked = r.InputRequested(request_id="q1", kind="approval", prompt="?", call_id="t1.s1.c1")
+
+    assert freed_by(asked, ["t1.s1.c1"]) == ["t1.s1.c1"]
+    assert freed_by(replace(asked, origin="q9"), ["t1.s1.c1"]) == []

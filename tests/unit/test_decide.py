@@ -49,7 +49,7 @@ from holdfast.core.action import (
 from holdfast.core.decide import decide, rest_for
 from holdfast.core.lane import Reply
 from holdfast.core.message import Text
-from holdfast.core.outcome import outcome
+from holdfast.core.outcome import opening, outcome
 from holdfast.core.policy import HOUR, SECOND, Policy, ToolPolicy
 from holdfast.core.record import Failure
 from holdfast.core.result import Stopped
@@ -428,6 +428,60 @@ def test_an_interrupting_message_cancels_the_open_turn() -> None:
 
     assert isinstance(action, CancelTurn)
     assert action.superseded
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        CancelTurn(turn="t1", reason="a newer message came", superseded=True),
+        CancelTurn(turn="t1", reason="enough", delivery_id="d9"),
+        FailTurn(turn="t1", error=Failure("TURN_TIMEOUT", "too long"), structural=True),
+    ],
+)
+def test_a_turn_whose_requests_are_closed_ends_as_it_was_decided(action: AnyAction) -> None:
+    log = Log(message(), *turn_begins(), *wants("pay", asks="always"), asks_approval())
+
+    first, closed = opening(log.lane, action, NOW)
+    log.add(first, closed, crash())
+
+    assert isinstance(first, r.TurnStopping)
+    assert next_of(log) == action
+    assert opening(log.lane, action, NOW) == []
+
+
+def test_a_turn_that_waits_for_nothing_is_stopped_without_a_word() -> None:
+    log = Log(message(), *turn_begins())
+
+    assert opening(log.lane, CancelTurn(turn="t1", reason="enough"), NOW) == []
+
+
+@pytest.mark.parametrize(
+    ("action", "kept"),
+    [
+        (CancelTurn(turn="t1", reason="enough"), True),
+        (FailTurn(turn="t1", error=Failure("TURN_TIMEOUT", "too long")), False),
+    ],
+)
+def test_half_an_answer_is_kept_of_a_turn_that_was_cancelled_only(
+    action: AnyAction, kept: bool
+) -> None:
+    log = Log(message(), *turn_begins(), said("It is"))
+
+    aborted, *_ = outcome(log.lane, action, Stopped(()), Policy(), NOW)
+
+    assert aborted == r.MessageAborted(call_id="t1.s1", attempt=1, kept=kept)
+
+
+def test_a_model_whose_answer_does_not_fit_is_asked_again_so_often() -> None:
+    log = Log(message(), *turn_begins())
+    unfit = r.MessageCompleted(call_id="t1.s1", attempt=1, parts=(Text("2"),), misfit="no object")
+    log.add(unfit)
+
+    again = next_of(log, Policy(typed=True))
+    assert (again.call_id, again.attempt) == ("t1.s2", 1)
+    assert isinstance(next_of(log, Policy(typed=True, max_corrections=0)), FailTurn)
+    log.add(*step_begins(2), replace(unfit, call_id="t1.s2", misfit=""))
+    assert isinstance(next_of(log, Policy(typed=True)), CompleteTurn)
 
 
 def test_joined_messages_settle_with_the_turn_that_they_joined() -> None:

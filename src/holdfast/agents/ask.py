@@ -32,7 +32,7 @@ from holdfast.agents.model import (
     SaidText,
     StillSpeaking,
 )
-from holdfast.agents.output import check_output, check_text
+from holdfast.agents.output import check_output, misfit_of
 from holdfast.agents.surrounding import Surroundings
 from holdfast.agents.value import from_json
 from holdfast.clock import Clock
@@ -161,11 +161,13 @@ class ModelAsker:
             elif isinstance(part, Text | Reasoning):
                 part = replace(part, text=storable(part.text))
             parts.append(part)
-        if self._agent.output and not wanted:
-            check_text(text_of(tuple(parts)), self._agent)
+        is_text = self._agent.output and not wanted
+        misfit = misfit_of(text_of(tuple(parts)), self._agent) if is_text else ""
         # Clients are others' code, too: an answer that cannot be read again is none.
         whole = codec.proven(replace(finished, parts=tuple(parts)), _answers)
-        return Answered(whole.parts, whole.usage, tuple(wanted), whole.model, whole.finish)
+        return Answered(
+            whole.parts, whole.usage, tuple(wanted), whole.model, whole.finish, misfit=misfit
+        )
 
     async def _decided(self, wanted: Wanted, part: ToolCall, lane: Lane) -> Wanted:
         """Let the hooks have their say about a call that the model asks for."""

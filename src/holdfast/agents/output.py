@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.agents.agent import Agent
-from holdfast.agents.model import AnswerCutOff
+from holdfast.agents.definition import OUTPUT_TOOL
 from holdfast.agents.value import Misfit, fitted, from_json, to_json
 from holdfast.errors import OutputChanged, Retry
 
@@ -18,12 +18,13 @@ def check_output(args: str, agent: Agent[Any, Any]) -> None:
         raise Retry(f"the answer does not fit: {why}") from None
 
 
-def check_text(text: str, agent: Agent[Any, Any]) -> None:
-    """Take a text that is not of the agent's output type for an answer that was cut off."""
+def misfit_of(text: str, agent: Agent[Any, Any]) -> str:
+    """Say why a text is no answer of an agent with an output type; nothing, if it is one."""
     try:
         fitted(text, agent.output_type)
     except Misfit as why:
-        raise AnswerCutOff(f"the answer is not of the output type: {why}") from None
+        return f"{why}; call {OUTPUT_TOOL} with it"
+    return ""
 
 
 def output_of(text: str, output: str | None, agent: Agent[Any, Any]) -> Any:

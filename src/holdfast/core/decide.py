@@ -32,6 +32,7 @@ from holdfast.core.lane import (
     Lane,
     ModelCall,
     Queued,
+    Stopping,
     Turn,
 )
 from holdfast.core.name import model_call_name, turn_name
@@ -45,6 +46,8 @@ def decide(lane: Lane, policy: Policy, now: int) -> AnyAction:
     """Return the one thing to do next; the same log always gives the same answer."""
     if lane.unsettled:
         return Settle(settled=tuple((u.delivery_id, u.outcome, u.turn) for u in lane.unsettled))
+    if lane.turn and lane.turn.stopping:
+        return go_on_stopping(lane.turn.id, lane.turn.stopping)
     if lane.over:
         return close(lane, now)
     if lane.cancels:
@@ -56,6 +59,15 @@ def decide(lane: Lane, policy: Policy, now: int) -> AnyAction:
     if lane.turn is None:
         return between_turns(lane, policy, now)
     return within_turn(lane, lane.turn, policy, now)
+
+
+def go_on_stopping(turn: str, how: Stopping) -> AnyAction:
+    """End a turn as it was decided when its requests were closed."""
+    if how.error:
+        return FailTurn(turn=turn, error=how.error, structural=how.structural)
+    return CancelTurn(
+        turn=turn, reason=how.reason, superseded=how.superseded, delivery_id=how.delivery_id
+    )
 
 
 def close(lane: Lane, now: int) -> AnyAction:
@@ -326,7 +338,7 @@ def begin(call: Call, policy: Policy, now: int) -> Start:
 def after_calls(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
     """Complete the turn if the model has answered, else ask it again with the results."""
     output = next((c for c in turn.calls.values() if c.output and c.succeeded), None)
-    if turn.calls and not output:
+    if turn.misfit or (turn.calls and not output):
         return next_step(lane, turn, policy, now)
     return CompleteTurn(
         turn=turn.id,
@@ -385,7 +397,7 @@ def wake_at(turn: Turn, now: int, latest: int = 0) -> int:
 DEADLINE_EXCEEDED = Failure("DEADLINE_EXCEEDED", "the deadline has passed")
 TURN_TIMEOUT = Failure("TURN_TIMEOUT", "the turn has used up its active time")
 TOO_MANY_CORRECTIONS = Failure(
-    "TOO_MANY_CORRECTIONS", "the model was asked too often to correct its arguments"
+    "TOO_MANY_CORRECTIONS", "the model was asked too often to correct what it says"
 )
 
 

@@ -25,6 +25,7 @@ from holdfast.core.lane import (
     Queued,
     Relay,
     Reply,
+    Stopping,
     Turn,
     Unsettled,
 )
@@ -172,8 +173,20 @@ def end_turn(lane: Lane, last: Ended) -> Lane:
     return replace(lane, turn=None, unsettled=(*lane.unsettled, *told), last=last)
 
 
+def turn_stopping(lane: Lane, e: r.TurnStopping) -> Lane:
+    return lane.with_turn(
+        stopping=Stopping(
+            reason=e.reason,
+            superseded=e.superseded,
+            delivery_id=e.delivery_id,
+            error=e.error,
+            structural=e.structural,
+        )
+    )
+
+
 def step_started(lane: Lane, e: r.StepStarted) -> Lane:
-    return lane.with_turn(step=e.step, model=None, answer="", calls={})
+    return lane.with_turn(step=e.step, model=None, answer="", calls={}, misfit=False)
 
 
 def step_failed(lane: Lane, e: r.StepFailed) -> Lane:
@@ -256,7 +269,14 @@ def message_completed(lane: Lane, e: r.MessageCompleted) -> Lane:
         for part in e.parts
         if isinstance(part, ToolCall)
     }
-    return lane.with_turn(model=None, answer=e.call_id, calls=calls)
+    lane = lane.with_turn(model=None, answer=e.call_id, calls=calls)
+    return corrected(lane, misfit=True) if e.misfit else lane
+
+
+def corrected(lane: Lane, **changes: object) -> Lane:
+    """Count once more that the model is asked to correct something."""
+    assert lane.turn is not None
+    return lane.with_turn(corrections=lane.turn.corrections + 1, **changes)
 
 
 def usage_recorded(lane: Lane, e: r.UsageRecorded) -> Lane:
@@ -347,10 +367,7 @@ def tool_failed(lane: Lane, e: r.ToolFailed) -> Lane:
             lost=0,
         )
     lane = lane.with_call(e.call_id, status="done")
-    if e.error.code == "RETRY":
-        assert lane.turn is not None
-        return lane.with_turn(corrections=lane.turn.corrections + 1)
-    return lane
+    return corrected(lane) if e.error.code == "RETRY" else lane
 
 
 def tool_interrupted(lane: Lane, e: r.ToolInterrupted) -> Lane:
@@ -405,6 +422,7 @@ FACTS: dict[type, Step] = {
     r.TurnCompleted: turn_completed,
     r.TurnFailed: turn_failed,
     r.TurnCancelled: turn_cancelled,
+    r.TurnStopping: turn_stopping,
     r.StepStarted: step_started,
     r.StepFailed: step_failed,
     r.DeliveryJoined: delivery_joined,

@@ -161,12 +161,23 @@ class Request(Struct, frozen=True, gc=False, omit_defaults=True):
         return self.kind not in ("webhook", "authorization", "child")
 
 
+class Stopping(Struct, frozen=True, gc=False, omit_defaults=True):
+    """How a turn ends whose requests are closed already: see the record of the same name."""
+
+    reason: str = ""
+    superseded: bool = False
+    delivery_id: str = ""
+    error: Failure | None = None
+    structural: bool = False
+
+
 class Turn(Struct, frozen=True, gc=False, omit_defaults=True):
     """The open turn.
 
     `spent` is its active time up to `since`, `taken` the offset of the delivery that it began
-    with, `senders` are whose messages it is about, `corrections` counts Retry answers, and
-    `handed_back` says that its owner has given it up and nobody has taken it yet.
+    with, `senders` are whose messages it is about, and `corrections` counts what the model was
+    asked to correct, `misfit` being whether that is its last answer. `handed_back`: its owner has
+    given it up, and nobody has taken it yet.
     """
 
     id: str
@@ -182,6 +193,8 @@ class Turn(Struct, frozen=True, gc=False, omit_defaults=True):
     calls: Mapping[str, Call] = {}
     requests: Mapping[str, Request] = {}
     corrections: int = 0
+    misfit: bool = False
+    stopping: Stopping | None = None
     usage: Tokens = Tokens()
     deadline: int = 0
     senders: tuple[str, ...] = ()

@@ -59,7 +59,7 @@ CALL_ENDS = frozenset(
         r.ModelRetrying,
     }
 )
-TURN_ENDS = frozenset({r.StepFailed, r.TurnCompleted, r.TurnFailed, r.TurnCancelled})
+TURN_ENDS = frozenset({r.TurnCompleted, r.TurnFailed, r.TurnCancelled})
 
 
 def freed_by(record: AnyRecord, permits: Collection[str]) -> list[str]:
@@ -68,6 +68,8 @@ def freed_by(record: AnyRecord, permits: Collection[str]) -> list[str]:
     A call that a crash cut off keeps its own: what it began may still be going on.
     """
     kind = type(record)
+    if isinstance(record, r.InputRequested) and record.origin:
+        return []  # somebody elsewhere is asked, for a call that goes on meanwhile
     if kind in CALL_ENDS:
         return [call_id for call_id in permits if call_id == record.call_id]  # type: ignore[union-attr]
     return list(permits) if kind in TURN_ENDS else []

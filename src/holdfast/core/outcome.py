@@ -69,10 +69,8 @@ def _opening(lane: Lane, action: AnyAction, now: int) -> Iterable[AnyRecord]:
             return settle(lane, action)
         case CompleteTurn():
             return turn_completes(lane, action)
-        case CancelTurn(superseded=superseded):
-            return close_requests(lane, "superseded" if superseded else "cancelled")
-        case FailTurn():
-            return close_requests(lane, "cancelled")
+        case CancelTurn() | FailTurn():
+            return stop_opens(lane, action)
         case CompleteSession():
             return session_completes(action)
         case FailSession():
@@ -119,6 +117,27 @@ def turn_completes(lane: Lane, action: CompleteTurn) -> Iterator[AnyRecord]:
     yield r.StepCompleted(turn=action.turn, step=action.step)
     yield r.TurnCompleted(
         turn=action.turn, call_id=action.call_id, output=action.output, usage=lane.turn.usage
+    )
+
+
+def stop_opens(lane: Lane, action: CancelTurn | FailTurn) -> list[AnyRecord]:
+    """Close what the turn waits for. From then on it cannot go on, so it is said that it ends."""
+    assert lane.turn is not None
+    is_superseded = isinstance(action, CancelTurn) and action.superseded
+    closed = [*close_requests(lane, "superseded" if is_superseded else "cancelled")]
+    if closed and not lane.turn.stopping:
+        return [turn_stops(action), *closed]
+    return closed
+
+
+def turn_stops(action: CancelTurn | FailTurn) -> AnyRecord:
+    if isinstance(action, FailTurn):
+        return r.TurnStopping(turn=action.turn, error=action.error, structural=action.structural)
+    return r.TurnStopping(
+        turn=action.turn,
+        reason=action.reason,
+        superseded=action.superseded,
+        delivery_id=action.delivery_id,
     )
 
 
@@ -196,6 +215,7 @@ def answered(lane: Lane, result: Answered, policy: Policy, slices: Slices) -> It
         finish=result.finish,
         deltas_from=result.deltas_from,
         streamed=result.streamed,
+        misfit=result.misfit,
     )
     yield usage(model.call_id, model.attempt, result.usage)
     for wanted in result.wanted:
@@ -368,8 +388,9 @@ def stopped(
     assert lane.turn is not None
     ended = {end.call_id: end for end in result.ends}
     if lane.turn.model and lane.turn.model.partial:
-        model = lane.turn.model
-        yield r.MessageAborted(call_id=model.call_id, attempt=model.attempt, kept=True)
+        # Of a turn that failed it is dropped: should it be tried again, it begins anew.
+        model, kept = lane.turn.model, isinstance(action, CancelTurn)
+        yield r.MessageAborted(call_id=model.call_id, attempt=model.attempt, kept=kept)
     for call in lane.turn.calls.values():
         end = ended.get(call.call_id)
         if isinstance(end, Returned) or (isinstance(end, Raised) and not call.is_done):

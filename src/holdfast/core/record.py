@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from holdfast.core.message import Content, Part
 
-FORMAT = 4
+FORMAT = 5
 
 
 class Failure(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -156,6 +156,22 @@ class TurnCancelled(Record, frozen=True, kw_only=True, tag="turn.cancelled"):
     usage: Tokens = Tokens()
 
 
+class TurnStopping(Record, frozen=True, kw_only=True, tag="turn.stopping"):
+    """What the turn waited for is closed, so it ends, whatever may change before it has.
+
+    It fails for `error`, where there is one, and is cancelled otherwise.
+    """
+
+    internal: ClassVar[bool] = True
+
+    turn: str
+    reason: str = ""
+    superseded: bool = False
+    delivery_id: str = ""
+    error: Failure | None = None
+    structural: bool = False
+
+
 class StepStarted(Record, frozen=True, kw_only=True, tag="step.started"):
     turn: str
     step: int
@@ -263,7 +279,10 @@ class ReasoningDelta(Record, frozen=True, kw_only=True, tag="reasoning.delta"):
 
 
 class MessageCompleted(Record, frozen=True, kw_only=True, tag="message.completed"):
-    """The whole answer. The texts of parts in `streamed` are the deltas since `deltas_from`."""
+    """The whole answer. The texts of parts in `streamed` are the deltas since `deltas_from`.
+
+    `misfit` says why it is not of the type that was asked for: then the model is asked again.
+    """
 
     call_id: str
     attempt: int
@@ -272,6 +291,7 @@ class MessageCompleted(Record, frozen=True, kw_only=True, tag="message.completed
     finish: str = ""
     deltas_from: int = 0
     streamed: tuple[int, ...] = ()
+    misfit: str = ""
 
 
 class MessageAborted(Record, frozen=True, kw_only=True, tag="message.aborted"):
@@ -599,6 +619,7 @@ AnyRecord = (
     | TurnCompleted
     | TurnFailed
     | TurnCancelled
+    | TurnStopping
     | StepStarted
     | StepCompleted
     | StepFailed

@@ -66,6 +66,7 @@ class Answered(Struct, frozen=True, gc=False):
     deltas: tuple[MessageDelta | ReasoningDelta, ...] = ()
     deltas_from: int = 0
     streamed: tuple[int, ...] = ()
+    misfit: str = ""
 
 
 class ModelFailed(Struct, frozen=True, gc=False):

@@ -28,6 +28,7 @@ from holdfast.core.message import (
 from holdfast.core.record import AnyRecord, Entry
 
 GO_ON = "Your last answer was cut off. Go on exactly where it ended, without repeating any of it."
+NOT_AS_ASKED = "That is not the answer that was asked for: {why}."
 UNKNOWN = (
     "The outcome of this call is unknown: it may or may not have happened ({reason}). "
     "Do not simply make it again; find out first, or ask."
@@ -91,6 +92,8 @@ class View:
         deltas = {part: "".join(texts) for part, texts in self._deltas.items()}
         parts = whole_parts(e, deltas)
         self.messages.append(Answer(parts))
+        if e.misfit:
+            self.messages.append(UserMessage((Text(NOT_AS_ASKED.format(why=e.misfit)),)))
         self._calls = tuple(part for part in parts if isinstance(part, ToolCall))
         self._results = {}
         self._deltas, self._said = {}, set()

@@ -466,6 +466,9 @@ class OwnedLane:
             await self._look_again()
             raise Undone(result.reason)
         await self._look_between(before, result)
+        if commit.index.changes_slices and self.is_ahead_by(r.StateChanged):
+            # Of a call that ended meanwhile: folded before what it will stand after in the log.
+            self._order_slices(await self._load())
 
     def _prepare(
         self,
@@ -582,7 +585,8 @@ class OwnedLane:
 
     async def _look_between(self, before: int, result: Committed) -> None:
         """Take in what other lanes of the session shared since; with one lane there is nothing."""
-        if result.first_offset - before - 1 <= len(result.arrivals):
+        came = sum(arrival.offset < result.first_offset for arrival in result.arrivals)
+        if result.first_offset - before - 1 <= came:
             return
         loaded = await self._load()
         shared = [e for e in loaded.entries if before < e.offset < result.first_offset]

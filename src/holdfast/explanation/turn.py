@@ -33,7 +33,7 @@ def the_model(info: LaneInfo, turn: Turn, evidence: Evidence) -> Iterator[Link]:
         return
     if model.status == "retry" and model.not_before > evidence.now:
         retrying = evidence.find(info.lane, r.ModelRetrying, call_id=model.call_id)
-        why = f": {sentence(retrying.record.error)}" if retrying else ""  # type: ignore[union-attr]
+        why = f": {sentence(retrying.record.error)}" if retrying else ""  # type: ignore[union-attr, arg-type]
         yield Link(
             kind="provider",
             text=f"the model failed in attempt {model.attempt}, and is asked again{why}",
@@ -112,7 +112,7 @@ def the_call(info: LaneInfo, turn: Turn, call: Call, evidence: Evidence) -> Iter
             yield link("timer", "sleeps", since, call.wakes_at)
         case "again":
             failed = evidence.find(info.lane, r.ToolFailed, call_id=call.call_id)
-            why = f": {sentence(failed.record.error)}" if failed else ""  # type: ignore[union-attr]
+            why = f": {sentence(failed.record.error)}" if failed else ""  # type: ignore[union-attr, arg-type]
             text = f"failed in attempt {call.attempt}, and is tried again{why}"
             yield link("retry", text, failed.at if failed else 0, call.due_at)
         case "cut":

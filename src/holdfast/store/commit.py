@@ -107,7 +107,7 @@ class Refused(Struct, frozen=True, gc=False):
     lane's), `arrivals` (it would have parked the lane, or closed a request, past what
     arrived), `slices_changed` (it was made of slices that are older than the newest),
     `effect_taken` (another call holds the idempotency key in `effect`), or `token_taken`
-    (another living session has the continuation token).
+    (another living session has the continuation token, or this one is over).
     """
 
     reason: str

@@ -53,6 +53,8 @@ def find_obstacle(
     for effect in wanted.effects:
         if held := held_by_another(tables, effect):
             return Refused("effect_taken", effect=held)
+    if wanted.index.tokens and session.over:  # its tokens are dead: it takes no more of them
+        return Refused("token_taken")
     for token in wanted.index.tokens:
         if tables.tokens.get((session.tenant, token), session.id) != session.id:
             return Refused("token_taken")

@@ -299,7 +299,7 @@ def find_obstacle(desk: Desk, wanted: Commit, lane: Lane) -> Refused | None:
     for effect in wanted.effects:
         if held := held_by_another(desk, effect):
             return Refused("effect_taken", effect=held)
-    if index.tokens and takes_token_of_another(desk, wanted, lane.sid):
+    if index.tokens and (is_over(desk, lane) or takes_token_of_another(desk, wanted, lane.sid)):
         return Refused("token_taken")
     if wanted.slices_seen is not None and has_newer_slices(desk, wanted, lane):
         return Refused("slices_changed")
@@ -315,6 +315,11 @@ def held_by_another(desk: Desk, wanted: Effect) -> Effect | None:
     held = Effect(*row)
     is_own = (held.session_id, held.call_id) == (wanted.session_id, wanted.call_id)
     return None if is_own or held.state == "free" else held
+
+
+def is_over(desk: Desk, lane: Lane) -> bool:
+    """Whether the session has ended: its tokens are dead, and it takes no more of them."""
+    return desk.db.one("over", {"sid": lane.sid}) != ("",)
 
 
 def takes_token_of_another(desk: Desk, wanted: Commit, sid: int) -> bool:

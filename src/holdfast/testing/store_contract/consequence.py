@@ -103,6 +103,17 @@ class ConsequenceContract(Subject):
         assert list(await store.tokens(claim.session_id)) == [(token, False), (later, False)]
         assert await store.find_token("default", token, living=False) == claim.session_id
 
+    async def test_a_session_that_is_over_takes_no_token(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        token = clock.token()
+        claim = await start_and_claim(store, clock)
+        await write(store, commit(claim, r.SessionEnded()))
+        late = commit(claim, r.SessionRekeyed(token=token), number=1)
+        assert await write_in_vain(store, late) == Refused("token_taken")
+        heir = await admit(store, new_session(clock, token=token))
+        assert await store.find_token("default", token) == heir.session_id
+
     async def test_a_dead_token_may_be_used_again(self, store: Store, clock: ManualClock) -> None:
         token = clock.token()
         claim = await start_and_claim(store, clock, token=token)

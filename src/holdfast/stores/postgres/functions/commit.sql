@@ -142,6 +142,13 @@ BEGIN
             );
         END IF;
     END IF;
+    -- The tokens of a session that is over are dead: it takes no more of them.
+    IF wanted ? 'tokens' AND EXISTS (
+               SELECT 1
+                 FROM holdfast.sessions AS s
+                WHERE s.tenant = owner AND s.sid = session AND s.over <> '') THEN
+        RETURN '["token_taken"]';
+    END IF;
     IF wanted ? 'tokens' AND EXISTS (SELECT 1
                  FROM jsonb_array_elements_text(wanted->'tokens') AS w (token)
                  JOIN holdfast.tokens AS t

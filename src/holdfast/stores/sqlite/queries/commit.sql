@@ -146,6 +146,9 @@ UPDATE holdfast_requests SET state = :how WHERE id = :request_id;
 -- Whether an answer has arrived that the lane's owner has not seen.
 SELECT 1 FROM holdfast_requests WHERE id = :request_id AND answered_offset > :seen;
 
+-- name: over
+SELECT over FROM holdfast_sessions WHERE sid = :sid;
+
 -- name: owner_of_token
 SELECT sid FROM holdfast_tokens WHERE tenant = :tenant AND token = :token AND living;
 

@@ -1,0 +1,1 @@
+-- A session that is over takes no more tokens: functions/commit.sql.
