@@ -293,11 +293,11 @@ class Carrier:
         if not (self._crew.results or self._stopping):
             self._set_alarm(until)
             await self.lane.stirred.wait()
-            self.lane.stirred.clear()
-            self._crew.check()
-            if self._news:
-                self._news = False
-                await self.lane.catch_up()
+        self.lane.stirred.clear()
+        self._crew.check()
+        if self._news:
+            self._news = False
+            await self.lane.catch_up()
         # Whatever it was, decide anew: a transactional call ends with nothing to return.
         return self._crew.take_results()
 

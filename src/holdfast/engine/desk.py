@@ -104,10 +104,11 @@ class CallDesk:
         await self._write(record)
 
     async def progress(self, call_id: str, progress: str) -> None:
+        self.check_awaited()
         assert self._owned.state.turn is not None
         attempt = self._owned.state.turn.calls[call_id].attempt
         record = ToolProgress(call_id=call_id, attempt=attempt, progress=progress)
-        self._check(record)
+        check_storable(record)
         self._progress = self._progress or Trickle(self._owned, self._work, self._flush)
         self._progress.pending[:] = [record]
         self._progress.stir()
@@ -120,12 +121,9 @@ class CallDesk:
             if self._work.is_awaited:
                 self._owned.write(self._progress.pending)
 
-    def _check(self, record: AnyRecord) -> None:
-        self.check_awaited()
-        codec.encode([record])  # what cannot be stored must not get among what the lane writes
-
     async def _write(self, record: AnyRecord) -> None:
-        self._check(record)
+        self.check_awaited()
+        check_storable(record)
         self._owned.write([record])
         await to_its_end(self._owned.flush())
 
@@ -156,6 +154,11 @@ class CallDesk:
     async def find_token(self, token: str) -> str | None:
         """Return the session that a continuation token leads to."""
         return await self._store.find_token(self.lane.tenant, token)
+
+
+def check_storable(record: AnyRecord) -> None:
+    """Refuse what cannot be stored: it must not get among what the lane writes."""
+    codec.encode([record])
 
 
 class Hold:
