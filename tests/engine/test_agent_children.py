@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from scene import at_standstill, log_of, results_of, running, the, types_of, until
+from scene import PATIENT, at_standstill, log_of, results_of, running, the, types_of, until
 
 from holdfast import Agent, Context, Holdfast, HoldfastError, Session, tool
 from holdfast.errors import StoreCorrupt
 from holdfast.stores.memory import MemoryStore
+from holdfast.testing.clock import ManualClock
 from holdfast.testing.scripted import Reply, ScriptedModel, call, calls, say
 from holdfast.verify import verify
 
@@ -332,10 +333,10 @@ async def test_a_deadline_reaches_all_below() -> None:
 
 
 class Bank:
-    def __init__(self) -> None:
+    def __init__(self, answer_within: float | None = None) -> None:
         self.paid: list[tuple[int, str]] = []
 
-        @tool(approval="always")
+        @tool(approval="always", answer_within=answer_within)
         async def pay(ctx: Context, cents: int) -> str:
             self.paid.append((cents, ctx.approved_by))
             return f"paid {cents}"
@@ -471,6 +472,40 @@ async def test_a_reader_who_answers_what_a_child_asks_gets_all_that_it_does_then
             theirs = [event for event in read if event.session_id == each.id]
             assert [e.offset for e in theirs] == [e.offset for e in await log_of(each)]
             assert {e.path for e in theirs} == {tuple(level.id for level in levels[1 : depth + 1])}
+
+
+async def test_an_answer_given_above_in_time_counts_whenever_it_is_handed_down() -> None:
+    bank, clock = Bank(answer_within=60), ManualClock()
+    store = MemoryStore(clock)
+    async with running(bank.agent, store=store, clock=clock, settings=PATIENT) as app:
+        top, *_ = await asked_everywhere(app)
+        [request] = await top.requests()
+    async with Holdfast([bank.agent], store=store, clock=clock, worker=None) as app:
+        top = await app.session(top.id)
+        await top.answer(request.request_id, "approve", by="ada")
+    clock.advance(DAY)
+    async with running(bank.agent, store=store, clock=clock, settings=PATIENT) as app:
+        top = await app.session(top.id)
+
+        assert await output_of(top) == "done"
+        assert bank.paid == [(5, "ada")]
+
+
+async def test_what_nobody_answers_above_expires_on_all_levels() -> None:
+    bank = Bank(answer_within=60)
+    async with at_standstill(bank.agent) as (app, clock):
+        top, *_ = await asked_everywhere(app)
+        [request] = await top.requests()
+        assert request.expires_at == clock.now() + 60_000
+        clock.advance(60_000)
+
+        assert await output_of(top) == "done"
+        assert bank.paid == []
+        for level in await levels_of(app, top):
+            assert len(await the(level, "input.expired")) == 1
+            assert not await verify(app.store, level.id)
+        [denied] = await the((await levels_of(app, top))[-1], "tool.denied")
+        assert denied.data["reason"] == "nobody answered in time"
 
 
 async def test_children_survive_the_worker_that_started_them() -> None:

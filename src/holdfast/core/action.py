@@ -102,6 +102,11 @@ class Settle(Action, frozen=True, kw_only=True):
     expired: str = ""
     settled: tuple[tuple[str, str, str], ...] = ()
 
+    @property
+    def expires(self) -> bool:
+        """Whether a request is closed because its time is up, which an answer may prevent."""
+        return bool(self.expired or (self.relay and self.relay.how == "expired"))
+
 
 class CompleteTurn(Action, frozen=True, kw_only=True):
     turn: str

@@ -164,7 +164,7 @@ def within_turn(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
     if turn.failure:
         return FailTurn(turn=turn.id, error=turn.failure, structural=turn.structural)
     for request in turn.requests.values():
-        if 0 < request.expires_at <= now:
+        if 0 < request.due_at <= now:
             # One at a time: what becomes of its call may close others.
             return Settle(expired=request.request_id)
     if is_late(lane, now):
@@ -386,7 +386,7 @@ def questions(turn: Turn) -> tuple[str, ...]:
 def wake_at(turn: Turn, now: int, latest: int = 0) -> int:
     """Return the next instant at which something is due by itself, or `latest`."""
     due = [call.wakes_at for call in turn.calls.values() if call.wakes_at > now]
-    due += [q.expires_at for q in turn.requests.values() if q.expires_at]
+    due += [q.due_at for q in turn.requests.values() if q.due_at]
     due += [latest] if latest else []
     return min(due, default=0)
 

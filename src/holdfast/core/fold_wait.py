@@ -35,6 +35,7 @@ def input_requested(lane: Lane, e: r.InputRequested) -> Lane:
         on_expiry=e.on_expiry,
         tool=e.tool if is_elsewhere else "",
         digest=e.digest if is_elsewhere else "",
+        expires_above=e.expires_above,
     )
     lane = lane.with_turn(requests={**lane.turn.requests, e.request_id: request})
     return lane if e.name or e.origin else lane.with_call(e.call_id, status="asked")

@@ -174,7 +174,8 @@ def opened(e: Opening) -> OpenedRequest:
     data = msgspec.json.encode(e).decode()
     match e:
         case r.InputRequested():
-            return OpenedRequest(e.request_id, RELAYED if e.origin else e.kind, e.expires_at, data)
+            kind = RELAYED if e.origin else e.kind
+            return OpenedRequest(e.request_id, kind, 0 if e.expires_above else e.expires_at, data)
         case r.WebhookOpened():
             return OpenedRequest(e.request_id, "webhook", e.expires_at, data)
         case r.AuthorizationRequired():

@@ -154,6 +154,12 @@ class Request(Struct, frozen=True, gc=False, omit_defaults=True):
     connection: str = ""
     tool: str = ""
     digest: str = ""
+    expires_above: bool = False
+
+    @property
+    def due_at(self) -> int:
+        """When its time is up by this lane's own word; 0: never."""
+        return 0 if self.expires_above else self.expires_at
 
     @property
     def is_question(self) -> bool:

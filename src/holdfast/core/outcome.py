@@ -365,6 +365,7 @@ def wait_begins(lane: Lane, call: Call, wait: Wait) -> Iterator[AnyRecord]:
             name=wait.name,
             expires_at=wait.question.expires_at,
             on_expiry=wait.question.on_expiry,
+            expires_above=bool(lane.parent and wait.question.expires_at),
         )
 
 

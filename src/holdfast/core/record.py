@@ -438,7 +438,8 @@ class InputRequested(Record, frozen=True, kw_only=True, tag="input.requested"):
     `on_expiry` says what becomes of it then: the call is denied, or the turn fails.
     Where a child asks, `path` leads to it through the sessions between, `agent` is its own, and
     `origin` is the request of the first of them. A `restricted` one is not everybody's to
-    answer; then `requesters` are whom the call is made for.
+    answer; then `requesters` are whom the call is made for. `expires_above`: it is answered above,
+    too, so that its time is up is told from there.
     """
 
     request_id: str
@@ -458,6 +459,7 @@ class InputRequested(Record, frozen=True, kw_only=True, tag="input.requested"):
     origin: str = ""
     restricted: bool = False
     requesters: tuple[str, ...] = ()
+    expires_above: bool = False
 
 
 class InputResolved(Record, frozen=True, kw_only=True, tag="input.resolved"):

@@ -58,6 +58,7 @@ def question(lane: Lane, call: Call, action: AskHuman, request_id: str) -> r.Inp
         on_expiry=action.on_expiry,
         restricted=action.restricted,
         requesters=requesters(lane) if action.restricted else (),
+        expires_above=bool(lane.parent and action.expires_at),
     )
 
 
@@ -323,7 +324,7 @@ Shown = Asked | r.InputResolved | r.InputExpired | r.AuthorizationCompleted | r.
 
 
 def pass_on(lane: Lane, relay: Relay) -> Iterator[AnyRecord]:
-    """Show here what a child asks, or that it does so no longer."""
+    """Show here what a child asks, or that it does so no longer; or heed that its time is up."""
     shown = list(relayed(lane, lane.turn, relay) if lane.turn else ())
     yield from shown
     yield r.DeliverySettled(
@@ -334,6 +335,9 @@ def pass_on(lane: Lane, relay: Relay) -> Iterator[AnyRecord]:
 
 
 def relayed(lane: Lane, turn: Turn, relay: Relay) -> Iterator[AnyRecord]:
+    if relay.how == "expired" and relay.request_id in turn.requests:
+        yield from expire(lane, relay.request_id)  # by the parent's word
+        return
     if relay.how:
         shown = (q for q in turn.requests.values() if q.origin == relay.request_id)
         for request in shown:
@@ -349,6 +353,8 @@ def relayed(lane: Lane, turn: Turn, relay: Relay) -> Iterator[AnyRecord]:
         asked = msgspec.json.decode(relay.asked, type=Asked)
         if isinstance(asked, r.AuthorizationRequired):
             asked = replace(asked, attempt=0)  # that of a call of the child
+        else:
+            asked = replace(asked, expires_above=bool(lane.parent and asked.expires_at))
         yield replace(
             asked,
             request_id=request_name(lane.session, relay.request_id, "relay"),

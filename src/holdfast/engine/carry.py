@@ -193,7 +193,7 @@ class Carrier:
                 return False
             self.lane.report(end)  # to the parent, in the commit that ends this session
         records = opening(self.lane.state, action, self.lane.now())
-        if takes_key(action) or (isinstance(action, Settle) and action.expired):
+        if takes_key(action) or (isinstance(action, Settle) and action.expires):
             return await self._try_to_open(records, arrived)
         self.lane.write(records)
         return True

@@ -50,7 +50,10 @@ class Letters:
             case r.AuthorizationFailed():
                 return self._up(lane, record.request_id, how=record.how)
             case r.InputExpired():
-                return self._up(lane, record.request_id, how="expired")
+                return (
+                    *self._up(lane, record.request_id, how="expired"),
+                    *self._expire_down(lane, record),
+                )
             case r.InputResolved():
                 return (
                     *self._up(lane, record.request_id, how=record.how),
@@ -109,6 +112,19 @@ class Letters:
             by=record.by,
         )
         return (self._admission(lane.tenant, request.child, MAIN, answer),)
+
+    def _expire_down(self, lane: Lane, record: r.InputExpired) -> tuple[Admission, ...]:
+        """Tell a child that its time is up: an answer that was given here in time would be its."""
+        request = find(lane, record.request_id)
+        if request is None or not request.origin:
+            return ()
+        relayed = r.RequestRelayed(
+            delivery_id=self._clock.new_id("dlv"),
+            request_id=request.origin,
+            child=request.child,
+            how="expired",
+        )
+        return (self._admission(lane.tenant, request.child, MAIN, relayed),)
 
     # To the parent
 
