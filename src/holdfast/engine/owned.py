@@ -522,10 +522,9 @@ class OwnedLane:
             try:
                 return await ask(*args, **named)
             except (StoreUnavailable, StoreFull) as error:
-                log.warning(
-                    "the store is away",
-                    extra={"session": self.session_id, "lane": self.name, "code": error.code},
-                )
+                where = {"session": self.session_id, "lane": self.name}
+                why = {"code": error.code, "why": error.message}
+                log.warning("the store is away", extra={**where, **why})
                 await asyncio.sleep(self._clock.jitter(pause))
                 pause = min(pause * 2, 5.0)
 
