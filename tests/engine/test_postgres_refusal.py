@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from random import Random
 
 import psycopg
 import pytest
 from rival import opened, rivalling
 from scene import agent, results_of, running, the
 
-from holdfast import tool
-from holdfast.errors import StoreError, StoreFull, StoreUnavailable
+from holdfast import Limit, tool
+from holdfast.errors import InvalidName, StoreError, StoreFull, StoreUnavailable
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres.failure import explain
 from holdfast.testing.scripted import call, say
@@ -32,6 +33,7 @@ CANCEL_WAITING = (
         ("53200", StoreUnavailable),
         ("58030", StoreUnavailable),
         ("53100", StoreFull),
+        ("54000", StoreError),  # too large for an index, however much room there is
         ("58P01", StoreError),
         ("23505", StoreError),
         ("22001", StoreError),
@@ -87,3 +89,38 @@ async def test_the_outcome_of_a_tool_waits_for_a_lock_that_is_held_past_all_time
         assert runs == ["charge"]
         away = next(r for r in caplog.records if r.message == "the store is away")
         assert "look at its time limits" in vars(away)["why"]
+
+
+def long_name(chance: Random, size: int) -> str:
+    """A name that cannot be compressed, of characters with four bytes each."""
+    return "".join(chr(chance.randrange(0x20000, 0x2A6DF)) for _ in range(size // 4))
+
+
+async def test_names_as_long_as_they_may_be_fit_into_every_index(postgres_url: str) -> None:
+    chance = Random(7)
+    account, tenant, lane, token, dispatch = (long_name(chance, 512) for _ in range(5))
+
+    @tool(
+        lane="{account}",
+        limit=Limit(concurrency=1, rate=10),
+        idempotency_key=lambda args: args["account"],
+        dedupe="tenant",
+    )
+    async def charge(account: str) -> str:
+        return "charged"
+
+    agent_a = agent([call("charge", account=account), say("done")], tools=[charge])
+    async with running(agent_a, store=postgres_url) as app:
+        session = await app.start(
+            *("a", "go"),
+            tenant=tenant,
+            lane=lane,
+            continuation_token=token,
+            dispatch_id=dispatch,
+        )
+        async with asyncio.timeout(60):
+            assert (await session.wait()).status == "completed"
+        assert await the(session, "tool.completed")
+
+        with pytest.raises(InvalidName, match="512 bytes"):
+            await app.start("a", "go", tenant=long_name(chance, 516))
