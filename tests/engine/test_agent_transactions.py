@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rival import ask
 from scene import agent, results_of, running, the, until
 
 from holdfast import Context, tool
 from holdfast.store import Commit, Committed, Refused, Transaction
 from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.scripted import call, say
+from holdfast.testing.scripted import call, calls, say
 from holdfast.testing.wrapped import WrappedStore
 from holdfast.verify import verify
 
@@ -126,3 +127,41 @@ async def test_parameters_that_are_in_no_order_are_refused(tmp_path: Path, param
         [told] = await results_of(session)
         assert "parameters of a statement are given in their order" in told
         assert await payments(app.store) == 0
+
+
+async def test_a_transaction_that_is_cut_off_leaves_the_calls_beside_it_alone(
+    postgres_url: str,
+) -> None:
+    told: list[str] = []
+    is_paid = asyncio.Event()
+
+    @tool()
+    async def charge() -> str:
+        told.append("charge")
+        await is_paid.wait()
+        return "charged"
+
+    @tool(transactional=True)
+    async def pay(ctx: Context) -> str:
+        told.append("pay")
+        await ctx.tx.execute("INSERT INTO contract_notes VALUES (1)")
+        if told.count("pay") > 1:
+            is_paid.set()
+            return "paid"
+        row = await ctx.tx.fetch_one("SELECT pg_backend_pid()")
+        await ask(postgres_url, "SELECT pg_terminate_backend(%s, 10000)", *(row or ()))
+        return "lost"
+
+    both = agent([calls(("charge", {}), ("pay", {})), say("done")], tools=[charge, pay])
+    async with running(both, store=postgres_url) as app:
+        await ask(postgres_url, "CREATE TABLE contract_notes (note integer)")
+        session = await app.start("a", "go")
+        async with asyncio.timeout(60):
+            await session.wait()
+
+        assert sorted(told) == ["charge", "pay", "pay"]
+        assert await results_of(session) == ["charged", "paid"]
+        [undone] = await the(session, "tool.interrupted")
+        assert undone.data["reason"] == "undone"
+        assert await verify(app.store, session.id) == []
+        assert await ask(postgres_url, "SELECT * FROM contract_notes") == [(1,)]

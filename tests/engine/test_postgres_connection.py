@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 from postgres_proxy import Pooler, Wire, through
-from rival import opened
+from rival import opened, rivalling
 
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, InvalidInput, StoreUnavailable, UnsupportedStore
-from holdfast.store import Committed, Receipt
+from holdfast.store import Committed, Receipt, Refused
 from holdfast.stores.postgres import PostgresStore, line
 from holdfast.stores.postgres.link import Answer, Link
 from holdfast.stores.postgres.place import read_url
@@ -194,8 +194,7 @@ async def test_a_transaction_that_is_cut_off_has_left_nothing(postgres_url: str)
         async with store.transaction() as tx:
             await tx.execute("CREATE TABLE contract_notes (note integer)")
             wire.cut()
-            with pytest.raises(StoreUnavailable):
-                await tx.commit(commit(claim, delta()))
+            assert await tx.commit(commit(claim, delta())) == Refused("undone")
         async with store.transaction() as tx:
             assert await tx.fetch("SELECT to_regclass('contract_notes')::text") == [(None,)]
         await write(store, commit(claim, delta()))
@@ -494,3 +493,32 @@ async def test_a_constraint_that_a_tool_breaks_at_the_end_is_told_as_its_own_err
             assert await tx.fetch("SELECT * FROM own") == []
             await tx.execute("DROP TABLE own")
             await tx.commit(commit(claim, delta(), number=1))
+
+
+async def test_a_transaction_that_the_server_stops_at_its_end_is_undone(postgres_url: str) -> None:
+    async with opened(postgres_url) as store, rivalling(postgres_url) as rival:
+        claim = await start_and_claim(store, clock)
+        async with store.transaction() as tx:
+            await tx.execute("CREATE TABLE contract_notes (note integer)")
+            await tx.raw.execute("SET LOCAL lock_timeout = '20ms'")
+            await rival.run("SELECT FROM sessions FOR UPDATE")
+            assert await tx.commit(commit(claim, delta())) == Refused("undone")
+        await rival.rollback()
+        await write(store, commit(claim, delta()))
+
+
+async def test_nobody_knows_of_a_transaction_while_the_server_is_away(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line, "PATIENCE", 0.1)
+    wire = Wire(postgres_url)
+    async with wire.opened() as port, opened(through(postgres_url, port)) as store:
+        claim = await start_and_claim(store, clock)
+        async with store.transaction() as tx:
+            await tx.execute("CREATE TABLE contract_notes (note integer)")
+            wire.lets_nobody_through = True
+            wire.cut()
+            with pytest.raises(StoreUnavailable):
+                await tx.commit(commit(claim, delta()))
+        wire.lets_nobody_through = False
+        await write(store, commit(claim, delta()))

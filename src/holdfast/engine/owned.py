@@ -22,7 +22,7 @@ from holdfast.core.action import Park
 from holdfast.core.event import type_of
 from holdfast.core.fold import ARRIVALS, fold, fold_all
 from holdfast.core.index import change_offset, index, status_of
-from holdfast.core.lane import FOLD, Lane
+from holdfast.core.lane import CONTENDED, FOLD, UNDONE, Lane
 from holdfast.core.limit import Bound
 from holdfast.core.name import is_tool_call
 from holdfast.core.outcome import active_time, opening
@@ -73,7 +73,7 @@ class LaneStale(BaseException):
 
 
 class Undone(Exception):
-    """A tool's transaction was undone because another was quicker; nothing else has changed."""
+    """A tool's transaction was undone, for the reason given; nothing else has changed."""
 
 
 class OwnedLane:
@@ -464,7 +464,7 @@ class OwnedLane:
         if isinstance(result, Refused):
             self._take_in(result.arrivals)
             await self._look_again()
-            raise Undone(result.reason)
+            raise Undone(UNDONE if result.reason == "undone" else CONTENDED)
         await self._look_between(before, result)
 
     def _prepare(
