@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rival import ask
 from scene import agent, results_of, running, the, until
 
 from holdfast import Context, tool
-from holdfast.store import Commit, Committed, Refused, Transaction
+from holdfast.errors import StoreUnavailable
+from holdfast.store import Commit, Committed, Refused, Store, Transaction
 from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.scripted import call, say
+from holdfast.testing.scripted import call, calls, say
 from holdfast.testing.wrapped import WrappedStore
 from holdfast.verify import verify
 
@@ -126,3 +128,107 @@ async def test_parameters_that_are_in_no_order_are_refused(tmp_path: Path, param
         [told] = await results_of(session)
         assert "parameters of a statement are given in their order" in told
         assert await payments(app.store) == 0
+
+
+async def test_a_transaction_that_is_cut_off_leaves_the_calls_beside_it_alone(
+    postgres_url: str,
+) -> None:
+    told: list[str] = []
+    is_paid = asyncio.Event()
+
+    @tool()
+    async def charge() -> str:
+        told.append("charge")
+        await is_paid.wait()
+        return "charged"
+
+    @tool(transactional=True)
+    async def pay(ctx: Context) -> str:
+        told.append("pay")
+        await ctx.tx.execute("INSERT INTO contract_notes VALUES (1)")
+        if told.count("pay") > 1:
+            is_paid.set()
+            return "paid"
+        row = await ctx.tx.fetch_one("SELECT pg_backend_pid()")
+        await ask(postgres_url, "SELECT pg_terminate_backend(%s, 10000)", *(row or ()))
+        return "lost"
+
+    both = agent([calls(("charge", {}), ("pay", {})), say("done")], tools=[charge, pay])
+    async with running(both, store=postgres_url) as app:
+        await ask(postgres_url, "CREATE TABLE contract_notes (note integer)")
+        session = await app.start("a", "go")
+        async with asyncio.timeout(60):
+            await session.wait()
+
+        assert sorted(told) == ["charge", "pay", "pay"]
+        assert await results_of(session) == ["charged", "paid"]
+        [undone] = await the(session, "tool.interrupted")
+        assert undone.data["reason"] == "undone"
+        assert await verify(app.store, session.id) == []
+        assert await ask(postgres_url, "SELECT * FROM contract_notes") == [(1,)]
+
+
+class Crowded(WrappedStore):
+    """A store that has no room for a tool's transaction."""
+
+    is_crowded = True
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.refusals: asyncio.Queue[str] = asyncio.Queue()
+
+    @asynccontextmanager
+    async def transaction(self, limit: float = 5.0) -> AsyncIterator[Transaction]:
+        if self.is_crowded:
+            self.refusals.put_nowait("full")
+            raise StoreUnavailable("there are too many clients already")
+        async with self.inner.transaction(limit) as transaction:
+            yield transaction
+
+
+async def test_a_tool_waits_until_there_is_room_for_its_transaction_and_holds_nobody_up(
+    tmp_path: Path,
+) -> None:
+    runs: list[str] = []
+
+    @tool(transactional=True)
+    async def pay(ctx: Context) -> str:
+        runs.append("pay")
+        await ctx.tx.execute(PAY)
+        return "paid"
+
+    @tool()
+    async def make_room(ctx: Context) -> str:
+        for _ in range(3):
+            await store.refusals.get()
+        await ctx.step("write to the lane", lambda: "written")
+        store.is_crowded = False
+        return "made"
+
+    store = Crowded(await store_with_table(tmp_path))
+    script = [calls(("pay", {}), ("make_room", {})), say("done")]
+    both = agent(script, tools=[pay, make_room], max_attempts=2)
+    async with running(both, store=store) as app:
+        session = await app.start("a", "go")
+        async with asyncio.timeout(60):
+            await session.wait()
+
+        assert runs == ["pay"]
+        assert await results_of(session) == ["paid", "made"]
+        assert await the(session, "tool.interrupted") == []
+        assert await payments(store.inner) == 1
+
+
+async def test_a_tool_waits_for_its_transaction_no_longer_than_it_may_run(tmp_path: Path) -> None:
+    @tool(transactional=True, timeout=0.3, on_interrupt="report")
+    async def pay(ctx: Context) -> None:
+        await ctx.tx.execute(PAY)
+
+    store = Crowded(await store_with_table(tmp_path))
+    async with running(agent([call("pay"), say("done")], tools=[pay]), store=store) as app:
+        session = await app.start("a", "go")
+        async with asyncio.timeout(60):
+            await session.wait()
+
+        [late] = await the(session, "tool.interrupted")
+        assert late.data["reason"] == "timeout"

@@ -10,12 +10,12 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 from postgres_proxy import Pooler, Wire, through
-from rival import opened
+from rival import ask, opened, rivalling
 
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, InvalidInput, StoreUnavailable, UnsupportedStore
-from holdfast.store import Committed, Receipt
-from holdfast.stores.postgres import PostgresStore, line
+from holdfast.store import Committed, Receipt, Refused
+from holdfast.stores.postgres import PostgresStore, line, writer
 from holdfast.stores.postgres.link import Answer, Link
 from holdfast.stores.postgres.place import read_url
 from holdfast.stores.postgres.statement import Statement
@@ -35,6 +35,13 @@ from holdfast.testing.store_contract.builder import (
 )
 
 clock = Clock()
+
+HANG_UP = """
+CREATE FUNCTION hang_up() RETURNS trigger LANGUAGE plpgsql AS
+    'BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NEW; END';
+CREATE TRIGGER hang_up BEFORE INSERT ON sessions
+    FOR EACH ROW WHEN (NEW.agent = 'deadly') EXECUTE FUNCTION hang_up();
+"""
 
 
 async def end_backends(url: str) -> None:
@@ -194,8 +201,7 @@ async def test_a_transaction_that_is_cut_off_has_left_nothing(postgres_url: str)
         async with store.transaction() as tx:
             await tx.execute("CREATE TABLE contract_notes (note integer)")
             wire.cut()
-            with pytest.raises(StoreUnavailable):
-                await tx.commit(commit(claim, delta()))
+            assert await tx.commit(commit(claim, delta())) == Refused("undone")
         async with store.transaction() as tx:
             assert await tx.fetch("SELECT to_regclass('contract_notes')::text") == [(None,)]
         await write(store, commit(claim, delta()))
@@ -494,3 +500,67 @@ async def test_a_constraint_that_a_tool_breaks_at_the_end_is_told_as_its_own_err
             assert await tx.fetch("SELECT * FROM own") == []
             await tx.execute("DROP TABLE own")
             await tx.commit(commit(claim, delta(), number=1))
+
+
+async def test_a_transaction_that_the_server_stops_at_its_end_is_undone(postgres_url: str) -> None:
+    async with opened(postgres_url) as store, rivalling(postgres_url) as rival:
+        claim = await start_and_claim(store, clock)
+        async with store.transaction() as tx:
+            await tx.execute("CREATE TABLE contract_notes (note integer)")
+            await tx.raw.execute("SET LOCAL lock_timeout = '20ms'")
+            await rival.run("SELECT FROM sessions FOR UPDATE")
+            assert await tx.commit(commit(claim, delta())) == Refused("undone")
+        await rival.rollback()
+        await write(store, commit(claim, delta()))
+
+
+async def test_nobody_knows_of_a_transaction_while_the_server_is_away(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line, "PATIENCE", 0.1)
+    wire = Wire(postgres_url)
+    async with wire.opened() as port, opened(through(postgres_url, port)) as store:
+        claim = await start_and_claim(store, clock)
+        async with store.transaction() as tx:
+            await tx.execute("CREATE TABLE contract_notes (note integer)")
+            wire.lets_nobody_through = True
+            wire.cut()
+            with pytest.raises(StoreUnavailable):
+                await tx.commit(commit(claim, delta()))
+        wire.lets_nobody_through = False
+        await write(store, commit(claim, delta()))
+
+
+async def test_what_is_too_much_for_one_group_goes_out_in_several(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "LARGEST_BYTES", 3000)
+    async with opened(postgres_url) as store:
+        large = [new_session(clock, f"{number}" * 1000) for number in range(7)]
+        huge = [new_session(clock, f"{number}" * 5000) for number in range(2)]
+        before = dict(store.counts())
+
+        receipts = await asyncio.gather(*(admit(store, one) for one in large + huge))
+
+        assert [r.offset for r in receipts] == [2] * 9
+        assert store.counts()["groups"] - before["groups"] == 6  # of 2, 2, 2, 1, 1 and 1
+
+
+async def test_a_work_that_takes_the_connection_with_it_each_time_takes_no_other(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line, "PATIENCE", 1.0)
+    async with opened(postgres_url) as store:
+        await ask(postgres_url, HANG_UP)
+        try:
+            many = [new_session(clock) for _ in range(6)]
+            many[3] = new_session(clock, agent="deadly")
+            told = await asyncio.gather(
+                *(admit(store, one) for one in many), return_exceptions=True
+            )
+        finally:
+            await ask(postgres_url, "DROP FUNCTION hang_up CASCADE")
+
+        assert isinstance(told.pop(3), StoreUnavailable)
+        assert [type(one) for one in told] == [Receipt] * 5
+        assert not any(one.duplicate for one in told if isinstance(one, Receipt))

@@ -22,7 +22,7 @@ from holdfast.agents.value import to_json
 from holdfast.agents.wait import Parked
 from holdfast.clock import Clock
 from holdfast.core.action import Start
-from holdfast.core.lane import CONTENDED, UNDONE, UNSTORABLE, Call
+from holdfast.core.lane import UNDONE, UNSTORABLE, Call
 from holdfast.core.record import Failure
 from holdfast.core.result import Interrupted, Leftovers, Raised, Returned, ToolEnd
 from holdfast.engine.owned import LaneLost, LaneStale, Undone
@@ -125,8 +125,8 @@ class ToolRunner:
             return Interrupted(ctx.call_id, UNDONE)  # with the transaction: nothing was done
         except NotEncodable as error:
             return Raised(ctx.call_id, failure_of(error))  # it was undone, and would be again
-        except Undone:
-            return Interrupted(ctx.call_id, CONTENDED)
+        except Undone as undone:
+            return Interrupted(ctx.call_id, str(undone))
 
     async def _call(self, tool: Tool, ctx: Context[Any], args: dict[str, Any], desk: Desk) -> Any:
         given = (ctx,) if tool.arguments.takes_context else ()

@@ -19,6 +19,9 @@ MAIN = "main"
 PAUSE = "~"
 """Stands in the name of a wait that is for something else or for a time, after the former."""
 MAX_ID = 256
+MAX_ID_BYTES = 512
+"""What ids have at most in UTF-8: a call's permit stands in an index with five of them, and
+PostgreSQL's take no more than 2,704 bytes for an entry."""
 
 KEYED = "agent:"
 """What the tokens of sessions begin with that have a key; nobody else's do."""
@@ -91,13 +94,16 @@ def effect_key(session: str, call_id: str) -> str:
 def check_id(kind: str, value: Any) -> str:
     """Return an id that somebody chose, if it can be one."""
     if not is_id(value):
-        raise InvalidName(f"a {kind} is a text of 1 to {MAX_ID} characters, none of them NUL")
+        raise InvalidName(
+            f"a {kind} is a text of 1 to {MAX_ID} characters, none of them NUL, and of at most"
+            f" {MAX_ID_BYTES} bytes in UTF-8"
+        )
     return str.__str__(value)  # plain, whatever kind of text it is: no other can be stored
 
 
 def is_id(value: Any) -> bool:
     """Whether something can be an id: nothing else needs to be looked for."""
-    return isinstance(value, str) and 0 < len(value) <= MAX_ID and is_storable(value)
+    return isinstance(value, str) and bool(value) and fits(value)
 
 
 def check_who(kind: str, value: Any) -> str:
@@ -125,9 +131,16 @@ def is_storable(text: str) -> bool:
     return "\0" not in text and not any("\ud800" <= char <= "\udfff" for char in text)
 
 
+def fits(text: str) -> bool:
+    """Whether every database can keep and index a text."""
+    if len(text) > MAX_ID or not is_storable(text):
+        return False
+    return text.isascii() or len(text.encode()) <= MAX_ID_BYTES
+
+
 def storable_key(key: str) -> str:
     """Return a key that is made of whatever a model said, as any database can keep and index it."""
-    if len(key) <= MAX_ID and is_storable(key):
+    if fits(key):
         return key
     return "sha256:" + sha256(key.encode(errors="surrogatepass")).hexdigest()
 

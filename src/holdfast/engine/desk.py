@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from holdfast.clock import Clock
 from holdfast.core import codec
@@ -133,12 +133,22 @@ class CallDesk:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
-        # The lane's lock comes first: a sibling's flush would wait for the database's only
-        # writer while holding it, and this transaction could never be concluded.
-        async with Hold(self._owned.lock) as hold, self._store.transaction(LONGEST) as transaction:
+        async with AsyncExitStack() as stack:
+            yield await self._owned.insist(self._open, stack)
+
+    async def _open(self, stack: AsyncExitStack) -> Transaction:
+        """Open a transaction, to be left with the stack; while there is none, nothing is held.
+
+        The lane's lock comes first: a sibling's flush would wait for the database's only writer
+        while holding it, and this transaction could never be concluded.
+        """
+        async with AsyncExitStack() as opening:
+            hold = await opening.enter_async_context(Hold(self._owned.lock))
+            transaction = await opening.enter_async_context(self._store.transaction(LONGEST))
             self._hold = hold
             hold.limit(LONGEST)
-            yield transaction
+            await stack.enter_async_context(opening.pop_all())
+            return transaction
 
     async def conclude(self, transaction: Transaction, end: Returned) -> None:
         self.check_awaited()

@@ -22,7 +22,7 @@ from holdfast.core.action import Park
 from holdfast.core.event import type_of
 from holdfast.core.fold import ARRIVALS, fold, fold_all
 from holdfast.core.index import change_offset, index, status_of
-from holdfast.core.lane import FOLD, Lane
+from holdfast.core.lane import CONTENDED, FOLD, UNDONE, Lane
 from holdfast.core.limit import Bound
 from holdfast.core.name import is_tool_call
 from holdfast.core.outcome import active_time, opening
@@ -73,7 +73,7 @@ class LaneStale(BaseException):
 
 
 class Undone(Exception):
-    """A tool's transaction was undone because another was quicker; nothing else has changed."""
+    """A tool's transaction was undone, for the reason given; nothing else has changed."""
 
 
 class OwnedLane:
@@ -464,7 +464,7 @@ class OwnedLane:
         if isinstance(result, Refused):
             self._take_in(result.arrivals)
             await self._look_again()
-            raise Undone(result.reason)
+            raise Undone(UNDONE if result.reason == "undone" else CONTENDED)
         await self._look_between(before, result)
         if commit.index.changes_slices and self.is_ahead_by(r.StateChanged):
             # Of a call that ended meanwhile: folded before what it will stand after in the log.
@@ -525,10 +525,9 @@ class OwnedLane:
             try:
                 return await ask(*args, **named)
             except (StoreUnavailable, StoreFull) as error:
-                log.warning(
-                    "the store is away",
-                    extra={"session": self.session_id, "lane": self.name, "code": error.code},
-                )
+                where = {"session": self.session_id, "lane": self.name}
+                why = {"code": error.code, "why": error.message}
+                log.warning("the store is away", extra={**where, **why})
                 await asyncio.sleep(self._clock.jitter(pause))
                 pause = min(pause * 2, 5.0)
 

@@ -105,7 +105,8 @@ class Desk(Protocol):
     async def conclude(self, transaction: Transaction, end: Returned) -> None:
         """Record the call's outcome in the transaction and commit both.
 
-        Raises Undone where another lane was quicker to change what it changes.
+        Raises Undone where another lane was quicker to change what it changes, or the transaction
+        was lost and nothing of it was written.
         """
         ...
 

@@ -106,8 +106,9 @@ class Refused(Struct, frozen=True, gc=False):
     `reason`: `lease_lost` (another worker owns the lane, or the commit's number is not the
     lane's), `arrivals` (it would have parked the lane, or closed a request, past what
     arrived), `slices_changed` (it was made of slices that are older than the newest),
-    `effect_taken` (another call holds the idempotency key in `effect`), or `token_taken`
-    (another living session has the continuation token, or this one is over).
+    `effect_taken` (another call holds the idempotency key in `effect`), `token_taken`
+    (another living session has the continuation token, or this one is over), or `undone` (the
+    transaction that it was to end came to nothing before it).
     """
 
     reason: str
@@ -136,7 +137,11 @@ class Transaction(Protocol):
         ...
 
     async def commit(self, commit: Commit) -> Committed | Refused:
-        """Write the commit in this transaction and end it; refused, all is rolled back."""
+        """Write the commit in this transaction and end it; refused, all is rolled back.
+
+        One that was lost on the way, or stopped by the database, is refused as `undone` if it is
+        certain that nothing of it was written. Where nobody knows, this raises StoreUnavailable.
+        """
         ...
 
 

@@ -71,7 +71,9 @@ class AdmissionEntry:
         self.session_id = admission.session_id
         self._admission = admission
         self._packer = packer
-        self._packed = packer.pack(encode(admission.records))
+        body = encode(admission.records)
+        self.size = len(body)
+        self._packed = packer.pack(body)
         self._turn = "" if has_open_cancel(admission.records) else None
         self._was_sent = False
 

@@ -37,6 +37,7 @@ class ClaimErrand:
     """A claim on its way."""
 
     limits = ()
+    size = 0
 
     def __init__(
         self,

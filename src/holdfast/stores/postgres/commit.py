@@ -122,6 +122,7 @@ class CommitEntry:
         self._packed = packer.pack(commit.body)
         self._digest = blake2b(commit.body, digest_size=16).digest()
         self._letters = Letters(commit.sends, packer) if commit.sends else None
+        self.size = size_of(commit) + (self._letters.size if self._letters else 0)
 
     def alone(self) -> Statement | None:
         """Return a plain commit as one statement, with nothing to be taken apart there."""
@@ -229,6 +230,14 @@ class CommitEntry:
 
     def doubt(self) -> None:
         """Nothing to note: the lane's commit number and digest tell whether it has landed."""
+
+
+def size_of(commit: Commit) -> int:
+    """Return how many bytes a commit brings by itself, before they are compressed."""
+    size = len(commit.body)
+    if commit.snapshot:
+        size += len(commit.snapshot.data)
+    return size + len(commit.slices.data) if commit.slices else size
 
 
 def has_more(wanted: WantedCommit) -> bool:

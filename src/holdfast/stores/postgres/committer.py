@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from holdfast.core.codec import Packer
-from holdfast.errors import StoreUnavailable
 from holdfast.store import Commit, Committed, Refused
 from holdfast.stores.postgres.commit import LEASE_LOST, CommitEntry, Unread
 from holdfast.stores.postgres.entries import BlobMissing, Unpacker
@@ -17,6 +16,7 @@ from holdfast.stores.postgres.wakeup import Messenger
 from holdfast.stores.postgres.writer import Hints, Writer
 
 ABSENT = Refused("absent")
+UNDONE = Refused("undone")
 
 
 class Committer:
@@ -54,14 +54,12 @@ class Committer:
         return await self._read(commit, found)
 
     async def find_out(self, commit: Commit) -> Committed | Refused:
-        """Return what became of a commit whose acknowledgement was lost."""
+        """Return what became of a commit whose acknowledgement was lost.
+
+        A transaction that may still commit holds the session, so the answer comes after its end.
+        """
         found = await self._ask(commit)
-        if found == ABSENT:
-            raise StoreUnavailable(
-                "the connection was lost before the transaction was committed; nothing of it"
-                " was written: begin it again"
-            )
-        return await self.finish(commit, found, {})
+        return UNDONE if found == ABSENT else await self.finish(commit, found, {})
 
     async def _ask(self, commit: Commit) -> Committed | Refused | Unread:
         """Ask whether a commit has landed."""

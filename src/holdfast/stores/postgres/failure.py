@@ -20,7 +20,10 @@ from holdfast.errors import (
 # Two transactions met: a deadlock, a serialization failure, or both wrote the same new key
 # (the one that lost finds it when it looks again), or a lock could not be had.
 PASSING = {"40001", "40P01", "23505", "55P03"}
-OUT_OF_ROOM = ("53100", "53200", "54000")
+DISK_FULL = "53100"
+# What the same may not meet a moment later: a time limit of the server's, an administrator who
+# cancels, others' locks for longer than we try, too little memory, a disk that fails to answer.
+FOR_NOW = ("25P04", "40001", "40P01", "53", "55P03", "57", "58000", "58030")
 UNREADABLE = ("XX001", "XX002")
 # The schema is not what the version table says.
 MISSING = ("3F000", "42P01")
@@ -101,7 +104,7 @@ def explain(error: psycopg.Error, label: str) -> HoldfastError:
             " as it seems; start this process again with that version",
             store=label,
         )
-    if state in OUT_OF_ROOM:
+    if state == DISK_FULL:
         return StoreFull(
             f"there is no room to write to the {label} ({said}); nothing was lost: free some"
             " space on its disk and go on",
@@ -115,4 +118,10 @@ def explain(error: psycopg.Error, label: str) -> HoldfastError:
         )
     if is_of_the_connection(error):
         return lost(label, said)
+    if state.startswith(FOR_NOW):
+        return StoreUnavailable(
+            f"the {label} did not do what it was asked for ({said}); ask again, and look at its"
+            " time limits and its load if that goes on",
+            store=label,
+        )
     return StoreError(f"PostgreSQL refused: {said}", store=label)

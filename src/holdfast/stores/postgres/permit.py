@@ -24,6 +24,8 @@ _decode_passed = msgspec.json.Decoder(tuple[int, list[str]]).decode
 class WishErrand:
     """Wishes on their way."""
 
+    size = 0
+
     def __init__(self, query: Query, wishes: Sequence[Wish]) -> None:
         self.limits = [bound.name for wish in wishes for bound in wish.bounds]
         self._statement = query.bind({"wishes": msgspec.json.encode(wishes).decode()})

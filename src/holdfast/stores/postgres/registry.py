@@ -130,6 +130,7 @@ class Single:
     """One statement that goes out with a group, and what to say to those who listen."""
 
     limits = ()
+    size = 0
 
     def __init__(self, statement: Statement, hints: Hints | None = None) -> None:
         self._statement = statement

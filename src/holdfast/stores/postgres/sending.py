@@ -19,6 +19,7 @@ class Letters:
 
     def __init__(self, sends: Sequence[Admission], packer: Packer) -> None:
         self._entries = list(entries_of(sends, packer))
+        self.size = sum(entry.size for entry in self._entries)
 
     def prepare(self, buffer: Buffer) -> list[WantedAdmission]:
         return [entry.prepare(buffer) for entry in self._entries]

@@ -21,7 +21,7 @@ from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, InvalidInput, NotInTransaction, StoreUnavailable
 from holdfast.store import Commit, Committed, Refused
 from holdfast.stores.postgres.commit import CommitEntry, Unread
-from holdfast.stores.postgres.committer import Committer
+from holdfast.stores.postgres.committer import UNDONE, Committer
 from holdfast.stores.postgres.failure import (
     explain,
     is_of_the_connection,
@@ -154,7 +154,10 @@ class PostgresTransaction:
                     return await self._committer.find_out(commit)
                 if is_written and is_put_off(error):
                     raise  # the tool's own affair, as if its statement had failed
-                raise self._explain(error) from error
+                told = self._explain(error)
+                if isinstance(told, StoreUnavailable):
+                    return UNDONE  # the server itself says that it did not
+                raise told from error
         return await self._committer.finish(commit, found, hints)
 
     async def _write(self, entry: CommitEntry, hints: Hints) -> Committed | Refused | Unread:

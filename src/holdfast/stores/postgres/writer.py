@@ -5,7 +5,7 @@ for another, it goes out behind the first, so that the server has its next work 
 A group is one batch, hence one transaction and one round trip, whatever it holds. If it fails for a
 reason of its own, its works are done one by one, so that the one at fault fails alone. If the
 connection fails, the same group goes out again on the next: every work finds what it has written
-before.
+before. If that fails as well, the group may be why, and its works are done one by one.
 """
 
 from __future__ import annotations
@@ -27,6 +27,10 @@ from holdfast.stores.postgres.statement import BINARY, BYTEA, TEXT, Query, State
 
 JSONB = 3802
 LARGEST_GROUP = 64
+LARGEST_BYTES = 16 * 1024 * 1024
+"""How much a group of several works has at most: the server takes no message over 1 GB."""
+MOST_LOSSES = 2
+"""How many connections a group of several works may lose."""
 AT_ONCE = 2
 """How many groups are under way at most: the server does one after the other."""
 WORTH_A_GROUP = 24
@@ -83,6 +87,11 @@ class Entry(Protocol):
     @property
     def session_id(self) -> str: ...
 
+    @property
+    def size(self) -> int:
+        """How many bytes it has before they are compressed."""
+        ...
+
     def prepare(self, buffer: Buffer) -> Wanted:
         """Say what is wanted; asked again with another buffer if it has to be said again."""
         ...
@@ -110,6 +119,9 @@ class Errand(Protocol):
     """Statements of another kind that go out with a group; `limits` are those that they hold."""
 
     @property
+    def size(self) -> int: ...
+
+    @property
     def limits(self) -> Sequence[str]: ...
 
     def compose(self) -> Sequence[Statement]: ...
@@ -120,10 +132,11 @@ class Errand(Protocol):
 class Job:
     """A work, who waits for it, and what it came to."""
 
-    __slots__ = ("error", "future", "result", "was_alone", "work")
+    __slots__ = ("error", "future", "result", "size", "was_alone", "work")
 
     def __init__(self, work: Any, future: asyncio.Future[Any]) -> None:
         self.work = work
+        self.size: int = work.size
         self.future = future
         self.result: Any = None
         self.error: BaseException | None = None
@@ -198,8 +211,8 @@ class Writer:
 
     async def _serve(self) -> None:
         try:
-            while jobs := self._waiting[:LARGEST_GROUP]:
-                del self._waiting[:LARGEST_GROUP]
+            while jobs := first_group(self._waiting):
+                del self._waiting[: len(jobs)]
                 await self._write_group(jobs)
         finally:
             self._serving.discard(asyncio.current_task())
@@ -252,6 +265,20 @@ class Writer:
             self._announce(hints)
 
 
+def first_group(waiting: list[Job]) -> list[Job]:
+    """Return those that go out next: in their order, and one at least, however large."""
+    group, size = waiting[:LARGEST_GROUP], 0
+    for place, job in enumerate(group):
+        size += job.size
+        if size > LARGEST_BYTES:
+            return group[: max(place, 1)]
+    return group
+
+
+class LostTogether(Exception):
+    """A group has lost one connection after the other."""
+
+
 class Group:
     """Works that go out together. Sessions come in the order in which they are locked.
 
@@ -266,8 +293,17 @@ class Group:
         self._errands = [job for job in jobs if not hasattr(job.work, "prepare")]
         if len(self._entries) > 1:
             self._entries.sort(key=session_of)
+        self._is_one = len(jobs) == 1
+        self._in_doubt = False
+        self._losses = 0
 
     def compose(self) -> list[Statement]:
+        """Return what goes out. Raises LostTogether if each work should go by itself."""
+        if self._in_doubt:  # and the server is there again
+            self._in_doubt = False
+            self._losses += 1
+            if self._losses == MOST_LOSSES and not self._is_one:
+                raise LostTogether
         statements: list[Statement] = []
         wanted: list[Wanted] = []
         if statement := self._alone():
@@ -318,6 +354,7 @@ class Group:
             place += size
 
     def doubt(self) -> None:
+        self._in_doubt = True
         for job in self._entries:
             job.work.doubt()
 
