@@ -14,7 +14,18 @@ from msgspec.structs import replace
 from pydantic import BaseModel
 from scene import FAST, agent, at_standstill, results_of, running, seen, the, types_of, until
 
-from holdfast import Context, Holdfast, NotDone, Option, Retry, Session, ToolError, ToolResult, tool
+from holdfast import (
+    Context,
+    Holdfast,
+    HoldfastError,
+    NotDone,
+    Option,
+    Retry,
+    Session,
+    ToolError,
+    ToolResult,
+    tool,
+)
 from holdfast.agents.tool import Tool
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.scripted import call, calls, say
@@ -118,6 +129,32 @@ async def test_an_async_tool_that_exits_has_failed_and_its_worker_goes_on() -> N
         await session.wait()
 
         assert await results_of(session) == ["TOOL_ERROR: SystemExit: bye"]
+
+
+class Panic(BaseException):
+    """As libraries that are written in Rust raise it."""
+
+
+class Wordless(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words for it")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"), [(Panic("help"), "Panic: help"), (Wordless(), "Wordless")], ids=repr
+)
+async def test_an_error_of_any_kind_is_the_tools_failure_and_its_worker_goes_on(
+    error: BaseException, told: str
+) -> None:
+    @tool
+    async def pay() -> None:
+        raise error
+
+    async with running(agent([call("pay"), say("sorry")], tools=[pay])) as app:
+        session = await app.start("a", "go")
+
+        assert (await session.wait()).output == "sorry"
+        assert await results_of(session) == [f"TOOL_ERROR: {told}"]
 
 
 async def test_a_failure_among_things_that_a_tool_does_at_once_is_its_failure() -> None:
@@ -451,6 +488,52 @@ async def test_a_result_that_cannot_be_stored_is_an_interruption(
         [said] = [line for line in caplog.records if "cannot be stored" in line.message]
         assert said.tool == "pay"
         assert "object" in said.why
+
+
+@pytest.mark.parametrize("promise", ["idempotent", "readonly"])
+async def test_a_tool_whose_result_cannot_be_stored_is_not_run_again(promise: str) -> None:
+    ran: list[int] = []
+
+    @tool(**{promise: True})
+    async def look() -> object:
+        ran.append(1)
+        return object()
+
+    async with running(agent([call("look"), say("hm")], tools=[look])) as app:
+        session = await app.start("a", "go")
+
+        assert (await session.wait()).output == "hm"
+        assert len(ran) == 1
+        assert "unknown" in (await results_of(session))[0]
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
+async def test_a_number_that_json_has_no_word_for_is_refused_wherever_a_tool_gives_it(
+    number: str,
+) -> None:
+    @dataclass
+    class Reading:
+        degrees: float
+
+    told: list[str] = []
+
+    @tool
+    async def measure(ctx: Context) -> None:
+        for deed in (
+            ctx.step("read", lambda: [Reading(float(number))]),
+            asyncio.to_thread(ctx.session.put, Reading(float(number))),
+        ):
+            with pytest.raises(HoldfastError) as refused:
+                await deed
+            told.append(refused.value.message)
+        assert await ctx.step("nothing", lambda: {"degrees": None}) == {"degrees": None}
+
+    async with running(agent([call("measure"), say("done")], tools=[measure])) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+
+        assert await results_of(session) == ["null"]
+        assert [f"JSON has no word for {number}" in each for each in told] == [True, True]
 
 
 AWAITED = ["ask", "sleep", "step", "heartbeat", "agent", "session.set_continuation_token"]

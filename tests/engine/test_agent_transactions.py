@@ -126,3 +126,25 @@ async def test_parameters_that_are_in_no_order_are_refused(tmp_path: Path, param
         [told] = await results_of(session)
         assert "parameters of a statement are given in their order" in told
         assert await payments(app.store) == 0
+
+
+async def test_a_transaction_whose_result_cannot_be_stored_is_undone_and_the_model_is_told_why(
+    tmp_path: Path,
+) -> None:
+    ran: list[int] = []
+
+    @tool(transactional=True)
+    async def pay(ctx: Context) -> object:
+        ran.append(1)
+        await ctx.tx.execute(PAY)
+        return {"price": float("nan")}
+
+    store = await store_with_table(tmp_path)
+    async with running(agent([call("pay"), say("sorry")], tools=[pay]), store=store) as app:
+        session = await app.start("a", "go")
+
+        assert (await session.wait()).output == "sorry"
+        assert (await payments(store), len(ran)) == (0, 1)
+        [told] = await results_of(session)
+        assert told.startswith("NOT_ENCODABLE: ")
+        assert "JSON has no word for nan" in told
