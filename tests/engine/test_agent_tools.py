@@ -891,7 +891,7 @@ async def test_a_step_is_done_once_however_often_its_tool_is_run_again() -> None
     async def buy(ctx: Context) -> str:
         price = await ctx.step("quote", fetch_quote, 100)
         answer = await ctx.ask(f"Buy at {price}?", ["yes", "no"])
-        return f"{answer.option} at {await ctx.step('quote', fetch_quote, 100)}"
+        return f"{answer.option} at {price}"
 
     async with running(agent([call("buy"), say("done")], tools=[buy])) as app:
         session = await app.start("a", "go")
@@ -902,6 +902,90 @@ async def test_a_step_is_done_once_however_often_its_tool_is_run_again() -> None
         assert asked.requests[0].prompt == "Buy at 101?"
         assert await results_of(session) == ["yes at 101"]
         assert quotes == [100]
+
+
+async def test_steps_of_one_name_that_follow_one_another_are_several_steps_in_every_run() -> None:
+    sent: list[str] = []
+    runs: list[list[str]] = []
+
+    def send(to: str) -> str:
+        sent.append(to)
+        return f"sent to {to}"
+
+    @tool
+    async def mail(ctx: Context) -> list[str]:
+        runs.append([await ctx.step("send", send, to) for to in "abc"])
+        await ctx.sleep(timedelta(milliseconds=1))
+        runs[-1].append(await ctx.step("send", send, "d"))
+        await ctx.sleep(timedelta(milliseconds=1))
+        return runs[-1]
+
+    async with running(agent([call("mail"), say("done")], tools=[mail])) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+
+    every = [f"sent to {to}" for to in "abcd"]
+    assert sent == ["a", "b", "c", "d"]
+    assert runs == [every[:3], every, every]
+
+
+async def test_a_step_that_raised_is_the_same_step_when_it_is_tried_again() -> None:
+    done: list[str] = []
+
+    def draw(number: str) -> str:
+        done.append(number)
+        if len(done) == 1:
+            raise ConnectionError("away")
+        return number
+
+    @tool
+    async def lottery(ctx: Context) -> list[str]:
+        try:
+            first = await ctx.step("draw", draw, "one")
+        except ConnectionError:
+            first = await ctx.step("draw", draw, "one again")
+        second = await ctx.step("draw", draw, "two")
+        await ctx.sleep(timedelta(milliseconds=1))
+        return [first, second]
+
+    async with running(agent([call("lottery"), say("done")], tools=[lottery])) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+
+        assert await results_of(session) == ['["one again","two"]']
+        assert done == ["one", "one again", "two"]
+
+
+@pytest.mark.parametrize("is_over", [False, True], ids=["at once", "while the first goes on"])
+async def test_two_steps_of_one_name_in_tasks_that_run_at_once_are_refused(is_over: bool) -> None:
+    sent: list[str] = []
+    is_sent = asyncio.Event()
+
+    async def send(to: str) -> None:
+        sent.append(to)
+        await asyncio.sleep(0 if is_over else 0.01)
+
+    @tool
+    async def mail(ctx: Context) -> None:
+        async def first() -> None:
+            await ctx.step("send", send, "a")
+            is_sent.set()
+            await asyncio.sleep(0.01)
+
+        async def second() -> None:
+            if is_over:
+                await is_sent.wait()
+            await ctx.step("send", send, "b")
+
+        await asyncio.gather(first(), second())
+
+    async with running(agent([call("mail"), say("sorry")], tools=[mail])) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+
+        [told] = await results_of(session)
+        assert "two steps are done at once under one name, 'send'" in told
+        assert sent == ["a"]
 
 
 async def test_a_tool_may_sleep_for_days_and_holds_nothing_meanwhile() -> None:
