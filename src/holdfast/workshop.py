@@ -10,8 +10,9 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any, cast
 
 from holdfast.agents.directory import Agents, name_of
+from holdfast.agents.model import ModelClient
 from holdfast.agents.perform import AgentPerformer
-from holdfast.agents.provider import client_of
+from holdfast.agents.provider import client_of, prepare
 from holdfast.agents.surrounding import Surroundings
 from holdfast.agents.thread import ToolThreads
 from holdfast.clock import Clock
@@ -51,13 +52,17 @@ class Workshop:
         self._surroundings = surroundings
 
     async def hire(self, settings: WorkerSettings, stack: AsyncExitStack) -> Worker:
-        """Return a worker that has all it needs, and has not begun."""
-        names = self._served(settings.agents)
+        """Return a worker that has all it needs, and has not begun.
+
+        Raises InvalidDefinition for an agent whose model cannot be had here: a worker without it
+        would fail every session that it takes.
+        """
+        clients = {name: client_of(self._agents[name]) for name in self._served(settings.agents)}
+        for name, client in clients.items():
+            stack.push_async_callback(client.close)
+            await prepare(client, name)
         deps = await stack.enter_async_context(self._deps()) if self._deps else None
-        performers = self._performers(names, deps)
-        for performer in performers.values():
-            stack.push_async_callback(performer.close)
-        return self._observed_worker(performers, settings)
+        return self._observed_worker(self._performers(clients, deps), settings)
 
     def _served(self, names: Sequence[str]) -> list[str]:
         """Return the agents that this process works for: those named with their envoys, or all."""
@@ -65,12 +70,13 @@ class Workshop:
         known = [far for name in served for far in self._agents[name].elsewhere]
         return list(dict.fromkeys([*served, *(far for far in known if far in self._envoys)]))
 
-    def _performers(self, names: Sequence[str], deps: Any) -> dict[str, AgentPerformer]:
+    def _performers(
+        self, clients: Mapping[str, ModelClient], deps: Any
+    ) -> dict[str, AgentPerformer]:
         threads, around = ToolThreads(), self._surroundings()
-        agents = [self._agents[name] for name in names]
         return {
-            agent.name: AgentPerformer(agent, client_of(agent), deps, threads, self._clock, around)
-            for agent in agents
+            name: AgentPerformer(self._agents[name], client, deps, threads, self._clock, around)
+            for name, client in clients.items()
         }
 
     def _observed_worker(
