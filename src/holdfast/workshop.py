@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from inspect import isclass, iscoroutine
 from typing import Any, cast
 
 from holdfast.agents.directory import Agents, name_of
@@ -18,6 +19,7 @@ from holdfast.agents.thread import ToolThreads
 from holdfast.clock import Clock
 from holdfast.engine.settings import WorkerSettings
 from holdfast.engine.worker import Worker
+from holdfast.errors import InvalidDefinition
 from holdfast.schedule.roster import Roster
 from holdfast.schedule.timekeeper import INTERVAL, Timekeeper
 from holdfast.store import Store
@@ -47,7 +49,7 @@ class Workshop:
         self._envoys = envoys
         self._store = store
         self._clock = clock
-        self._deps = deps
+        self._deps = checked_deps(deps)
         self._telemetry = telemetry
         self._surroundings = surroundings
 
@@ -61,7 +63,7 @@ class Workshop:
         for name, client in clients.items():
             stack.push_async_callback(client.close)
             await prepare(client, name)
-        deps = await stack.enter_async_context(self._deps()) if self._deps else None
+        deps = await stack.enter_async_context(dependencies(self._deps)) if self._deps else None
         return self._observed_worker(self._performers(clients, deps), settings)
 
     def _served(self, names: Sequence[str]) -> list[str]:
@@ -109,3 +111,24 @@ class Workshop:
             timekeeper = Timekeeper(self._store, self._clock, roster, interval)
             timekeeper.start()
             stack.push_async_callback(timekeeper.stop)
+
+
+DEPS = "deps is a function that returns an async context manager (see contextlib), "
+
+
+def checked_deps(deps: Any) -> Deps | None:
+    """Return what gives tools their `ctx.deps`, if it can be called for each worker."""
+    is_made = hasattr(deps, "__aenter__") and not isclass(deps)
+    if deps is not None and (is_made or not callable(deps)):
+        raise InvalidDefinition(f"{DEPS}and is given uncalled, not {deps!r}")
+    return cast("Deps | None", deps)
+
+
+def dependencies(deps: Deps) -> AbstractAsyncContextManager[Any]:
+    """Return what is entered while a worker works, if it can be."""
+    given: Any = deps()
+    if not hasattr(given, "__aenter__") or not hasattr(given, "__aexit__"):
+        if iscoroutine(given):
+            given.close()
+        raise InvalidDefinition(f"{DEPS}and this one returned {given!r}")
+    return cast("AbstractAsyncContextManager[Any]", given)
