@@ -81,3 +81,14 @@ def test_a_sync_tool_may_use_the_bridge(tmp_path):
         [done] = [event for event in session.events() if event.type == "tool.completed"]
 
     assert done.data["value"] == "Hello!"
+
+
+def test_what_the_bridge_gives_says_what_it_is_and_can(tmp_path):
+    with holdfast.sync.opened(an_app(tmp_path)) as app:
+        session = app.start("greeter", "Hi")
+
+        assert repr(session) == f"Bridge({session._target!r})"
+        assert session.id in repr(session)
+        assert {"start", "sessions"} <= set(dir(app))
+        assert {"wait", "send", "events", "id"} <= set(dir(session))
+        assert not [name for name in dir(session) if name.startswith("_")]
