@@ -40,7 +40,7 @@ from holdfast.errors import (
     UnknownSession,
     UnknownWorker,
 )
-from holdfast.hook import Hooks
+from holdfast.hook import Hooks, check_named
 from holdfast.recall import Recall
 from holdfast.reception import Reception, Terms
 from holdfast.schedule.roster import Roster
@@ -142,7 +142,7 @@ class Holdfast:
         everybody = {**agents, **self._envoys}
         recall = Recall(everybody, store, lambda: self.public_url)
         speakers = Speakers(channels, agents, store, clock)
-        self._hooks = Hooks()
+        self._hooks = Hooks(name for each in everybody.values() for name in each.tools)
         self._book = AddressBook(everybody, webhooks, self._hooks, speakers, recall)
         self.webhooks = self._book.settings
         self._reception = Reception(agents, self._envoys, store, clock, inbox, self._book)
@@ -509,6 +509,7 @@ class Holdfast:
         """
         if self.is_open:
             raise InvalidInput("this app is open already: add its hooks before")
+        check_named(events)
 
         def register(function: HookFunction) -> HookFunction:
             if decides:

@@ -7,7 +7,7 @@ before these are recorded.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -40,9 +40,10 @@ class Observer(Struct, frozen=True):
 
 
 class Hooks:
-    """All hooks of an app, by name."""
+    """All hooks of an app, by name. `tools` are those that its agents have."""
 
-    def __init__(self) -> None:
+    def __init__(self, tools: Iterable[str]) -> None:
+        self._tools = frozenset(tools)
         self._observers: dict[str, Observer] = {}
         self._deciders: dict[str, Decider] = {}
 
@@ -71,8 +72,14 @@ class Hooks:
             raise InvalidDefinition(
                 f'hooks decide about "{DECIDABLE}" only; the others can be observed'
             )
-        name = self._new(name or function_name(function))
         only = frozenset(names_of("tools", tools))
+        if unknown := sorted(only - self._tools):
+            raise InvalidDefinition(
+                f"no agent of this app has a tool named {', '.join(unknown)}; there are:"
+                f" {', '.join(sorted(self._tools)) or 'none'}",
+                tools=unknown,
+            )
+        name = self._new(name or function_name(function))
         self._deciders[name] = Decider(name, function, ToolThreads(), only)
 
     def _new(self, name: str) -> str:
@@ -80,6 +87,15 @@ class Hooks:
         if name in self._observers or name in self._deciders:
             raise InvalidDefinition(f"two hooks are named {name}: give one another name")
         return name
+
+
+def check_named(events: Sequence[Any]) -> None:
+    """Refuse a function where the events that it is told of should be."""
+    if any(callable(each) for each in events):
+        raise InvalidDefinition(
+            'a hook names the events that it is told of: write @app.hook("turn.completed"), not'
+            " @app.hook"
+        )
 
 
 def function_name(function: Any) -> str:

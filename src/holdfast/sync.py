@@ -93,6 +93,12 @@ class Bridge:
             return self._waiting(value)
         return self._bridged(value)
 
+    def __repr__(self) -> str:
+        return f"Bridge({self._target!r})"
+
+    def __dir__(self) -> list[str]:
+        return [name for name in dir(self._target) if not name.startswith("_")]
+
     def _waiting(self, method: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             return self._bridged(self._thread.run(method(*args, **kwargs)))

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from inspect import isclass, iscoroutine
 from typing import Any, cast
 
 from holdfast.agents.directory import Agents, name_of
+from holdfast.agents.model import ModelClient
 from holdfast.agents.perform import AgentPerformer
-from holdfast.agents.provider import client_of
+from holdfast.agents.provider import client_of, prepare
 from holdfast.agents.surrounding import Surroundings
 from holdfast.agents.thread import ToolThreads
 from holdfast.clock import Clock
 from holdfast.engine.settings import WorkerSettings
 from holdfast.engine.worker import Worker
+from holdfast.errors import InvalidDefinition
 from holdfast.schedule.roster import Roster
 from holdfast.schedule.timekeeper import INTERVAL, Timekeeper
 from holdfast.store import Store
@@ -46,18 +49,22 @@ class Workshop:
         self._envoys = envoys
         self._store = store
         self._clock = clock
-        self._deps = deps
+        self._deps = checked_deps(deps)
         self._telemetry = telemetry
         self._surroundings = surroundings
 
     async def hire(self, settings: WorkerSettings, stack: AsyncExitStack) -> Worker:
-        """Return a worker that has all it needs, and has not begun."""
-        names = self._served(settings.agents)
-        deps = await stack.enter_async_context(self._deps()) if self._deps else None
-        performers = self._performers(names, deps)
-        for performer in performers.values():
-            stack.push_async_callback(performer.close)
-        return self._observed_worker(performers, settings)
+        """Return a worker that has all it needs, and has not begun.
+
+        Raises InvalidDefinition for an agent whose model cannot be had here: a worker without it
+        would fail every session that it takes.
+        """
+        clients = {name: client_of(self._agents[name]) for name in self._served(settings.agents)}
+        for name, client in clients.items():
+            stack.push_async_callback(client.close)
+            await prepare(client, name)
+        deps = await stack.enter_async_context(dependencies(self._deps)) if self._deps else None
+        return self._observed_worker(self._performers(clients, deps), settings)
 
     def _served(self, names: Sequence[str]) -> list[str]:
         """Return the agents that this process works for: those named with their envoys, or all."""
@@ -65,12 +72,13 @@ class Workshop:
         known = [far for name in served for far in self._agents[name].elsewhere]
         return list(dict.fromkeys([*served, *(far for far in known if far in self._envoys)]))
 
-    def _performers(self, names: Sequence[str], deps: Any) -> dict[str, AgentPerformer]:
+    def _performers(
+        self, clients: Mapping[str, ModelClient], deps: Any
+    ) -> dict[str, AgentPerformer]:
         threads, around = ToolThreads(), self._surroundings()
-        agents = [self._agents[name] for name in names]
         return {
-            agent.name: AgentPerformer(agent, client_of(agent), deps, threads, self._clock, around)
-            for agent in agents
+            name: AgentPerformer(self._agents[name], client, deps, threads, self._clock, around)
+            for name, client in clients.items()
         }
 
     def _observed_worker(
@@ -103,3 +111,24 @@ class Workshop:
             timekeeper = Timekeeper(self._store, self._clock, roster, interval)
             timekeeper.start()
             stack.push_async_callback(timekeeper.stop)
+
+
+DEPS = "deps is a function that returns an async context manager (see contextlib), "
+
+
+def checked_deps(deps: Any) -> Deps | None:
+    """Return what gives tools their `ctx.deps`, if it can be called for each worker."""
+    is_made = hasattr(deps, "__aenter__") and not isclass(deps)
+    if deps is not None and (is_made or not callable(deps)):
+        raise InvalidDefinition(f"{DEPS}and is given uncalled, not {deps!r}")
+    return cast("Deps | None", deps)
+
+
+def dependencies(deps: Deps) -> AbstractAsyncContextManager[Any]:
+    """Return what is entered while a worker works, if it can be."""
+    given: Any = deps()
+    if not hasattr(given, "__aenter__") or not hasattr(given, "__aexit__"):
+        if iscoroutine(given):
+            given.close()
+        raise InvalidDefinition(f"{DEPS}and this one returned {given!r}")
+    return cast("AbstractAsyncContextManager[Any]", given)

@@ -176,6 +176,23 @@ def test_an_app_that_cannot_be_loaded_is_an_error(empty: Place, app: str, senten
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.parametrize("command", ["worker", "chat"])
+def test_a_model_that_cannot_be_had_is_told_before_any_work_is_taken(
+    empty: Place, command: str
+) -> None:
+    (empty.path / "keyless.py").write_text(
+        "from holdfast import Agent, Holdfast\napp = Holdfast([Agent('a', 'nobody:gpt-5')])\n"
+    )
+
+    ended = empty.run(command, "keyless:app", say="hello")
+
+    assert ended.returncode == 1
+    assert "error: this worker cannot serve agent a: the model 'nobody:gpt-5'" in ended.stderr
+    assert "code: INVALID_DEFINITION" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert not empty.json("sessions")
+
+
 def test_talking_to_an_agent_that_is_not_there_is_an_error(empty: Place) -> None:
     ended = empty.run("chat", "shop:app", "sales")
 

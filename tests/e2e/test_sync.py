@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import holdfast.sync
-from holdfast import Agent, Holdfast
+from holdfast import Agent, Holdfast, tool
 from holdfast.errors import StoreUnavailable, UnknownAgent
-from holdfast.testing.scripted import ScriptedModel, say
+from holdfast.testing.scripted import ScriptedModel, call, say
 
 
 def an_app(path: object) -> Holdfast:
@@ -48,3 +48,47 @@ def test_an_app_that_was_closed_says_so(tmp_path):
     for use in (app.sessions, session.wait, lambda: list(session.events()), lambda: next(left)):
         with pytest.raises(StoreUnavailable):
             use()
+
+
+def test_an_async_tool_that_uses_the_bridge_is_told_that_it_would_wait_for_itself(tmp_path):
+    @tool
+    async def delegate() -> str:
+        return bridge.start("greeter", "Hi").wait().output
+
+    model = ScriptedModel([call("delegate"), say("done")])
+    agents = [Agent("boss", model, tools=[delegate]), Agent("greeter", ScriptedModel([]))]
+    app = Holdfast(agents, store=f"sqlite:///{tmp_path}/sync.db")
+    with holdfast.sync.opened(app) as bridge:
+        session = bridge.start("boss", "Greet them")
+        assert session.wait().output == "done"
+        [told] = [event.data["error"] for event in session.events() if event.type == "tool.failed"]
+
+    assert told["code"] == "INVALID_INPUT"
+    assert "this would wait for itself" in told["message"]
+
+
+def test_a_sync_tool_may_use_the_bridge(tmp_path):
+    @tool
+    def delegate() -> str:
+        return bridge.start("greeter", "Hi").wait().output
+
+    boss = Agent("boss", ScriptedModel([call("delegate"), say("done")]), tools=[delegate])
+    greeter = Agent("greeter", ScriptedModel([say("Hello!")]))
+    app = Holdfast([boss, greeter], store=f"sqlite:///{tmp_path}/sync.db")
+    with holdfast.sync.opened(app) as bridge:
+        session = bridge.start("boss", "Greet them")
+        assert session.wait().output == "done"
+        [done] = [event for event in session.events() if event.type == "tool.completed"]
+
+    assert done.data["value"] == "Hello!"
+
+
+def test_what_the_bridge_gives_says_what_it_is_and_can(tmp_path):
+    with holdfast.sync.opened(an_app(tmp_path)) as app:
+        session = app.start("greeter", "Hi")
+
+        assert repr(session) == f"Bridge({session._target!r})"
+        assert session.id in repr(session)
+        assert {"start", "sessions"} <= set(dir(app))
+        assert {"wait", "send", "events", "id"} <= set(dir(session))
+        assert not [name for name in dir(session) if name.startswith("_")]

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,12 +18,14 @@ from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
+from holdfast import Agent, Holdfast, WorkerSettings
 from holdfast.agents.classification import MEANINGS
 from holdfast.agents.model import AnswerCutOff, ModelFailure, ModelRequest
 from holdfast.agents.provider import AnswerRefused, ProviderModel, finished
 from holdfast.core.message import Text, UserMessage
 from holdfast.core.view import View
 from holdfast.errors import InvalidDefinition, StoreCorrupt, StoreFromTheFuture
+from holdfast.testing.scripted import ScriptedModel, say
 from holdfast.testing.wire import (
     KEY,
     Fault,
@@ -308,6 +311,26 @@ async def test_a_missing_key_is_an_invalid_definition(
     message = model.classify(caught.value).error.message
     assert "Provider(api_key=...)` to use the" in message
     assert "Pydantic AI" not in message
+
+
+async def test_a_worker_that_cannot_have_a_model_says_so_and_takes_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for variable in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(variable, raising=False)
+    store = f"sqlite:///{tmp_path}/holdfast.db"
+    agents = [Agent("poet", "openai:gpt-5.2"), Agent("clerk", ScriptedModel([say("Hello!")]))]
+    async with Holdfast(agents, store=store, worker=None) as app:
+        waiting = await app.start("poet", "A poem!")
+
+    with pytest.raises(InvalidDefinition, match=r"cannot serve agent poet: .*API_KEY") as refused:
+        await Holdfast(agents, store=store).open()
+    assert refused.value.details["agent"] == "poet"
+
+    only = WorkerSettings(agents=("clerk",))
+    async with Holdfast(agents, store=store, worker=only) as app:
+        assert (await (await app.start("clerk", "Hi")).wait()).output == "Hello!"
+        assert (await (await app.session(waiting.id)).info()).status == "queued"
 
 
 @pytest.mark.parametrize(

@@ -242,3 +242,38 @@ async def test_a_key_means_something_else_outside_of_its_scope(
     different = list(dict.fromkeys(bank.keys))
     assert [different.index(key) for key in bank.keys] == told_apart
     assert not any("acme" in key for key in bank.keys)
+
+
+async def test_a_key_may_be_a_whole_number() -> None:
+    seen: list[str] = []
+
+    @tool(idempotency_key=lambda args: args["order"], dedupe="session")
+    async def pay(ctx: Context, order: int) -> str:
+        seen.append(ctx.idempotency_key.partition(":")[2])
+        return "paid"
+
+    script = [call("pay", order=17), call("pay", order=17), say("done")]
+    async with running(agent(script, tools=[pay])) as app:
+        await (await app.start("a", "go")).wait()
+
+    assert seen == ["pay:17"]
+
+
+@pytest.mark.parametrize("key", [None, "", True, 1.5, ("a", 1)], ids=repr)
+@pytest.mark.parametrize("dedupe", ["call", "session"])
+async def test_a_key_that_is_none_is_told_in_a_sentence_and_nothing_runs(
+    key: Any, dedupe: Any
+) -> None:
+    ran: list[int] = []
+
+    @tool(idempotency_key=lambda args: key, dedupe=dedupe)
+    async def pay() -> None:
+        ran.append(1)
+
+    async with running(agent([call("pay"), say("sorry")], tools=[pay])) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+
+        [told] = await results_of(session)
+        assert f"the idempotency_key of pay returned {key!r}: it has to be a text" in told
+        assert not ran

@@ -9,7 +9,8 @@ from scene import agent, log_of, results_of, running, the
 
 from holdfast import Agent, Decision, Event, Holdfast, HoldfastError, Proposed, tool
 from holdfast.agents import decision
-from holdfast.testing.scripted import calls, say
+from holdfast.errors import InvalidDefinition
+from holdfast.testing.scripted import ScriptedModel, calls, say
 from holdfast.verify import verify
 from holdfast.webhook import WebhookSettings
 
@@ -191,8 +192,12 @@ async def test_what_a_human_has_edited_is_not_put_before_the_hooks_again() -> No
 
 
 async def test_hooks_are_asked_in_order_about_their_own_tools_until_one_denies() -> None:
+    @tool
+    def launch() -> None: ...
+
     till = Till()
-    app = app_of(till.agent(5))
+    script = [calls(("pay", {"cents": 5})), say("done")]
+    app = app_of(agent(script, tools=[till.pay, launch]))
     order = []
 
     def add(name: str, said: Decision | None, **options: Any) -> None:
@@ -333,6 +338,27 @@ async def test_hooks_that_make_no_sense_are_refused() -> None:
     app.hook("turn.completed")(watch)
     with pytest.raises(HoldfastError, match="two hooks"):
         app.hook("turn.failed")(watch)
+
+
+async def test_a_hook_without_its_events_is_refused_where_it_is_written() -> None:
+    app = app_of(agent([]))
+
+    with pytest.raises(InvalidDefinition, match=r'write @app.hook\("turn.completed"\)'):
+
+        @app.hook  # type: ignore[arg-type]
+        def watch(event: Event) -> None: ...
+
+
+async def test_a_hook_decides_about_tools_that_some_agent_of_the_app_has() -> None:
+    cashier = Agent("cashier", ScriptedModel([]), tools=[Till().pay])
+    app = app_of(agent([], subagents=[cashier]))
+
+    def decide(call: Proposed) -> None: ...
+
+    with pytest.raises(InvalidDefinition, match="named pays; there are: cashier, pay") as refused:
+        app.hook("tool.requested", decides=True, tools=["pay", "pays"])(decide)
+    assert refused.value.details == {"tools": ["pays"]}
+    app.hook("tool.requested", decides=True, tools=["pay", "cashier"])(decide)
 
 
 async def test_an_app_without_hooks_asks_nobody() -> None:

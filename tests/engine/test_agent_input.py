@@ -38,6 +38,7 @@ async def test_an_unknown_agent_is_refused_and_the_known_ones_are_named() -> Non
         *("", [], [""], 7, None, b"bytes", ["text", 7], {"text": "hi"}, [Image()]),
         *(Text(7), Text("hi", extra=None), Image(data="not bytes"), Image(b".", media_type=None)),
         *(Image(url=7), File(b".", name=None), [Text("hi"), File(data=None)]),
+        *(["look", Image()], ["look", File(name="a.pdf")], Image(b".", url="https://x.example/a")),
     ],
 )
 async def test_a_message_that_is_none_is_refused(message: Any) -> None:
@@ -45,6 +46,14 @@ async def test_a_message_that_is_none_is_refused(message: Any) -> None:
         assert await refusal_of(app.start("a", message)) == "INVALID_MESSAGE"
         session = await app.start("a", "hi")
         assert await refusal_of(session.send(message)) == "INVALID_MESSAGE"
+
+
+@pytest.mark.parametrize("option", ["dispatch_id", "continuation_token", "tenant", "lane"])
+async def test_a_name_with_half_a_character_in_it_is_refused_for_what_is_wrong(option: str) -> None:
+    async with running(agent([say("hi")])) as app:
+        with pytest.raises(HoldfastError, match=r"half a character .*: 'caf\\udce9'") as refused:
+            await app.start("a", "hi", **{option: "caf\udce9"})
+        assert refused.value.code == "INVALID_NAME"
 
 
 async def test_a_message_of_50_megabytes_is_refused_before_anything_is_written() -> None:

@@ -14,7 +14,18 @@ from msgspec.structs import replace
 from pydantic import BaseModel
 from scene import FAST, agent, at_standstill, results_of, running, seen, the, types_of, until
 
-from holdfast import Context, Holdfast, NotDone, Option, Retry, Session, ToolError, ToolResult, tool
+from holdfast import (
+    Context,
+    Holdfast,
+    HoldfastError,
+    NotDone,
+    Option,
+    Retry,
+    Session,
+    ToolError,
+    ToolResult,
+    tool,
+)
 from holdfast.agents.tool import Tool
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.scripted import call, calls, say
@@ -118,6 +129,32 @@ async def test_an_async_tool_that_exits_has_failed_and_its_worker_goes_on() -> N
         await session.wait()
 
         assert await results_of(session) == ["TOOL_ERROR: SystemExit: bye"]
+
+
+class Panic(BaseException):
+    """As libraries that are written in Rust raise it."""
+
+
+class Wordless(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words for it")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"), [(Panic("help"), "Panic: help"), (Wordless(), "Wordless")], ids=repr
+)
+async def test_an_error_of_any_kind_is_the_tools_failure_and_its_worker_goes_on(
+    error: BaseException, told: str
+) -> None:
+    @tool
+    async def pay() -> None:
+        raise error
+
+    async with running(agent([call("pay"), say("sorry")], tools=[pay])) as app:
+        session = await app.start("a", "go")
+
+        assert (await session.wait()).output == "sorry"
+        assert await results_of(session) == [f"TOOL_ERROR: {told}"]
 
 
 async def test_a_failure_among_things_that_a_tool_does_at_once_is_its_failure() -> None:
@@ -451,6 +488,52 @@ async def test_a_result_that_cannot_be_stored_is_an_interruption(
         [said] = [line for line in caplog.records if "cannot be stored" in line.message]
         assert said.tool == "pay"
         assert "object" in said.why
+
+
+@pytest.mark.parametrize("promise", ["idempotent", "readonly"])
+async def test_a_tool_whose_result_cannot_be_stored_is_not_run_again(promise: str) -> None:
+    ran: list[int] = []
+
+    @tool(**{promise: True})
+    async def look() -> object:
+        ran.append(1)
+        return object()
+
+    async with running(agent([call("look"), say("hm")], tools=[look])) as app:
+        session = await app.start("a", "go")
+
+        assert (await session.wait()).output == "hm"
+        assert len(ran) == 1
+        assert "unknown" in (await results_of(session))[0]
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
+async def test_a_number_that_json_has_no_word_for_is_refused_wherever_a_tool_gives_it(
+    number: str,
+) -> None:
+    @dataclass
+    class Reading:
+        degrees: float
+
+    told: list[str] = []
+
+    @tool
+    async def measure(ctx: Context) -> None:
+        for deed in (
+            ctx.step("read", lambda: [Reading(float(number))]),
+            asyncio.to_thread(ctx.session.put, Reading(float(number))),
+        ):
+            with pytest.raises(HoldfastError) as refused:
+                await deed
+            told.append(refused.value.message)
+        assert await ctx.step("nothing", lambda: {"degrees": None}) == {"degrees": None}
+
+    async with running(agent([call("measure"), say("done")], tools=[measure])) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+
+        assert await results_of(session) == ["null"]
+        assert [f"JSON has no word for {number}" in each for each in told] == [True, True]
 
 
 AWAITED = ["ask", "sleep", "step", "heartbeat", "agent", "session.set_continuation_token"]
@@ -808,7 +891,7 @@ async def test_a_step_is_done_once_however_often_its_tool_is_run_again() -> None
     async def buy(ctx: Context) -> str:
         price = await ctx.step("quote", fetch_quote, 100)
         answer = await ctx.ask(f"Buy at {price}?", ["yes", "no"])
-        return f"{answer.option} at {await ctx.step('quote', fetch_quote, 100)}"
+        return f"{answer.option} at {price}"
 
     async with running(agent([call("buy"), say("done")], tools=[buy])) as app:
         session = await app.start("a", "go")
@@ -819,6 +902,90 @@ async def test_a_step_is_done_once_however_often_its_tool_is_run_again() -> None
         assert asked.requests[0].prompt == "Buy at 101?"
         assert await results_of(session) == ["yes at 101"]
         assert quotes == [100]
+
+
+async def test_steps_of_one_name_that_follow_one_another_are_several_steps_in_every_run() -> None:
+    sent: list[str] = []
+    runs: list[list[str]] = []
+
+    def send(to: str) -> str:
+        sent.append(to)
+        return f"sent to {to}"
+
+    @tool
+    async def mail(ctx: Context) -> list[str]:
+        runs.append([await ctx.step("send", send, to) for to in "abc"])
+        await ctx.sleep(timedelta(milliseconds=1))
+        runs[-1].append(await ctx.step("send", send, "d"))
+        await ctx.sleep(timedelta(milliseconds=1))
+        return runs[-1]
+
+    async with running(agent([call("mail"), say("done")], tools=[mail])) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+
+    every = [f"sent to {to}" for to in "abcd"]
+    assert sent == ["a", "b", "c", "d"]
+    assert runs == [every[:3], every, every]
+
+
+async def test_a_step_that_raised_is_the_same_step_when_it_is_tried_again() -> None:
+    done: list[str] = []
+
+    def draw(number: str) -> str:
+        done.append(number)
+        if len(done) == 1:
+            raise ConnectionError("away")
+        return number
+
+    @tool
+    async def lottery(ctx: Context) -> list[str]:
+        try:
+            first = await ctx.step("draw", draw, "one")
+        except ConnectionError:
+            first = await ctx.step("draw", draw, "one again")
+        second = await ctx.step("draw", draw, "two")
+        await ctx.sleep(timedelta(milliseconds=1))
+        return [first, second]
+
+    async with running(agent([call("lottery"), say("done")], tools=[lottery])) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+
+        assert await results_of(session) == ['["one again","two"]']
+        assert done == ["one", "one again", "two"]
+
+
+@pytest.mark.parametrize("is_over", [False, True], ids=["at once", "while the first goes on"])
+async def test_two_steps_of_one_name_in_tasks_that_run_at_once_are_refused(is_over: bool) -> None:
+    sent: list[str] = []
+    is_sent = asyncio.Event()
+
+    async def send(to: str) -> None:
+        sent.append(to)
+        await asyncio.sleep(0 if is_over else 0.01)
+
+    @tool
+    async def mail(ctx: Context) -> None:
+        async def first() -> None:
+            await ctx.step("send", send, "a")
+            is_sent.set()
+            await asyncio.sleep(0.01)
+
+        async def second() -> None:
+            if is_over:
+                await is_sent.wait()
+            await ctx.step("send", send, "b")
+
+        await asyncio.gather(first(), second())
+
+    async with running(agent([call("mail"), say("sorry")], tools=[mail])) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+
+        [told] = await results_of(session)
+        assert "two steps are done at once under one name, 'send'" in told
+        assert sent == ["a"]
 
 
 async def test_a_tool_may_sleep_for_days_and_holds_nothing_meanwhile() -> None:

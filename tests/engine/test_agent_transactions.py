@@ -232,3 +232,25 @@ async def test_a_tool_waits_for_its_transaction_no_longer_than_it_may_run(tmp_pa
 
         [late] = await the(session, "tool.interrupted")
         assert late.data["reason"] == "timeout"
+
+
+async def test_a_transaction_whose_result_cannot_be_stored_is_undone_and_the_model_is_told_why(
+    tmp_path: Path,
+) -> None:
+    ran: list[int] = []
+
+    @tool(transactional=True)
+    async def pay(ctx: Context) -> object:
+        ran.append(1)
+        await ctx.tx.execute(PAY)
+        return {"price": float("nan")}
+
+    store = await store_with_table(tmp_path)
+    async with running(agent([call("pay"), say("sorry")], tools=[pay]), store=store) as app:
+        session = await app.start("a", "go")
+
+        assert (await session.wait()).output == "sorry"
+        assert (await payments(store), len(ran)) == (0, 1)
+        [told] = await results_of(session)
+        assert told.startswith("NOT_ENCODABLE: ")
+        assert "JSON has no word for nan" in told

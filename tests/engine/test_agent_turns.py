@@ -1,6 +1,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
@@ -9,6 +10,7 @@ from scene import Watched, agent, log_of, results_of, running, the, types_of, un
 from holdfast import Agent, Context, File, HoldfastError, Image, Text, Tool, tool
 from holdfast.agents.model import ModelRequest
 from holdfast.core.message import Answer, UserMessage, text_of
+from holdfast.errors import OutputChanged, UnknownAgent
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.crash import CrashingStore
 from holdfast.testing.scripted import Reply, call, calls, say
@@ -275,7 +277,32 @@ async def test_a_typed_answer_that_does_not_fit_is_corrected_by_the_model() -> N
         result = await (await app.start("a", "order")).wait()
 
     assert result.output == Order(id=7)
-    assert "does not fit" in model.told[0]
+    assert model.told == [
+        "RETRY: the answer does not fit: id: Input should be a valid integer, unable to parse"
+        " string as an integer"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reply", "output"),
+    [(call("final_result", id=7), '{"id":7}'), (say('{"id": 7}'), '{"id": 7}')],
+    ids=["as arguments", "as text"],
+)
+async def test_an_answer_that_is_not_of_todays_type_can_still_be_had_as_it_was_said(
+    tmp_path: Path, reply: Reply, output: str
+) -> None:
+    class Stricter(Order):
+        customer: str
+
+    store = f"sqlite:///{tmp_path}/holdfast.db"
+    async with running(agent([reply], output_type=Order), store=store) as app:
+        session_id = (await app.start("a", "order")).id
+        await (await app.session(session_id)).wait()
+
+    async with running(agent([], output_type=Stricter), store=store) as app:
+        with pytest.raises(OutputChanged, match="no Stricter as that is today: cust") as changed:
+            await (await app.session(session_id)).wait()
+    assert changed.value.details == {"agent": "a", "output": output}
 
 
 async def test_a_text_where_a_typed_answer_was_asked_for_is_corrected_by_the_model() -> None:
@@ -382,3 +409,13 @@ async def test_a_tool_that_keeps_something_costs_no_commit_more_than_one_that_do
             assert (await session.wait()).output == "Done."
         commits.append(store.commits)
     assert commits[0] == commits[1] == 8
+
+
+async def test_an_agent_that_is_not_the_apps_own_is_refused_though_it_has_the_name_of_one() -> None:
+    own, stranger = agent([say("hello")]), agent([say("boo")])
+    async with running(own) as app:
+        with pytest.raises(UnknownAgent, match="named a, and it is not this one"):
+            await app.start(stranger, "hi")
+        assert not await app.sessions()
+
+        assert (await (await app.start(own, "hi")).wait()).output == "hello"

@@ -76,6 +76,40 @@ async def test_of_each_attempt_that_was_cut_off_it_is_found_out_anew() -> None:
         assert bank.heard == ["no", "yes"]
 
 
+@pytest.mark.parametrize("together", [False, True], ids=["step by step", "at once"])
+async def test_a_look_at_one_attempt_is_not_taken_for_what_became_of_another(
+    together: bool,
+) -> None:
+    paid: list[int] = []
+    looks: list[int] = []
+
+    def look() -> bool:
+        looks.append(len(paid))
+        return bool(paid)
+
+    async def was_it_paid(ctx: Context, args: dict[str, Any]) -> Any:
+        looking = ctx.step("look", look)
+        found = (await asyncio.gather(looking))[0] if together else await looking
+        await asyncio.gather(ctx.sleep(timedelta(milliseconds=1)))
+        return "paid, says the bank" if found else NotDone
+
+    @tool(on_interrupt=was_it_paid, timeout=0.05)
+    async def pay(ctx: Context) -> str:
+        await ctx.step("look", lambda: "at the tool's own")
+        if ctx.attempt > 1:  # of the first nothing was done
+            paid.append(ctx.attempt)
+        await asyncio.Event().wait()
+        return "never"
+
+    async with running(agent([call("pay"), say("done")], tools=[pay])) as app:
+        session = await app.start("a", "go")
+
+        assert (await session.wait()).output == "done"
+        assert await results_of(session) == ["paid, says the bank"]
+        assert (len(paid), looks) == (1, [0, 1])
+        assert len(await the(session, "timer.set")) == 2
+
+
 async def test_what_was_said_to_the_tool_is_not_taken_for_what_became_of_it() -> None:
     bank = Bank(asks_first=True)
     async with running(bank.agent) as app:

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 from scene import FAST, agent, running, until
 
-from holdfast import tool
+from holdfast import ToolError, tool
 from holdfast.errors import StoreUnavailable
 from holdfast.ids import KnownIds, enter, known
 from holdfast.stores.memory import MemoryStore
@@ -157,3 +157,35 @@ def test_what_a_line_says_itself_is_not_overruled() -> None:
 async def filtered(record: logging.LogRecord) -> None:
     enter(worker="w1", session="s1")
     assert KnownIds().filter(record)
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_what_a_tool_raised_is_logged_with_where_it_was_raised(
+    caplog: pytest.LogCaptureFixture, is_async: bool
+) -> None:
+    def divide() -> float:
+        return 1 / 0
+
+    async def divide_later() -> float:
+        return divide()
+
+    tools = [tool(name="divide")(divide_later if is_async else divide)]
+    async with running(agent([call("divide"), say("sorry")], tools=tools)) as app:
+        await (await app.start("a", "go")).wait()
+
+    [line] = lines(caplog, "a tool raised an error")
+    assert (line.levelname, line.tool) == ("WARNING", "divide")
+    assert "return 1 / 0" in caplog.text
+
+
+async def test_a_tool_error_says_all_and_is_logged_without_a_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    @tool
+    async def pay() -> None:
+        raise ToolError("the card was refused")
+
+    async with running(agent([call("pay"), say("sorry")], tools=[pay])) as app:
+        await (await app.start("a", "go")).wait()
+
+    assert not lines(caplog, "a tool raised an error")

@@ -125,6 +125,11 @@ def fails(call_id: str = "t1.s1.c1", *, code: str = "TOOL_ERROR", again_at: int 
     return r.ToolFailed(call_id=call_id, attempt=1, error=Failure(code, "no"), again_at=again_at)
 
 
+def is_cut(reason: str, call_id: str = "t1.s1.c1") -> AnyRecord:
+    """Its worker lives, and cannot say what became of the call."""
+    return r.ToolInterrupted(call_id=call_id, attempt=1, reason=reason, final=False)
+
+
 def asks_approval(request_id: str = "q1", call_id: str = "t1.s1.c1") -> AnyRecord:
     options = (Option("approve", "Approve"), Option("deny", "Deny"))
     return r.InputRequested(

@@ -17,6 +17,7 @@ from history import (
     calls_child,
     cancel,
     crash,
+    is_cut,
     message,
     parks,
     returns,
@@ -159,6 +160,14 @@ CASES = [
         "run it again with the same idempotency key",
         Log(*PAYING),
         run(Start(C1, 2)),
+        tool_policy("rerun"),
+    ),
+    Case(
+        "tool_unstorable",
+        'a tool whose result could not be stored, `on_interrupt="rerun"`',
+        "tell the model that the outcome is unknown: it would come to the same again",
+        Log(message(), *turn_begins(), *wants("pay"), starts(), is_cut("unstorable")),
+        run(report=(C1,)),
         tool_policy("rerun"),
     ),
     Case(

@@ -1,12 +1,14 @@
-from collections.abc import Callable
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 import pytest
 from pydantic import BaseModel, Field
 
-from holdfast import Agent, Context, Retry, WorkerSettings, tool
+from holdfast import Agent, Context, Holdfast, Retry, WorkerSettings, tool
 from holdfast.agents.signature import described_arguments
 from holdfast.errors import InvalidDefinition
 from holdfast.testing.scripted import ScriptedModel
@@ -160,6 +162,15 @@ class Opaque:
     pass
 
 
+class Desk:
+    def sign(self, name: str) -> None: ...
+
+    def stamp(self, ctx: Context, name: str) -> None: ...
+
+
+def no_type(amount: "int | 'whole'") -> None: ...  # type: ignore[syntax]  # noqa: F821
+
+
 def fine() -> None: ...
 
 
@@ -193,7 +204,13 @@ class Asynchronous:
         (fine, {"dedupe": "session"}, "no idempotency_key"),
         (fine, {"transactional": True}, "make it async"),
         (7, {}, "give a function"),
-        (partial(fine), {}, "cannot be a tool's name"),
+        (partial(fine), {}, "no tool can be made of .*partial.*: give a function, if need be one"),
+        (partial(fine), {"name": "part"}, "give a function, if need be one that calls it"),
+        (Asynchronous(), {"name": "object"}, "give a function"),
+        (Opaque, {}, "give a function"),
+        (Desk.sign, {}, r"sign is a method, and a model knows no self: .* tool\(obj.sign\)"),
+        (Desk.stamp, {}, r"stamp is a method, .* tool\(obj.stamp\)"),
+        (no_type, {}, "the type hints of no_type cannot be resolved: unsupported operand"),
         (fine, {"name": 7}, "cannot be a tool's name"),
         (fine, {"approval": "allways"}, "is never, once or always, not 'allways'"),
         (fine, {"approval": asynchronous}, "no async one"),
@@ -223,6 +240,61 @@ def test_a_tool_that_cannot_work_is_refused_where_it_is_defined(
     with pytest.raises(InvalidDefinition, match=reason) as refused:
         tool(**manners)(function)
     assert "pydantic.dev" not in refused.value.message
+
+
+class Line(TypedDict):
+    item: str
+
+
+def order(lines: list[Line]) -> None: ...
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="pydantic takes typing.TypedDict there")
+@pytest.mark.parametrize(
+    "define", [lambda: tool(order), lambda: agent(output_type=Line)], ids=["argument", "output"]
+)
+def test_a_type_that_pydantic_knows_better_of_is_refused_in_its_words(
+    define: Callable[[], Any],
+) -> None:
+    with pytest.raises(InvalidDefinition, match="no schema: Please use `typing_extensions"):
+        define()
+
+
+def test_the_method_of_an_object_is_a_tool() -> None:
+    made = tool(Desk().stamp)
+
+    assert (made.name, set(made.spec.schema["properties"])) == ("stamp", {"name"})
+
+
+@asynccontextmanager
+async def bank() -> AsyncIterator[str]:
+    yield "open"
+
+
+async def no_manager() -> AsyncIterator[str]:
+    yield "open"
+
+
+async def later() -> str:
+    return "open"
+
+
+def an_app(deps: Any) -> Holdfast:
+    return Holdfast([agent()], store="memory://", deps=deps)
+
+
+@pytest.mark.parametrize("deps", [5, "bank", bank()], ids=["number", "name", "called"])
+def test_deps_that_cannot_be_called_are_refused_where_they_are_given(deps: Any) -> None:
+    with pytest.raises(InvalidDefinition, match=r"deps is a function .* and is given uncalled"):
+        an_app(deps)
+
+
+@pytest.mark.parametrize("deps", [no_manager, later, lambda: None], ids=["gen", "async", "none"])
+async def test_deps_that_return_no_context_manager_are_refused_when_the_app_opens(
+    deps: Any,
+) -> None:
+    with pytest.raises(InvalidDefinition, match=r"deps is a function .* and this one returned"):
+        await an_app(deps).open()
 
 
 def agent(**options: Any) -> Agent[Any, Any]:

@@ -18,6 +18,7 @@ from msgspec import Struct
 from holdfast.agents.authorization import require
 from holdfast.agents.child import Subagent
 from holdfast.agents.outside import Webhook
+from holdfast.agents.step import Steps
 from holdfast.agents.surrounding import ALONE, Surroundings
 from holdfast.agents.value import from_json, slice_name, to_json
 from holdfast.agents.wait import Waiting
@@ -193,6 +194,7 @@ class Context(Generic[Deps]):
         self.approved_by = call.by
         self.emitted: list[ToolEmitted] = []
         self.waiting = session.waiting = Waiting(call, desk)
+        self._steps = Steps()
         self._call = call
         self._desk = desk
         self._around = around
@@ -232,20 +234,23 @@ class Context(Generic[Deps]):
 
     @for_async_tools
     async def step(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
-        """Do something once, however often this call is run again, and return its result."""
+        """Do something once, however often this call is run again, and return its result.
+
+        It comes back as plain data, as JSON has it. Steps of one name that follow one another are
+        several steps; those that are done at once need names of their own.
+        """
         self._not_in_transaction("step")
         self.waiting.check()
         self.waiting.course("step", name)
-        known = self._call.memo.get(f"step:{name}")
-        if known is None:
-            with self.waiting.busy():
-                value = function(*args)
-                known = to_json(await value if inspect.isawaitable(value) else value)
-                await self._desk.record_step(self.call_id, f"step:{name}", known)
-            self._call = msgspec.structs.replace(
-                self._call, memo={**self._call.memo, f"step:{name}": known}
-            )
-        return from_json(known)
+        with self._steps.next(name, self.waiting.of) as key:
+            if key not in self._call.memo:
+                with self.waiting.busy():
+                    value = function(*args)
+                    known = to_json(await value if inspect.isawaitable(value) else value)
+                    await self._desk.record_step(self.call_id, key, known)
+                memo = {**self._call.memo, key: known}
+                self._call = msgspec.structs.replace(self._call, memo=memo)
+            return from_json(self._call.memo[key])
 
     @for_async_tools
     async def ask(

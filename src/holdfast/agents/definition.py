@@ -12,6 +12,7 @@ from pydantic.errors import PydanticUserError
 
 from holdfast.agents.context import Context
 from holdfast.agents.model import ToolSpec
+from holdfast.agents.signature import no_schema
 from holdfast.agents.tool import Function, Tool
 from holdfast.core.record import Option
 from holdfast.errors import InvalidDefinition
@@ -108,8 +109,7 @@ def output_spec(agent: str, kind: type | None) -> tuple[ToolSpec | None, bool]:
         schema = TypeAdapter(kind).json_schema()
     except PydanticUserError as error:
         raise InvalidDefinition(
-            f"the output_type of agent {agent}, {formatannotation(kind)}, has no schema: use types"
-            " that JSON can say, dataclasses or pydantic models",
+            f"the output_type of agent {agent}, {formatannotation(kind)}, {no_schema(error)}",
             agent=agent,
         ) from error
     wraps = schema.get("type") != "object"

@@ -72,9 +72,6 @@ class AgentPerformer:
     def policy(self) -> Policy:
         return self._agent.policy
 
-    async def close(self) -> None:
-        await self._client.close()
-
     # The model
 
     @property

@@ -43,9 +43,23 @@ SCRIPTED = {"function", "test"}
 
 
 def client_of(agent: Agent[Any, Any]) -> ModelClient:
-    """Return the agent's model; a provider's is loaded when it is first called."""
+    """Return the agent's model; a provider's is loaded when it is prepared, or first called."""
     model: Any = agent.model
     return cast(ModelClient, model) if hasattr(model, "classify") else ProviderModel(model)
+
+
+async def prepare(client: ModelClient, agent: str) -> None:
+    """Build a model that was given by its name, or say what is missing for that."""
+    if not isinstance(client, ProviderModel):
+        return
+    try:
+        await client.ready()
+    except InvalidDefinition as error:
+        raise InvalidDefinition(
+            f"this worker cannot serve agent {agent}: {error.message}",
+            agent=agent,
+            **error.details,
+        ) from error
 
 
 class AnswerRefused(Exception):
@@ -87,8 +101,8 @@ STILL_SPEAKING = StillSpeaking()
 class ProviderModel:
     """A model by its name (`"openai:gpt-5.2"`), or any `Model` of pydantic-ai.
 
-    One that is given by name is built when it is first called, and once more for each event loop:
-    connections do not outlive theirs. A `Model` stays its owner's to set up and to close.
+    One that is given by name is built once for each event loop: connections do not outlive
+    theirs. A `Model` stays its owner's to set up and to close.
     """
 
     def __init__(self, model: str | Model) -> None:
@@ -103,7 +117,7 @@ class ProviderModel:
 
     async def request(self, request: ModelRequest) -> Finished:
         """Return the whole answer; raise AnswerCutOff if it is not whole."""
-        model = await self._ready()
+        model = await self.ready()
         response = await library().model_request(
             model,
             history(request.view),
@@ -114,7 +128,7 @@ class ProviderModel:
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Said]:
         """Give the answer piece by piece, ending with Finished, or raise AnswerCutOff."""
-        model = await self._ready()
+        model = await self.ready()
         announcer = Announcer()
         async with library().model_request_stream(
             model,
@@ -146,7 +160,7 @@ class ProviderModel:
             async with built:
                 pass  # leaving a model is what closes its connections
 
-    async def _ready(self) -> Model:
+    async def ready(self) -> Model:
         """Return the model, built in a thread: the loop has other lanes to serve meanwhile."""
         loop = asyncio.get_running_loop()
         if self._built is None or self._loop is not loop:

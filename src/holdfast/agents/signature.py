@@ -21,6 +21,9 @@ from holdfast.errors import InvalidDefinition, Retry
 _ARGS = re.compile(r"^\s*(?:Args|Arguments|Parameters):\s*$")
 _ARG = re.compile(r"^\s+(\w+)(?:\s*\([^)]*\))?:\s*(.+)$")
 
+OF_NO_USE = {None, "schema-for-unknown-type", "invalid-for-json-schema"}
+"""Errors of pydantic's whose advice is for models that somebody writes."""
+
 OURS = "arg_"
 """What fields are named by before their arguments' names."""
 
@@ -32,6 +35,12 @@ class Arguments:
         hints = type_hints(function, name)
         parameters = list(inspect.signature(function).parameters.values())
         first = parameters[0] if parameters else None
+        if first and first.name in ("self", "cls") and first.name not in hints:
+            raise InvalidDefinition(
+                f"{name} is a method, and a model knows no {first.name}: make a tool of an object's"
+                f" own, tool(obj.{name})",
+                tool=name,
+            )
         self.takes_context = bool(first and takes(context, hints.get(first.name)))
         if self.takes_context:
             parameters = parameters[1:]
@@ -58,7 +67,7 @@ class Arguments:
 def type_hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
     try:
         return typing.get_type_hints(function, include_extras=True)
-    except NameError as error:
+    except (NameError, TypeError, AttributeError, SyntaxError) as error:
         raise InvalidDefinition(
             f"the type hints of {name} cannot be resolved: {error}; "
             "import the types at module level",
@@ -99,7 +108,7 @@ def model_of(
     try:
         return described(name, fields)
     except (PydanticUserError, NameError) as error:
-        raise without_schema(name, fields) from error
+        raise without_schema(name, fields, error) from error
 
 
 def field_of(parameter: inspect.Parameter, hint: Any, told: str | None) -> tuple[Any, Any]:
@@ -124,20 +133,29 @@ def described(name: str, fields: dict[str, Any]) -> type[BaseModel]:
     return model
 
 
-def without_schema(name: str, fields: dict[str, Any]) -> InvalidDefinition:
+def without_schema(
+    name: str, fields: dict[str, Any], error: PydanticUserError | NameError
+) -> InvalidDefinition:
     """Name the first argument that cannot be described, and its type."""
     for argument, field in fields.items():
         try:
             described(name, {argument: field})
         except (PydanticUserError, NameError):
             break
-    argument = argument.removeprefix(OURS)
+    argument, kind = argument.removeprefix(OURS), inspect.formatannotation(field[0])
     return InvalidDefinition(
-        f"{name} takes `{argument}: {inspect.formatannotation(field[0])}`, which has no schema:"
-        " use types that JSON can say, dataclasses or pydantic models",
+        f"{name} takes `{argument}: {kind}`, which {no_schema(error)}",
         tool=name,
         argument=argument,
     )
+
+
+def no_schema(error: PydanticUserError | NameError) -> str:
+    """Say that a type has no schema, and what to do: in pydantic's words where it knows."""
+    advice = "use types that JSON can say, dataclasses or pydantic models"
+    if isinstance(error, PydanticUserError) and error.code not in OF_NO_USE:
+        advice = error.message.partition("\n")[0]
+    return f"has no schema: {advice}"
 
 
 def described_arguments(doc: str) -> dict[str, str]:

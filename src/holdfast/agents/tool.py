@@ -23,6 +23,7 @@ V = TypeVar("V")
 Function = Callable[..., Any]
 Ask = Literal["never", "once", "always"]
 Approval = Ask | Callable[[dict[str, Any]], bool]
+Key = Callable[[dict[str, Any]], str | int]
 Approvers = Callable[[str], bool | Awaitable[bool]]
 Remedy = Literal["rerun", "report", "ask", "fail"]
 OnInterrupt = Remedy | Function
@@ -57,7 +58,7 @@ class Tool:
         approval: Approval = "never",
         readonly: bool = False,
         idempotent: bool = False,
-        idempotency_key: Callable[[dict[str, Any]], str] | None = None,
+        idempotency_key: Key | None = None,
         dedupe: Dedupe = "call",
         on_interrupt: OnInterrupt | None = None,
         transactional: bool = False,
@@ -166,9 +167,11 @@ class Tool:
 
 def checked_name(name: Any, function: Any) -> str:
     """Return what a tool is called: as was said, or like its function."""
-    if not callable(function):
-        raise InvalidDefinition(f"no tool can be made of {function!r}: give a function")
-    found = name or getattr(function, "__name__", "")
+    if not callable(function) or inspect.isclass(function) or not hasattr(function, "__name__"):
+        raise InvalidDefinition(
+            f"no tool can be made of {function!r}: give a function, if need be one that calls it"
+        )
+    found = name or function.__name__
     plain = found.replace("_", "").replace("-", "") if isinstance(found, str) else ""
     if not plain.isalnum() or len(found) > 64:
         raise InvalidDefinition(
@@ -216,7 +219,7 @@ def tool(
     approval: Approval = "never",
     readonly: bool = False,
     idempotent: bool = False,
-    idempotency_key: Callable[[dict[str, Any]], str] | None = None,
+    idempotency_key: Key | None = None,
     dedupe: Dedupe = "call",
     on_interrupt: OnInterrupt | None = None,
     transactional: bool = False,

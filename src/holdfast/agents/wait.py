@@ -71,7 +71,7 @@ class Waiting:
         self._main = main
         self._awaits: Any = None
         self._reconciles = 0
-        self._begin("")
+        self._begin()
         self._stopped: dict[asyncio.Task[Any], Wait] = {}
         self._deeds: set[asyncio.Future[None]] = set()
 
@@ -85,20 +85,25 @@ class Waiting:
         named = {wait.name: wait for wait in self._stopped.values()}
         return Waits(self.call_id, tuple(named.values()), self._reconciles)
 
-    def _begin(self, name: str) -> None:
-        self._courses: dict[asyncio.Task[Any] | None, Course] = {self._main: Course(name)}
+    @property
+    def of(self) -> str:
+        """What steps and waits are named by before anything else: whose they are."""
+        return f"reconcile{self._reconciles}." if self._reconciles else ""
+
+    def _begin(self) -> None:
+        self._courses: dict[asyncio.Task[Any] | None, Course] = {self._main: Course(self.of)}
 
     @contextmanager
     def finding_out(self, attempt: int) -> Iterator[None]:
-        """Wait, meanwhile, for what finds out about an attempt: these waits are none of the tool's.
+        """Wait, meanwhile, for what finds out about an attempt: none of it is the tool's.
 
         Another attempt about which nothing is known is another question.
         """
         self._reconciles = attempt
-        self._begin(f"reconcile{attempt}.")
+        self._begin()
         yield
         self._reconciles = 0
-        self._begin("")
+        self._begin()
 
     def next(self, kind: str, about: str = "") -> tuple[str, str | None]:
         """Name the next wait of this task, and return what it has come to, if it has.
@@ -115,7 +120,7 @@ class Waiting:
         task = asyncio.current_task()
         if task not in self._courses:
             said = f"{kind}\n{about}".encode(errors="surrogatepass")
-            first = blake2b(said, digest_size=10).hexdigest()
+            first = self.of + blake2b(said, digest_size=10).hexdigest()
             twins = sum(each.name.startswith(first) for each in self._courses.values())
             self._courses[task] = Course(f"{first}.{twins + 1}.")
         return self._courses[task]

@@ -156,6 +156,11 @@ def checked_part(part: Text | Image | File) -> Text | Image | File:
             raise InvalidMessage(
                 f"{type(part).__name__}({name}=…) takes {kind.__name__}, not {type(value).__name__}"
             )
+    if not isinstance(part, Text) and bool(part.data) == bool(part.url):
+        given = "both" if part.data else "neither"
+        raise InvalidMessage(
+            f"a {type(part).__name__} has data or a url, and {given} was given: give one of them"
+        )
     return part
 
 

@@ -94,6 +94,11 @@ def effect_key(session: str, call_id: str) -> str:
 def check_id(kind: str, value: Any) -> str:
     """Return an id that somebody chose, if it can be one."""
     if not is_id(value):
+        if isinstance(value, str) and any(is_half(char) for char in value):
+            raise InvalidName(
+                f"this {kind} has half a character in it (a lone surrogate), which cannot be"
+                f" stored: {value[:MAX_ID]!a}"
+            )
         raise InvalidName(
             f"a {kind} is a text of 1 to {MAX_ID} characters, none of them NUL, and of at most"
             f" {MAX_ID_BYTES} bytes in UTF-8"
@@ -128,7 +133,12 @@ def check_token(token: Any, reserved: tuple[str, ...] = (KEYED, OF_CHANNEL)) -> 
 
 def is_storable(text: str) -> bool:
     """Whether every database can keep a text: no NUL, and no halves of characters."""
-    return "\0" not in text and not any("\ud800" <= char <= "\udfff" for char in text)
+    return "\0" not in text and not any(is_half(char) for char in text)
+
+
+def is_half(char: str) -> bool:
+    """Whether a character is one of two that stand for one, and that mean nothing alone."""
+    return "\ud800" <= char <= "\udfff"
 
 
 def fits(text: str) -> bool:
