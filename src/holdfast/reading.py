@@ -53,12 +53,13 @@ class Wakeups:
         """Forget what was heard: call this before looking, so that nothing is missed."""
         self._event.clear()
 
-    async def wait(self) -> None:
+    async def wait(self) -> bool:
+        """Wait for something to look at, and say whether there was anything."""
         try:
             async with asyncio.timeout(POLL):
-                await self._event.wait()
+                return await self._event.wait()
         except TimeoutError:
-            return
+            return False
 
 
 class EntriesBefore:

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from terminal import Place
 
+from holdfast import Agent, Holdfast
+from holdfast.testing.scripted import ScriptedModel
+
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
@@ -55,6 +58,24 @@ def test_sessions_are_chosen_by_status_agent_and_number(place: Place, waiting: s
     assert [s["session_id"] for s in place.json("sessions", "--limit", "1")] == [waiting]
     assert place.json("sessions", "--agent", "nobody") == []
     assert place.run("sessions", "--agent", "nobody").stdout == "no sessions\n"
+
+
+async def test_sessions_of_several_tenants_are_told_apart_and_chosen(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    agent = Agent("support", ScriptedModel([]))
+    store = f"sqlite:///{tmp_path}/holdfast.db"
+    async with Holdfast([agent], store=store, worker=None) as app:
+        ours = await app.start("support", "hi", tenant="acme")
+        await app.start("support", "hi", tenant="globex")
+
+    header, *lines = place.run("sessions").stdout.splitlines()
+    assert header.split() == ["SESSION", "TENANT", "AGENT", "STATUS", "CHANGED", "OFFSET"]
+    assert [line.split()[1] for line in lines] == ["globex", "acme"]
+
+    header, line = place.run("sessions", "--tenant", "acme").stdout.splitlines()
+    assert "TENANT" not in header
+    assert line.split()[:2] == [ours.id, "support"]
+    assert [s["tenant"] for s in place.json("sessions", "--tenant", "acme")] == ["acme"]
 
 
 def test_a_list_of_sessions_gives_out_no_tokens(place: Place) -> None:
@@ -239,6 +260,21 @@ def test_a_turn_is_cancelled_from_outside(fresh: Place) -> None:
     assert cancelled.stdout == f"asked {session} to cancel its turn\n"
     assert fresh.json("show", session)["last_turn"]["how"] == "cancelled"
     assert "wrong customer" in fresh.run("logs", session).stdout
+
+
+def test_a_session_is_ended_for_good_from_outside(fresh: Place) -> None:
+    session, other = fresh.chat("refund it"), fresh.chat("refund it")
+
+    ended = fresh.run("end", session, "--reason", "withdrawn")
+    fresh.work(session)
+
+    assert ended.stdout == f"asked {session} to end\n"
+    assert "note: no worker is running on this store now" in ended.stderr
+    assert fresh.json("show", session)["status"] == "ended"
+    assert "withdrawn" in fresh.run("logs", session).stdout
+    refused = fresh.run("end", session)
+    assert (refused.returncode, "code: SESSION_OVER" in refused.stderr) == (1, True)
+    assert fresh.json("end", other) == {"session_id": other, "requested": "end"}
 
 
 def test_a_failed_turn_is_tried_again_without_saying_it_anew(fresh: Place) -> None:

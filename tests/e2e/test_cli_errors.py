@@ -15,7 +15,7 @@ from terminal import EXECUTABLE, Place
 
 from holdfast import Holdfast
 
-COMMANDS = "chat sessions show logs send answer cancel retry verify".split()
+COMMANDS = "chat sessions show logs send answer cancel retry end verify".split()
 BOXES = "─│╭╮╰╯┏┃━\x1b"
 
 
@@ -69,7 +69,14 @@ def test_an_empty_file_is_left_empty(empty: Place) -> None:
 
 LOOKING = [
     *("sessions", "show ses_1", "explain ses_1", "logs ses_1", "verify", "workers", "lanes"),
-    *("approvals", "answer req_1 approve", "send ses_1 hello", "cancel ses_1", "retry ses_1"),
+    *(
+        "approvals",
+        "answer req_1 approve",
+        "send ses_1 hello",
+        "cancel ses_1",
+        "retry ses_1",
+        "end ses_1",
+    ),
     *("drain wrk_1", "keys list", "keys create --scopes read", "keys revoke key_1"),
     *("schedules list", "schedules next", "webhooks list", "webhooks dead"),
 ]

@@ -194,12 +194,12 @@ async def test_a_structural_failure_ends_the_session_and_its_tokens() -> None:
         assert dead.value.code == "NO_ACTIVE_SESSION"
 
 
-async def test_a_model_that_does_not_exist_fails_the_session() -> None:
-    async with running(Agent("a", "no-such-provider:model")) as app:
-        session = await app.start("a", "hi")
+async def test_a_model_that_does_not_exist_keeps_a_worker_from_opening() -> None:
+    app = Holdfast([Agent("a", "no-such-provider:model")], store="memory://")
+    with pytest.raises(HoldfastError, match="this worker cannot serve agent a: the model 'no-such"):
+        await app.open()
 
-        assert (await session.wait()).status == "failed"
-        assert (await session.info()).over == "failed"
+    assert not app.is_open
 
 
 WRONG_ANSWERS = {

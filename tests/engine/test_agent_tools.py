@@ -157,6 +157,23 @@ async def test_an_error_of_any_kind_is_the_tools_failure_and_its_worker_goes_on(
         assert await results_of(session) == [f"TOOL_ERROR: {told}"]
 
 
+async def test_an_error_of_any_kind_among_things_done_at_once_is_the_tools_failure() -> None:
+    async def panic() -> None:
+        raise Panic("help")
+
+    @tool
+    async def both() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(panic())
+            group.create_task(asyncio.Event().wait())
+
+    async with running(agent([call("both"), say("sorry")], tools=[both])) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+
+        assert await results_of(session) == ["TOOL_ERROR: Panic: help"]
+
+
 async def test_a_failure_among_things_that_a_tool_does_at_once_is_its_failure() -> None:
     async def divide() -> float:
         return 1 / 0
@@ -601,11 +618,14 @@ async def test_what_cannot_be_stored_interrupts_its_tool_and_no_other(odd: Tool)
         assert (await results_of(session))[1] == "nothing"
 
 
-async def test_a_call_that_nobody_can_find_out_about_is_reported_and_not_run_again() -> None:
+@pytest.mark.parametrize("error", [ConnectionError("the bank is away"), Panic("help")], ids=repr)
+async def test_a_call_that_nobody_can_find_out_about_is_reported_and_not_run_again(
+    error: BaseException,
+) -> None:
     ran: list[int] = []
 
     async def ask_the_bank(ctx: Context, args: dict[str, object]) -> None:
-        raise ConnectionError("the bank is away")
+        raise error
 
     @tool(on_interrupt=ask_the_bank, timeout=0.01)
     async def pay() -> None:

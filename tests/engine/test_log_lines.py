@@ -10,12 +10,12 @@ import pytest
 from msgspec.structs import replace
 from scene import FAST, agent, running, until
 
-from holdfast import ToolError, tool
+from holdfast import Agent, Holdfast, ToolError, reading, tool
 from holdfast.errors import StoreUnavailable
 from holdfast.ids import KnownIds, enter, known
 from holdfast.stores.memory import MemoryStore
 from holdfast.telemetry import Telemetry
-from holdfast.testing.scripted import Reply, ScriptedError, call, say
+from holdfast.testing.scripted import Reply, ScriptedError, ScriptedModel, call, say
 
 LANE = ("session", "lane", "worker", "fence")
 CALL = (*LANE, "turn", "step", "call", "attempt")
@@ -189,3 +189,42 @@ async def test_a_tool_error_says_all_and_is_logged_without_a_traceback(
         await (await app.start("a", "go")).wait()
 
     assert not lines(caplog, "a tool raised an error")
+
+
+NOBODY = "no worker serves this session; it is waited for until one does"
+
+
+@pytest.mark.parametrize("way", ["wait", "result"])
+@pytest.mark.parametrize("workers", [0, 1], ids=["no worker", "one of another agent"])
+async def test_who_waits_for_a_session_that_nobody_serves_is_told_so_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, workers: int, way: str
+) -> None:
+    monkeypatch.setattr(reading, "POLL", 0.01)
+    agents = [agent([say("hi")]), Agent("other", ScriptedModel([]))]
+    only = replace(FAST, agents=("other",)) if workers else None
+    async with Holdfast(agents, store="memory://", worker=only) as app:
+        session = await app.start("a", "hi")
+        assert session.receipt is not None
+        waits = session.wait() if way == "wait" else session.receipt.result()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(waits, 0.3)
+
+        [line] = lines(caplog, NOBODY)
+        assert (line.session, line.agent, line.workers) == (session.id, "a", workers)
+
+
+async def test_who_waits_for_a_session_at_work_is_told_nothing(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "POLL", 0.01)
+    go_on = asyncio.Event()
+
+    @tool
+    async def work() -> None:
+        asyncio.get_running_loop().call_later(0.2, go_on.set)
+        await go_on.wait()
+
+    async with running(agent([call("work"), say("done")], tools=[work])) as app:
+        assert (await (await app.start("a", "go")).wait()).output == "done"
+
+    assert not lines(caplog, NOBODY)

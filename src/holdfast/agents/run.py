@@ -32,6 +32,12 @@ from holdfast.ids import get_logger
 
 log = get_logger("holdfast.agents")
 
+NOT_THE_TOOLS = (
+    *(Parked, LaneLost, LaneStale),
+    *(asyncio.CancelledError, KeyboardInterrupt, GeneratorExit),
+)
+"""What unwinds a tool from outside. Anything else that comes out of it is its own."""
+
 THREAD_GRACE = 0.9
 """How much of the time that calls have to end a sync tool is given: what it came to is recorded
 in the rest."""
@@ -78,14 +84,14 @@ class ToolRunner:
         except BaseExceptionGroup as group:  # of a task group in which something waits
             if ctx.waiting.is_parked:
                 return ctx.waiting.waits
-            if not isinstance(group, Exception):
+            if group.subgroup(NOT_THE_TOOLS):
                 raise
             return self._raised(call, reason_of(group))
         except NotEncodable as error:
             why = {"tool": call.tool, "why": error.message}
             log.warning("what a tool returned cannot be stored; its outcome is unknown", extra=why)
             return Interrupted(call.call_id, UNSTORABLE)
-        except (LaneLost, LaneStale, KeyboardInterrupt, GeneratorExit):
+        except NOT_THE_TOOLS:
             raise
         except BaseException as error:  # noqa: BLE001 - a tool's own, which the model sees
             return self._raised(call, error)
@@ -164,7 +170,11 @@ class ToolRunner:
             if found is NotDone or isinstance(found, NotDone):
                 return None
             return returned(ctx.call_id, found, ctx)
-        except (Exception, SystemExit):
+        except NOT_THE_TOOLS:
+            raise
+        except BaseException as error:
+            if isinstance(error, BaseExceptionGroup) and ctx.waiting.is_parked:
+                raise
             log.exception("a tool's reconcile function failed; the outcome stays unknown")
             return Interrupted(ctx.call_id, "unreconciled", final=True)
 

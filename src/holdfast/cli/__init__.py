@@ -18,6 +18,7 @@ from holdfast.cli.chat import chat
 from holdfast.cli.demo import demo
 from holdfast.cli.dev import dev
 from holdfast.cli.drain import drain
+from holdfast.cli.end import end
 from holdfast.cli.explain import explain
 from holdfast.cli.lanes import lanes
 from holdfast.cli.logs import logs
@@ -35,7 +36,7 @@ from holdfast.core.name import is_storable
 COMMANDS = (
     *(demo, dev, chat, serve, worker),
     *(sessions, show, explain, logs),
-    *(send, answer, approvals, cancel, retry),
+    *(send, answer, approvals, cancel, retry, end),
     *(workers, lanes, drain, verify),
 )
 GROUPS: dict[str, tuple[str, Mapping[str, Callable[..., None]]]] = {

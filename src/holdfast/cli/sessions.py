@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -16,6 +17,7 @@ from holdfast.store import SessionInfo
 
 @command
 async def sessions(
+    tenant: Annotated[str | None, typer.Option(help="Only those of this tenant.")] = None,
     agent: Annotated[str | None, typer.Option(help="Only those of this agent.")] = None,
     status: Annotated[
         str | None, typer.Option(help=f"Only those that are: {', '.join(STATUSES)}.")
@@ -33,17 +35,26 @@ async def sessions(
             f"{status!r} is none of: {', '.join(STATUSES)}", param_hint="'--status'"
         )
     async with open_place(store) as app:
-        found = await app.sessions(agent=agent, status=status, limit=limit)
+        found = await app.sessions(tenant=tenant, agent=agent, status=status, limit=limit)
     if as_json:
         json_out([plain(info) for info in found])
     elif found:
-        table(("SESSION", "AGENT", "STATUS", "CHANGED", "OFFSET"), [row(info) for info in found])
+        show(found)
     else:
         out("no sessions")
 
 
-def row(info: SessionInfo) -> tuple[str, ...]:
-    return info.session_id, info.agent, info.status, moment(info.updated_at), str(info.end)
+def show(found: Sequence[SessionInfo]) -> None:
+    """Print a table, with whose the sessions are where they are of several tenants."""
+    several = len({info.tenant for info in found}) > 1
+    headers = ("SESSION", *(("TENANT",) if several else ()), "AGENT", "STATUS", "CHANGED", "OFFSET")
+    table(headers, [row(info, with_tenant=several) for info in found])
+
+
+def row(info: SessionInfo, *, with_tenant: bool) -> tuple[str, ...]:
+    whose = (info.tenant,) if with_tenant else ()
+    changed = moment(info.updated_at)
+    return info.session_id, *whose, info.agent, info.status, changed, str(info.end)
 
 
 def plain(info: SessionInfo) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from holdfast.explanation import Explanation, explain, gather
 from holdfast.interleaving import Here, Interleaving
 from holdfast.reading import EventReader, Outcome, Wakeups, check_cursor, read_outcome
 from holdfast.session.answer import check_answer, check_approver, checked_args
+from holdfast.session.lookout import Lookout
 from holdfast.session.request import Request, request_of
 from holdfast.session.rest import is_at_rest, needs_somebody
 from holdfast.session.result import Result
@@ -289,16 +290,19 @@ class Session(Generic[Out]):
 
     async def wait(self) -> Result[Out]:
         """Wait until nothing is queued, ready or running, and say what the last turn came to."""
+        lookout = Lookout(self._store)
         with Wakeups(self._store, self.id, only_rests=True) as wakeups:
             while True:
                 wakeups.clear()
                 info = await self.info()
                 if is_at_rest(info):
                     return await self._result(info, None)
-                await wakeups.wait()
+                if not await wakeups.wait():
+                    await lookout.look(info)
 
     async def result_of(self, delivery_id: str) -> Result[Out]:
         """Wait for one delivery to be settled, or for its turn to need a human."""
+        lookout = Lookout(self._store)
         with Wakeups(self._store, self.id, only_rests=True) as wakeups:
             while True:
                 wakeups.clear()
@@ -322,7 +326,8 @@ class Session(Generic[Out]):
                     return Result(status="waiting", requests=await self._requests(delivery.lane))
                 if is_at_rest(info):
                     return await self._result(info, None)
-                await wakeups.wait()
+                if not await wakeups.wait():
+                    await lookout.look(info)
 
     async def history(self, lane: str = MAIN) -> list[Message]:
         """Return a lane's conversation so far, as the model sees it."""

@@ -25,7 +25,11 @@ def needs_somebody(info: SessionInfo, name: str) -> bool:
 
 
 def rests(lane: LaneInfo, now: int) -> bool:
-    ready = lane.ready_at is not None and lane.ready_at <= now
     # What is queued behind a turn that needs a human moves no more than that turn does.
     queued = lane.queued and lane.status != "waiting"
-    return lane.status in AT_REST and not (lane.worker or queued or ready)
+    return lane.status in AT_REST and not (lane.worker or queued or is_ready(lane, now))
+
+
+def is_ready(lane: LaneInfo, now: int) -> bool:
+    """Say whether a worker could go on with a lane."""
+    return lane.ready_at is not None and lane.ready_at <= now
