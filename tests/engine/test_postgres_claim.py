@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from random import Random
 
 import psycopg
 import pytest
@@ -13,7 +15,10 @@ from holdfast.clock import Clock
 from holdfast.core.limit import Bound
 from holdfast.store import Claim, Committed, Wish
 from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres.link import Answer, Link
 from holdfast.stores.postgres.place import read_url
+from holdfast.stores.postgres.statement import Statement
+from holdfast.stores.postgres.writer import BESIDE_LIMITS
 from holdfast.testing.store_contract.builder import (
     admit,
     commit,
@@ -190,6 +195,37 @@ async def test_processes_that_ask_at_once_get_no_more_permits_than_there_are(
             freed = {"frees": ("t1.s1.c1",)}
             await write(one, park(mine, worker="w1", **freed))
             await write(two, park(theirs, worker="w2", **freed))
+
+
+async def test_no_limit_is_held_while_something_large_is_on_its_way(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups: list[tuple[bool, int]] = []
+    send = Link.send
+
+    def noting(link: Link, statements: Sequence[Statement]) -> Answer:
+        holds = any(b"acquire" in statement.text for statement in statements)
+        sizes = [len(value or b"") for statement in statements for value in statement.values]
+        groups.append((holds, sum(sizes)))
+        return send(link, statements)
+
+    large = Random(7).randbytes(BESIDE_LIMITS).hex()
+    async with opened(postgres_url) as store:
+        await enlist(store, clock, "w1")
+        await start(store, "a", "b")
+        first, second = await store.claim("w1", 2)
+        monkeypatch.setattr(Link, "send", noting)
+
+        await asyncio.gather(
+            store.acquire([wish(first, "w1")]),
+            admit(store, new_session(clock)),
+            admit(store, new_session(clock, large)),
+            store.acquire([wish(second, "w1")]),
+        )
+
+        asked = [size for holds, size in groups if holds]
+        assert len(asked) == 2
+        assert max(asked) < BESIDE_LIMITS < max(size for _, size in groups)
 
 
 async def test_a_permit_given_back_as_somebody_comes_to_rest_never_leaves_him_asleep(

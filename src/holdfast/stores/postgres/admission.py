@@ -67,6 +67,8 @@ class AdmissionEntry:
     guessed first, and said again if the guess was wrong.
     """
 
+    limits = ()
+
     def __init__(self, admission: Admission, packer: Packer) -> None:
         self.session_id = admission.session_id
         self._admission = admission

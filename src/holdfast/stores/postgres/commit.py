@@ -113,6 +113,8 @@ class Unread(Struct):
 class CommitEntry:
     """A commit on its way. `asks` only wants to know whether it has landed."""
 
+    limits = ()
+
     def __init__(self, commit: Commit, packer: Packer, query: Query, *, asks: bool = False) -> None:
         self.session_id = commit.session_id
         self._commit = commit

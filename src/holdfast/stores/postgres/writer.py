@@ -29,6 +29,9 @@ JSONB = 3802
 LARGEST_GROUP = 64
 LARGEST_BYTES = 16 * 1024 * 1024
 """How much a group of several works has at most: the server takes no message over 1 GB."""
+BESIDE_LIMITS = 256 * 1024
+"""How much goes out with a work that holds limits: what the system takes from us in one piece. Were
+this process to stand still in the middle of more, all under those limits would wait for it."""
 MOST_LOSSES = 2
 """How many connections a group of several works may lose."""
 AT_ONCE = 2
@@ -81,16 +84,25 @@ class Wanted(msgspec.Struct, omit_defaults=True, kw_only=True):
         return False
 
 
-class Entry(Protocol):
-    """A commit or an admission: what it says to the function `write`, and makes of the answer."""
-
-    @property
-    def session_id(self) -> str: ...
+class Work(Protocol):
+    """What goes out with a group."""
 
     @property
     def size(self) -> int:
         """How many bytes it has before they are compressed."""
         ...
+
+    @property
+    def limits(self) -> Sequence[str]:
+        """The limits that are held for it before anything else of its group is done."""
+        ...
+
+
+class Entry(Work, Protocol):
+    """A commit or an admission: what it says to the function `write`, and makes of the answer."""
+
+    @property
+    def session_id(self) -> str: ...
 
     def prepare(self, buffer: Buffer) -> Wanted:
         """Say what is wanted; asked again with another buffer if it has to be said again."""
@@ -115,14 +127,8 @@ class Entry(Protocol):
 AGAIN = object()
 
 
-class Errand(Protocol):
-    """Statements of another kind that go out with a group; `limits` are those that they hold."""
-
-    @property
-    def size(self) -> int: ...
-
-    @property
-    def limits(self) -> Sequence[str]: ...
+class Errand(Work, Protocol):
+    """Statements of another kind that go out with a group."""
 
     def compose(self) -> Sequence[Statement]: ...
 
@@ -132,11 +138,12 @@ class Errand(Protocol):
 class Job:
     """A work, who waits for it, and what it came to."""
 
-    __slots__ = ("error", "future", "result", "size", "was_alone", "work")
+    __slots__ = ("error", "future", "holds_limits", "result", "size", "was_alone", "work")
 
     def __init__(self, work: Any, future: asyncio.Future[Any]) -> None:
         self.work = work
         self.size: int = work.size
+        self.holds_limits = bool(work.limits)
         self.future = future
         self.result: Any = None
         self.error: BaseException | None = None
@@ -267,10 +274,12 @@ class Writer:
 
 def first_group(waiting: list[Job]) -> list[Job]:
     """Return those that go out next: in their order, and one at least, however large."""
-    group, size = waiting[:LARGEST_GROUP], 0
+    group, size, most = waiting[:LARGEST_GROUP], 0, LARGEST_BYTES
     for place, job in enumerate(group):
         size += job.size
-        if size > LARGEST_BYTES:
+        if job.holds_limits:
+            most = BESIDE_LIMITS
+        if size > most:
             return group[: max(place, 1)]
     return group
 
