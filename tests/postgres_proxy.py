@@ -14,7 +14,7 @@ import psycopg
 
 SYNC, QUERY, TERMINATE = b"S", b"Q", b"X"
 READY = b"Z"
-IDLE = b"I"
+IDLE, WITHIN = b"I", b"T"
 
 
 def through(url: str, port: int) -> str:
@@ -25,7 +25,10 @@ def through(url: str, port: int) -> str:
 
 
 class Wire:
-    """Passes everything on. It counts transactions, loses answers, and can be cut."""
+    """Passes everything on. It counts transactions, loses answers, and can be cut.
+
+    `halfway` is how often the server was left in a transaction, with the client to speak next.
+    """
 
     def __init__(self, url: str) -> None:
         self._host = urlsplit(url).hostname or ""
@@ -33,6 +36,7 @@ class Wire:
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self.transactions = 0
+        self.halfway = 0
         self.loses_the_answer_to: bytes | None = None
         self.lost = asyncio.Event()
         self.lets_nobody_through = False
@@ -91,6 +95,7 @@ class Wire:
         self, far: asyncio.StreamReader, back: asyncio.StreamWriter, doomed: asyncio.Event
     ) -> None:
         while data := await far.read(65536):
+            self.halfway += data.count(READY + b"\x00\x00\x00\x05" + WITHIN)
             if doomed.is_set():  # the server has done it, and nobody will know
                 self.lost.set()
                 back.transport.abort()

@@ -187,6 +187,27 @@ async def test_a_transaction_whose_acknowledgement_is_lost_is_found_to_have_land
             assert await tx.fetch("SELECT count(*) FROM contract_notes") == [(0,)]
 
 
+async def test_wherever_a_renewal_or_a_release_is_cut_nothing_is_left_locked(
+    postgres_url: str,
+) -> None:
+    wire = Wire(postgres_url)
+    async with wire.opened() as port, opened(through(postgres_url, port)) as store:
+        lease = await enlist(store, clock)
+        before = wire.halfway
+        await asyncio.to_thread(lease.renew)
+        await asyncio.to_thread(lease.release)
+        assert wire.halfway == before
+
+
+async def test_a_renewal_whose_acknowledgement_is_lost_is_made_again(postgres_url: str) -> None:
+    wire = Wire(postgres_url)
+    async with wire.opened() as port, opened(through(postgres_url, port)) as store:
+        lease = await enlist(store, clock)
+        wire.loses_the_answer_to = b"a rare word"
+        assert (await asyncio.to_thread(lease.renew, "a rare word")).alive
+        assert wire.lost.is_set()
+
+
 async def test_a_transaction_that_is_cut_off_has_left_nothing(postgres_url: str) -> None:
     wire = Wire(postgres_url)
     async with wire.opened() as port, opened(through(postgres_url, port)) as store:
