@@ -51,7 +51,7 @@ class PostgresLease:
         self._hiding: asyncio.Task[None] | None = None
 
     def renew(self, tally: str = "") -> Renewal:
-        """Extend the lease; say whether it had neither run out nor been taken away."""
+        """Extend the lease; say whether the worker is still known, and may go on."""
         check_process(self._pid)
         with self._mutex:
             rows = [] if self._released else self._ask("renew", tally=tally)
