@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
+from urllib.parse import urlsplit
+from uuid import uuid4
 
 import psycopg
 import pytest
-from rival import Rival, ask, opened, rivalling
+from rival import Rival, ask, looking, opened, rivalling
 
 from holdfast.clock import Clock
 from holdfast.errors import StoreCorrupt, StoreFromTheFuture, UnsupportedStore
@@ -90,6 +92,23 @@ async def test_a_server_that_isolates_transactions_otherwise_is_refused(new_url:
     url = new_url.replace("options=", "options=-cdefault_transaction_isolation%3Dserializable%20")
     with pytest.raises(UnsupportedStore, match="serializable"):
         await PostgresStore(url).migrate()
+
+
+@pytest.mark.parametrize(("encoding", "is_taken"), [("LATIN1", False), ("SQL_ASCII", True)])
+async def test_a_database_that_cannot_hold_all_letters_is_refused(
+    postgres_server: str, encoding: str, is_taken: bool
+) -> None:
+    name = f"test_{encoding.lower()}_{uuid4().hex}"
+    async with looking(postgres_server) as run:
+        await run(f"CREATE DATABASE {name} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")
+        store = PostgresStore(urlsplit(postgres_server)._replace(path=f"/{name}").geturl())
+        if is_taken:
+            await store.migrate()
+            await store.close()
+        else:
+            with pytest.raises(UnsupportedStore, match="ENCODING 'UTF8'"):
+                await store.migrate()
+        await run(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 async def test_two_schemas_in_one_database_know_nothing_of_each_other(

@@ -24,6 +24,7 @@ from holdfast.stores.postgres.statement import (
 
 NEWEST = len(load_migrations())
 OLDEST_SERVER = 14
+ENCODINGS = ("UTF8", "SQL_ASCII")  # the latter keeps whatever bytes it is given
 # What a server says that will let us in before long: it is starting, or has no room just now.
 SOON = ("starting up", "not yet accepting", "too many clients", "remaining connection slots")
 
@@ -38,6 +39,7 @@ class State(NamedTuple):
     is_ours: bool
     tables: int
     isolation: str
+    encoding: str
 
 
 async def migrate(place: Place, clock: Clock, queries: Mapping[str, Query]) -> None:
@@ -83,6 +85,13 @@ async def find_version(connection: Connection, place: Place, queries: Mapping[st
         raise UnsupportedStore(
             f"the {place.label} is PostgreSQL {state.server // 10_000}, and Holdfast needs"
             f" {OLDEST_SERVER} or newer; upgrade it",
+            store=place.label,
+        )
+    if state.encoding not in ENCODINGS:
+        raise UnsupportedStore(
+            f"the {place.label} keeps text as {state.encoding}, which lacks most of the world's"
+            " letters, and Holdfast needs UTF8; create a database with ENCODING 'UTF8' TEMPLATE"
+            " template0 and name that",
             store=place.label,
         )
     if state.isolation != "read committed":

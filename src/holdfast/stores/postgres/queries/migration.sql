@@ -1,6 +1,6 @@
 -- name: find_schema
 -- What is there before anything is touched: whether the schema, our own table in it, and
--- anything else; and how transactions are kept apart where nothing is said.
+-- anything else; how transactions are kept apart where nothing is said, and how text is kept.
 SELECT current_setting('server_version_num')::integer,
        to_regnamespace(quote_ident(:schema)) IS NOT NULL,
        to_regclass(quote_ident(:schema) || '.migrations') IS NOT NULL,
@@ -8,7 +8,8 @@ SELECT current_setting('server_version_num')::integer,
           FROM pg_class AS c
          WHERE c.relnamespace = to_regnamespace(quote_ident(:schema))
            AND c.relkind IN ('r', 'p')),
-       current_setting('default_transaction_isolation');
+       current_setting('default_transaction_isolation'),
+       current_setting('server_encoding');
 
 -- name: find_version
 SELECT max(version) FROM holdfast.migrations;
