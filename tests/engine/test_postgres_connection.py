@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 from postgres_proxy import Pooler, Wire, through
-from rival import opened
+from rival import ask, opened
 
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, InvalidInput, StoreUnavailable, UnsupportedStore
@@ -302,6 +302,27 @@ async def test_all_but_hints_and_signs_works_behind_a_transaction_pooler(
         assert not await store.find_dead()
         assert await end_of(store, claim.session_id) == 11
         assert pooler.transactions > 20
+
+
+async def test_a_pooler_that_nothing_is_said_of_is_told_from_the_database(
+    postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    pooler = Pooler(read_url(postgres_url).direct)
+    async with (
+        pooler.opened() as port,
+        opened(through(postgres_url, port)) as store,
+        opened(postgres_url) as other,
+    ):
+        for worker in ("w1", "w2"):
+            await enlist(store, clock, worker)
+        store.listen(lambda *_: None)
+        signs = await ask(postgres_url, "SELECT worker, sign FROM workers ORDER BY worker")
+        assert signs == [("w1", None), ("w2", None)]
+        assert not await other.find_dead()
+        await enlist(other, clock, "w3")
+    assert [record.message.partition(";")[2] for record in caplog.records] == [
+        " name the database itself, or none, in the parameter direct of the store's URL"
+    ]
 
 
 async def test_behind_a_pooler_signs_are_shown_on_the_direct_connection(

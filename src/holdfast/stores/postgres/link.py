@@ -62,6 +62,11 @@ class Link:
     def load(self) -> int:
         return len(self._due)
 
+    @property
+    def backend(self) -> int:
+        """The server's process, as it was named when the connection was opened."""
+        return self._raw.backend_pid
+
     def send(self, statements: Sequence[Statement]) -> Answer:
         """Send statements as one transaction; the future has the rows of each.
 

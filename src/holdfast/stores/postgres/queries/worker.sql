@@ -1,3 +1,7 @@
+-- name: find_backend
+-- Who answers. Where that is not who let us in, a pooler stands between.
+SELECT pg_backend_pid();
+
 -- name: next_sign
 -- The number of the advisory lock of a worker that is about to be registered.
 SELECT nextval('holdfast.signs')::integer;
