@@ -94,6 +94,30 @@ async def test_a_server_that_isolates_transactions_otherwise_is_refused(new_url:
         await PostgresStore(url).migrate()
 
 
+@pytest.mark.parametrize("whose", ["ROLE", "DATABASE"])
+async def test_who_comes_while_a_role_or_a_database_has_all_its_connections_waits_for_one(
+    postgres_server: str, whose: str
+) -> None:
+    name = f"test_{uuid4().hex}"
+    async with looking(postgres_server) as run:
+        await run(f"CREATE ROLE {name} LOGIN PASSWORD 'x'")
+        await run(f"CREATE DATABASE {name} OWNER {name}")
+        await run(f"ALTER {whose} {name} CONNECTION LIMIT 0")
+        place = urlsplit(postgres_server)
+        host = place.netloc.rpartition("@")[2]
+        store = PostgresStore(place._replace(netloc=f"{name}:x@{host}", path=f"/{name}").geturl())
+
+        looking_in = asyncio.create_task(store.is_there())
+        await asyncio.wait([looking_in], timeout=0.5)
+        assert not looking_in.done()
+        await run(f"ALTER {whose} {name} CONNECTION LIMIT -1")
+
+        async with asyncio.timeout(60):
+            assert not await looking_in
+        await run(f"DROP DATABASE {name} WITH (FORCE)")
+        await run(f"DROP ROLE {name}")
+
+
 @pytest.mark.parametrize(("encoding", "is_taken"), [("LATIN1", False), ("SQL_ASCII", True)])
 async def test_a_database_that_cannot_hold_all_letters_is_refused(
     postgres_server: str, encoding: str, is_taken: bool

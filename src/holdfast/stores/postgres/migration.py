@@ -25,8 +25,15 @@ from holdfast.stores.postgres.statement import (
 NEWEST = len(load_migrations())
 OLDEST_SERVER = 14
 ENCODINGS = ("UTF8", "SQL_ASCII")  # the latter keeps whatever bytes it is given
-# What a server says that will let us in before long: it is starting, or has no room just now.
-SOON = ("starting up", "not yet accepting", "too many clients", "remaining connection slots")
+# What a server says that will let us in before long: it is starting, or has no room just now. Of
+# a connection that was not opened the driver tells these words, and no code.
+SOON = (
+    "starting up",
+    "not yet accepting",
+    "too many clients",
+    "too many connections for",  # a role, a database
+    "remaining connection slots",
+)
 
 Connection = psycopg.AsyncConnection[Any]
 
