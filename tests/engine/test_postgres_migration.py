@@ -13,7 +13,12 @@ import pytest
 from rival import Rival, ask, looking, opened, rivalling
 
 from holdfast.clock import Clock
-from holdfast.errors import StoreCorrupt, StoreFromTheFuture, UnsupportedStore
+from holdfast.errors import (
+    StoreCorrupt,
+    StoreFromTheFuture,
+    StoreUnavailable,
+    UnsupportedStore,
+)
 from holdfast.store import Claim, Commit
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres import migration as migrating
@@ -182,6 +187,48 @@ async def test_who_migrates_begins_again_when_somebody_was_in_the_way(new_url: s
         await rival.commit()
         await walking
     assert await ask(new_url, "SELECT max(version) FROM migrations") == [(migrating.NEWEST,)]
+
+
+async def test_nobody_waits_for_long_behind_a_migration_that_waits_for_a_table(
+    new_url: str,
+) -> None:
+    await make_version_one(new_url)
+    async with rivalling(new_url) as dump, rivalling(new_url) as other:
+        await dump.run("TABLE sessions")
+        walking = asyncio.create_task(PostgresStore(new_url).migrate())
+        await dump.has_waiting()
+
+        async with asyncio.timeout(60):
+            await other.admit(new_session(clock))
+        await other.commit()
+
+        assert not walking.done()
+        await dump.commit()
+        await walking
+    assert await ask(new_url, "SELECT max(version) FROM migrations") == [(migrating.NEWEST,)]
+
+
+async def test_a_table_that_somebody_has_for_too_long_is_said_to_be_in_the_way(
+    new_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrating, "TRIES", 0)
+    await make_version_one(new_url)
+    async with rivalling(new_url) as dump:
+        await dump.run("TABLE sessions")
+        with pytest.raises(StoreUnavailable, match="pg_stat_activity"):
+            await PostgresStore(new_url).migrate()
+
+
+async def test_a_migration_takes_longer_than_its_role_has_for_a_statement(new_url: str) -> None:
+    url = new_url.replace("options=", "options=-cstatement_timeout%3D200%20-clock_timeout%3D200%20")
+    async with rivalling(new_url.partition("&")[0].partition("?")[0]) as first:
+        await first.run("SELECT pg_advisory_xact_lock(%s, 0)", read_url(url).number)
+        walking = asyncio.create_task(PostgresStore(url).migrate())
+        await first.has_waiting()
+        await asyncio.wait([walking], timeout=0.5)
+        assert not walking.done()
+        await first.commit()
+        await walking
 
 
 async def test_a_schema_is_migrated_while_others_write(new_url: str) -> None:

@@ -130,8 +130,9 @@ class Line:
 class Trial:
     """How often and for how long something has been tried."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, tries: int = TRIES) -> None:
         self._clock = clock
+        self._tries = tries
         self._began = clock.monotonic()
         self._waited = 0.0
         self._next = FIRST_PAUSE
@@ -145,7 +146,7 @@ class Trial:
     @property
     def is_hopeless(self) -> bool:
         """Whether somebody else was quicker too often."""
-        return self._times >= TRIES
+        return self._times >= self._tries
 
     async def pause(self) -> None:
         """Wait a little, and longer each time; pauses differ between processes."""

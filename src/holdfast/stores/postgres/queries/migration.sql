@@ -14,6 +14,17 @@ SELECT current_setting('server_version_num')::integer,
 -- name: find_version
 SELECT max(version) FROM holdfast.migrations;
 
+-- name: prepare_migration
+-- A migration takes the time that it needs, whatever the role has for other statements; it does
+-- not outlive its process for long. Who waits for another that migrates is in nobody's way.
+SELECT set_config('statement_timeout', '0', true),
+       set_config('lock_timeout', '0', true),
+       set_config('idle_in_transaction_session_timeout', '30s', true);
+
+-- name: limit_locks
+-- Everybody at work queues behind who waits for a table, so the wait is short, and made again.
+SELECT set_config('lock_timeout', '2s', true);
+
 -- name: lock_migration
 -- One process at a time; the lock goes with the transaction.
 SELECT pg_advisory_xact_lock(:class, 0);
