@@ -25,7 +25,7 @@ def through(url: str, port: int) -> str:
 
 
 class Wire:
-    """Passes everything on. It counts transactions, loses answers, and can be cut.
+    """Passes everything on. It counts transactions, loses answers, and can be cut or fall silent.
 
     `halfway` is how often the server was left in a transaction, with the client to speak next.
     """
@@ -40,6 +40,7 @@ class Wire:
         self.loses_the_answer_to: bytes | None = None
         self.lost = asyncio.Event()
         self.lets_nobody_through = False
+        self._silent: set[asyncio.StreamWriter] = set()
         self.refused = asyncio.Event()
 
     @asynccontextmanager
@@ -57,6 +58,10 @@ class Wire:
         for writer in list(self._writers):
             writer.transport.abort()
         self._writers.clear()
+
+    def fall_silent(self) -> None:
+        """From now on pass on nothing of what the connections there are say, and close none."""
+        self._silent |= self._writers
 
     async def _serve(self, near: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -87,8 +92,9 @@ class Wire:
             if self.loses_the_answer_to and self.loses_the_answer_to in data:
                 self.loses_the_answer_to = None
                 doomed.set()
-            forth.write(data)
-            await forth.drain()
+            if forth not in self._silent:
+                forth.write(data)
+                await forth.drain()
         forth.close()
 
     async def _answer(
@@ -100,8 +106,9 @@ class Wire:
                 self.lost.set()
                 back.transport.abort()
                 return
-            back.write(data)
-            await back.drain()
+            if back not in self._silent:
+                back.write(data)
+                await back.drain()
         back.close()
 
 

@@ -208,6 +208,19 @@ async def test_a_renewal_whose_acknowledgement_is_lost_is_made_again(postgres_ur
         assert wire.lost.is_set()
 
 
+async def test_a_renewal_on_a_connection_that_went_dead_without_a_word_is_made_on_another(
+    postgres_url: str,
+) -> None:
+    wire = Wire(postgres_url)
+    async with wire.opened() as port, opened(through(postgres_url, port)) as store:
+        lease = await enlist(store, clock, lease=6_000)
+        await asyncio.to_thread(lease.renew)
+        wire.fall_silent()
+        async with asyncio.timeout(60):
+            assert (await asyncio.to_thread(lease.renew)).alive
+        wire.cut()  # or the store would wait for an answer when it is closed
+
+
 async def test_a_transaction_that_is_cut_off_has_left_nothing(postgres_url: str) -> None:
     wire = Wire(postgres_url)
     async with wire.opened() as port, opened(through(postgres_url, port)) as store:

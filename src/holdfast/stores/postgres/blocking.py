@@ -1,17 +1,19 @@
 """A connection on the caller's own thread: a batch goes out, and its answer is waited for.
 
 As on a `Link` a batch is one transaction and one round trip: nothing of it is left open on the
-server, wherever the wire is cut.
+server, wherever the wire is cut. A server that does not answer in time counts as one that is gone.
 """
 
 from __future__ import annotations
 
 import select
+import time
 from collections.abc import Sequence
 
 import psycopg
 from psycopg import pq
 from psycopg.adapt import Transformer
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.errors import error_from_result
 from psycopg.pq.abc import PGresult
 
@@ -22,17 +24,24 @@ from holdfast.stores.postgres.statement import BINARY, Statement
 
 
 class BlockingLink:
-    """A connection that one thread at a time uses."""
+    """A connection that one thread at a time uses; each answer may take `patience` seconds."""
 
-    def __init__(self, conninfo: str, label: str) -> None:
+    def __init__(self, conninfo: str, label: str, patience: float) -> None:
         try:
-            connection = psycopg.connect(conninfo, autocommit=True, prepare_threshold=None)
+            connection = psycopg.connect(
+                conninfo,
+                autocommit=True,
+                prepare_threshold=None,
+                connect_timeout=limit_of(conninfo, patience),
+            )
         except psycopg.Error as error:
             raise unreachable(error, conninfo, label) from None  # its text is in ours, cleaned
         self._connection = connection
         self._raw = connection.pgconn
         self._guarded = Guarded(self._raw)
         self._label = label
+        self._patience = patience
+        self._until = 0.0
         self._loader = Transformer(connection)
         self._poll = select.poll()
         self._raw.nonblocking = 1
@@ -40,6 +49,7 @@ class BlockingLink:
 
     def send(self, statements: Sequence[Statement]) -> list[Rows]:
         """Have statements done as one transaction, and return the rows of each."""
+        self._until = time.monotonic() + self._patience
         try:
             results = self._send(statements)
             if failed := next((r for r in results if r.status not in DONE), None):
@@ -74,8 +84,17 @@ class BlockingLink:
             results.append(result)
 
     def _wait(self, events: int) -> None:
+        left = self._until - time.monotonic()
         self._poll.register(self._raw.socket, events)
-        self._poll.poll()
+        if left <= 0 or not self._poll.poll(left * 1000):
+            raise lost(self._label, "no answer")
 
     def close(self) -> None:
         self._connection.close()
+
+
+def limit_of(conninfo: str, patience: float) -> int:
+    """Return how long opening may take: as the URL says, or less. Libpq takes no less than 2."""
+    said = int(conninfo_to_dict(conninfo).get("connect_timeout") or 0)
+    limit = max(2, round(patience))
+    return min(said, limit) if said else limit

@@ -24,13 +24,20 @@ from holdfast.stores.postgres.liveness import Direct
 from holdfast.stores.postgres.place import Place
 from holdfast.stores.postgres.statement import Query
 
+LEAST_PATIENCE = 1.0
+
 
 class PostgresLease:
-    """See `holdfast.store.Lease`. `sign` is the number of the worker's sign of life."""
+    """See `holdfast.store.Lease`. `sign` is the number of the worker's sign of life.
+
+    A third of `length` passes between two renewals: a sixth of it, waited for an answer on a
+    connection that has gone dead, leaves time for another.
+    """
 
     def __init__(
         self,
         worker: str,
+        length: int,
         place: Place,
         clock: Clock,
         queries: Mapping[str, Query],
@@ -38,6 +45,7 @@ class PostgresLease:
         sign: int | None,
     ) -> None:
         self.worker = worker
+        self._patience = max(LEAST_PATIENCE, length / 6000)
         self._place = place
         self._clock = clock
         self._queries = queries
@@ -119,5 +127,5 @@ class PostgresLease:
 
     def _open(self) -> BlockingLink:
         if self._link is None:
-            self._link = BlockingLink(self._place.pooled, self._place.label)
+            self._link = BlockingLink(self._place.pooled, self._place.label, self._patience)
         return self._link
