@@ -221,6 +221,24 @@ async def test_a_renewal_on_a_connection_that_went_dead_without_a_word_is_made_o
         wire.cut()  # or the store would wait for an answer when it is closed
 
 
+async def test_what_hung_on_a_connection_that_went_dead_is_tried_on_a_new_one(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line, "PATIENCE", 0.05)
+    wire = Wire(postgres_url)
+    host = postgres_url.partition("@")[2].partition("/")[0]
+    async with (
+        wire.opened() as port,
+        opened(f"{through(postgres_url, port)}&direct={host}") as store,
+    ):
+        claim = await start_and_claim(store, clock)
+        wire.fall_silent()
+        writing = asyncio.create_task(write(store, commit(claim, delta())))
+        await asyncio.wait([writing], timeout=0.2)
+        wire.cut()
+        assert (await writing).first_offset == 3
+
+
 async def test_a_transaction_that_is_cut_off_has_left_nothing(postgres_url: str) -> None:
     wire = Wire(postgres_url)
     async with wire.opened() as port, opened(through(postgres_url, port)) as store:
