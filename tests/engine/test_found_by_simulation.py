@@ -1,6 +1,7 @@
 """What the simulation found, each reduced to the smallest story that shows it."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
@@ -161,6 +162,38 @@ async def test_a_stop_succeeds_though_the_store_is_away_when_the_lease_is_given_
 
     assert store.held.is_asked_for
     assert not app.is_open
+
+
+class HangingLease(HeldLease):
+    """A lease whose renewal does not come back."""
+
+    def __init__(self, lease: Lease) -> None:
+        super().__init__(lease)
+        self.is_renewed, self.opens = threading.Event(), threading.Event()
+
+    def renew(self, tally: str = "") -> Renewal:
+        self.is_renewed.set()
+        self.opens.wait()
+        return Renewal(alive=True)
+
+
+class HangsLeases(WrappedStore):
+    held: HangingLease
+
+    async def enlist(self, worker: WorkerInfo, lease: int) -> Lease:
+        self.held = HangingLease(await self.inner.enlist(worker, lease))
+        return self.held
+
+
+async def test_a_stop_succeeds_though_a_renewal_of_the_lease_hangs() -> None:
+    store = HangsLeases(MemoryStore())
+    async with asyncio.timeout(60):
+        async with running(agent([say("hello")]), store=store, settings=BRIEF) as app:
+            await asyncio.to_thread(store.held.is_renewed.wait)
+
+    assert not app.is_open
+    assert not store.held.is_asked_for
+    store.held.opens.set()
 
 
 # A call that is stopped while it records something

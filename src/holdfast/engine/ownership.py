@@ -129,5 +129,8 @@ class Ownership:
 
     def _finish(self) -> None:
         if self._thread:
-            self._thread.join()
+            self._thread.join(self._length / 2)
+            if self._thread.is_alive():  # who gives up the lease would wait for it as well
+                log.warning("the lease is left to run out", extra={"worker": self.worker})
+                return
         self.release()
