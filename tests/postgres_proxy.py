@@ -14,7 +14,7 @@ import psycopg
 
 SYNC, QUERY, TERMINATE = b"S", b"Q", b"X"
 READY = b"Z"
-IDLE = b"I"
+IDLE, WITHIN = b"I", b"T"
 
 
 def through(url: str, port: int) -> str:
@@ -25,7 +25,10 @@ def through(url: str, port: int) -> str:
 
 
 class Wire:
-    """Passes everything on. It counts transactions, loses answers, and can be cut."""
+    """Passes everything on. It counts transactions, loses answers, and can be cut or fall silent.
+
+    `halfway` is how often the server was left in a transaction, with the client to speak next.
+    """
 
     def __init__(self, url: str) -> None:
         self._host = urlsplit(url).hostname or ""
@@ -33,9 +36,11 @@ class Wire:
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self.transactions = 0
+        self.halfway = 0
         self.loses_the_answer_to: bytes | None = None
         self.lost = asyncio.Event()
         self.lets_nobody_through = False
+        self._silent: set[asyncio.StreamWriter] = set()
         self.refused = asyncio.Event()
 
     @asynccontextmanager
@@ -53,6 +58,10 @@ class Wire:
         for writer in list(self._writers):
             writer.transport.abort()
         self._writers.clear()
+
+    def fall_silent(self) -> None:
+        """From now on pass on nothing of what the connections there are say, and close none."""
+        self._silent |= self._writers
 
     async def _serve(self, near: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -83,20 +92,23 @@ class Wire:
             if self.loses_the_answer_to and self.loses_the_answer_to in data:
                 self.loses_the_answer_to = None
                 doomed.set()
-            forth.write(data)
-            await forth.drain()
+            if forth not in self._silent:
+                forth.write(data)
+                await forth.drain()
         forth.close()
 
     async def _answer(
         self, far: asyncio.StreamReader, back: asyncio.StreamWriter, doomed: asyncio.Event
     ) -> None:
         while data := await far.read(65536):
+            self.halfway += data.count(READY + b"\x00\x00\x00\x05" + WITHIN)
             if doomed.is_set():  # the server has done it, and nobody will know
                 self.lost.set()
                 back.transport.abort()
                 return
-            back.write(data)
-            await back.drain()
+            if back not in self._silent:
+                back.write(data)
+                await back.drain()
         back.close()
 
 

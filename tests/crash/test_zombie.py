@@ -57,7 +57,7 @@ async def test_a_worker_stopped_past_its_lease_in_the_middle_adds_nothing_when_i
 
             gate.open()
             zombie.signal(signal.SIGCONT)
-            await zombie.until_said("this worker was taken for dead")
+            await zombie.until_said("a lane was taken over by another worker")
             await zombie.stop()
 
             after = await main_lane(app, session)
@@ -109,11 +109,14 @@ async def test_a_worker_stopped_past_its_lease_carries_on_if_nobody_took_its_pla
             async with asyncio.timeout(DEADLINE):
                 while await app.store.workers():  # noqa: ASYNC110 - a lease ends without a word
                     await asyncio.sleep(0.05)
+            gate.open()
             worker.signal(signal.SIGCONT)
-            await worker.until_said("this worker was taken for dead")
 
-            assert info.worker not in [w.worker for w in await app.store.workers()]
             assert (await session.wait()).output == "It is done."
+            assert [w.worker for w in await app.store.workers()] == [info.worker]
+            types = [event.type async for event in session.events(follow=False)]
+            assert types.count("tool.started") == 1
+            assert "tool.interrupted" not in types
             await worker.stop()
 
 

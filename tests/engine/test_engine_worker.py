@@ -11,7 +11,7 @@ from scene import FAST, Watched, agent, log_of, results_of, running, the, until
 from holdfast import Agent, Context, Holdfast, Session, WorkerSettings, tool
 from holdfast.core.message import Text, UserMessage
 from holdfast.errors import InvalidInput, StoreUnavailable
-from holdfast.store import Commit, Committed, Refused
+from holdfast.store import Commit, Committed, Refused, WorkerInfo
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.scripted import Reply, call, calls, say
 from holdfast.testing.wrapped import WrappedStore
@@ -394,3 +394,36 @@ async def test_a_worker_that_cannot_listen_leaves_no_lease_behind() -> None:
 
     assert list(await store.workers()) == []
     assert not any(thread.name == "holdfast lease" for thread in threading.enumerate())
+
+
+# A lease that ran out
+
+
+async def test_a_worker_whose_lease_ran_out_lets_go_at_once_of_what_others_took() -> None:
+    store, ended, ran = MemoryStore(), asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def linger() -> str:
+        ran.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return ""
+
+    lingering = agent([call("linger")], tools=[linger])
+    async with running(lingering, store=store, settings=replace(FAST, lease=60.0)) as app:
+        session = await app.start("a", "go")
+        await ran.wait()
+        assert app.worker
+        store._tables.workers[app.worker.name].lease_until = 0
+        heir = WorkerInfo(worker="heir", host="here", pid=1, started_at=0)
+        await store.enlist(heir, 3_600_000)
+        [taken] = await store.claim("heir", 1)
+        assert app.worker._ownership
+        await asyncio.to_thread(app.worker._ownership.renew)
+
+        async with asyncio.timeout(60):
+            await ended.wait()
+        assert taken.session_id == session.id
+        assert "tool.completed" not in [e.type for e in await log_of(session)]

@@ -1,6 +1,7 @@
 """What the simulation found, each reduced to the smallest story that shows it."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
@@ -103,7 +104,7 @@ class SlowToEnlist(WrappedStore):
     def __init__(self, store: MemoryStore) -> None:
         super().__init__(store)
         self.first = ""
-        self.claimed: set[str] = set()
+        self.claimed: list[bool] = []
         self.has_claimed = asyncio.Event()
 
     async def enlist(self, worker: WorkerInfo, lease: int) -> Lease:
@@ -114,17 +115,17 @@ class SlowToEnlist(WrappedStore):
         return held
 
     async def claim(self, worker: str, *args: Any, **options: Any) -> Any:
-        self.claimed.add(worker)
+        self.claimed.append(worker in [info.worker for info in await self.inner.workers()])
         self.has_claimed.set()
         return await self.inner.claim(worker, *args, **options)
 
 
-async def test_a_lease_that_ran_out_before_the_answer_came_is_none() -> None:
+async def test_a_lease_that_ran_out_before_the_answer_came_is_renewed_before_it_is_used() -> None:
     store = SlowToEnlist(MemoryStore())
     async with running(agent([say("hello")]), store=store, settings=BRIEF):
         await store.has_claimed.wait()
 
-    assert store.first not in store.claimed
+    assert all(store.claimed)
 
 
 # A graceful stop
@@ -161,6 +162,38 @@ async def test_a_stop_succeeds_though_the_store_is_away_when_the_lease_is_given_
 
     assert store.held.is_asked_for
     assert not app.is_open
+
+
+class HangingLease(HeldLease):
+    """A lease whose renewal does not come back."""
+
+    def __init__(self, lease: Lease) -> None:
+        super().__init__(lease)
+        self.is_renewed, self.opens = threading.Event(), threading.Event()
+
+    def renew(self, tally: str = "") -> Renewal:
+        self.is_renewed.set()
+        self.opens.wait()
+        return Renewal(alive=True)
+
+
+class HangsLeases(WrappedStore):
+    held: HangingLease
+
+    async def enlist(self, worker: WorkerInfo, lease: int) -> Lease:
+        self.held = HangingLease(await self.inner.enlist(worker, lease))
+        return self.held
+
+
+async def test_a_stop_succeeds_though_a_renewal_of_the_lease_hangs() -> None:
+    store = HangsLeases(MemoryStore())
+    async with asyncio.timeout(60):
+        async with running(agent([say("hello")]), store=store, settings=BRIEF) as app:
+            await asyncio.to_thread(store.held.is_renewed.wait)
+
+    assert not app.is_open
+    assert not store.held.is_asked_for
+    store.held.opens.set()
 
 
 # A call that is stopped while it records something

@@ -194,6 +194,58 @@ async def test_a_transaction_whose_acknowledgement_is_lost_is_found_to_have_land
             assert await tx.fetch("SELECT count(*) FROM contract_notes") == [(0,)]
 
 
+async def test_wherever_a_renewal_or_a_release_is_cut_nothing_is_left_locked(
+    postgres_url: str,
+) -> None:
+    wire = Wire(postgres_url)
+    async with wire.opened() as port, opened(through(postgres_url, port)) as store:
+        lease = await enlist(store, clock)
+        before = wire.halfway
+        await asyncio.to_thread(lease.renew)
+        await asyncio.to_thread(lease.release)
+        assert wire.halfway == before
+
+
+async def test_a_renewal_whose_acknowledgement_is_lost_is_made_again(postgres_url: str) -> None:
+    wire = Wire(postgres_url)
+    async with wire.opened() as port, opened(through(postgres_url, port)) as store:
+        lease = await enlist(store, clock)
+        wire.loses_the_answer_to = b"a rare word"
+        assert (await asyncio.to_thread(lease.renew, "a rare word")).alive
+        assert wire.lost.is_set()
+
+
+async def test_a_renewal_on_a_connection_that_went_dead_without_a_word_is_made_on_another(
+    postgres_url: str,
+) -> None:
+    wire = Wire(postgres_url)
+    async with wire.opened() as port, opened(through(postgres_url, port)) as store:
+        lease = await enlist(store, clock, lease=6_000)
+        await asyncio.to_thread(lease.renew)
+        wire.fall_silent()
+        async with asyncio.timeout(60):
+            assert (await asyncio.to_thread(lease.renew)).alive
+        wire.cut()  # or the store would wait for an answer when it is closed
+
+
+async def test_what_hung_on_a_connection_that_went_dead_is_tried_on_a_new_one(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line, "PATIENCE", 0.05)
+    wire = Wire(postgres_url)
+    host = postgres_url.partition("@")[2].partition("/")[0]
+    async with (
+        wire.opened() as port,
+        opened(f"{through(postgres_url, port)}&direct={host}") as store,
+    ):
+        claim = await start_and_claim(store, clock)
+        wire.fall_silent()
+        writing = asyncio.create_task(write(store, commit(claim, delta())))
+        await asyncio.wait([writing], timeout=0.2)
+        wire.cut()
+        assert (await writing).first_offset == 3
+
+
 async def test_a_transaction_that_is_cut_off_has_left_nothing(postgres_url: str) -> None:
     wire = Wire(postgres_url)
     async with wire.opened() as port, opened(through(postgres_url, port)) as store:
@@ -287,6 +339,27 @@ async def test_all_but_hints_and_signs_works_behind_a_transaction_pooler(
         assert not await store.find_dead()
         assert await end_of(store, claim.session_id) == 11
         assert pooler.transactions > 20
+
+
+async def test_a_pooler_that_nothing_is_said_of_is_told_from_the_database(
+    postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    pooler = Pooler(read_url(postgres_url).direct)
+    async with (
+        pooler.opened() as port,
+        opened(through(postgres_url, port)) as store,
+        opened(postgres_url) as other,
+    ):
+        for worker in ("w1", "w2"):
+            await enlist(store, clock, worker)
+        store.listen(lambda *_: None)
+        signs = await ask(postgres_url, "SELECT worker, sign FROM workers ORDER BY worker")
+        assert signs == [("w1", None), ("w2", None)]
+        assert not await other.find_dead()
+        await enlist(other, clock, "w3")
+    assert [record.message.partition(";")[2] for record in caplog.records] == [
+        " name the database itself, or none, in the parameter direct of the store's URL"
+    ]
 
 
 async def test_behind_a_pooler_signs_are_shown_on_the_direct_connection(

@@ -5,13 +5,20 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
+from urllib.parse import urlsplit
+from uuid import uuid4
 
 import psycopg
 import pytest
-from rival import Rival, ask, opened, rivalling
+from rival import Rival, ask, looking, opened, rivalling
 
 from holdfast.clock import Clock
-from holdfast.errors import StoreCorrupt, StoreFromTheFuture, UnsupportedStore
+from holdfast.errors import (
+    StoreCorrupt,
+    StoreFromTheFuture,
+    StoreUnavailable,
+    UnsupportedStore,
+)
 from holdfast.store import Claim, Commit
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres import migration as migrating
@@ -92,6 +99,47 @@ async def test_a_server_that_isolates_transactions_otherwise_is_refused(new_url:
         await PostgresStore(url).migrate()
 
 
+@pytest.mark.parametrize("whose", ["ROLE", "DATABASE"])
+async def test_who_comes_while_a_role_or_a_database_has_all_its_connections_waits_for_one(
+    postgres_server: str, whose: str
+) -> None:
+    name = f"test_{uuid4().hex}"
+    async with looking(postgres_server) as run:
+        await run(f"CREATE ROLE {name} LOGIN PASSWORD 'x'")
+        await run(f"CREATE DATABASE {name} OWNER {name}")
+        await run(f"ALTER {whose} {name} CONNECTION LIMIT 0")
+        place = urlsplit(postgres_server)
+        host = place.netloc.rpartition("@")[2]
+        store = PostgresStore(place._replace(netloc=f"{name}:x@{host}", path=f"/{name}").geturl())
+
+        looking_in = asyncio.create_task(store.is_there())
+        await asyncio.wait([looking_in], timeout=0.5)
+        assert not looking_in.done()
+        await run(f"ALTER {whose} {name} CONNECTION LIMIT -1")
+
+        async with asyncio.timeout(60):
+            assert not await looking_in
+        await run(f"DROP DATABASE {name} WITH (FORCE)")
+        await run(f"DROP ROLE {name}")
+
+
+@pytest.mark.parametrize(("encoding", "is_taken"), [("LATIN1", False), ("SQL_ASCII", True)])
+async def test_a_database_that_cannot_hold_all_letters_is_refused(
+    postgres_server: str, encoding: str, is_taken: bool
+) -> None:
+    name = f"test_{encoding.lower()}_{uuid4().hex}"
+    async with looking(postgres_server) as run:
+        await run(f"CREATE DATABASE {name} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")
+        store = PostgresStore(urlsplit(postgres_server)._replace(path=f"/{name}").geturl())
+        if is_taken:
+            await store.migrate()
+            await store.close()
+        else:
+            with pytest.raises(UnsupportedStore, match="ENCODING 'UTF8'"):
+                await store.migrate()
+        await run(f"DROP DATABASE {name} WITH (FORCE)")
+
+
 async def test_two_schemas_in_one_database_know_nothing_of_each_other(
     postgres_url: str, new_url: str
 ) -> None:
@@ -139,6 +187,48 @@ async def test_who_migrates_begins_again_when_somebody_was_in_the_way(new_url: s
         await rival.commit()
         await walking
     assert await ask(new_url, "SELECT max(version) FROM migrations") == [(migrating.NEWEST,)]
+
+
+async def test_nobody_waits_for_long_behind_a_migration_that_waits_for_a_table(
+    new_url: str,
+) -> None:
+    await make_version_one(new_url)
+    async with rivalling(new_url) as dump, rivalling(new_url) as other:
+        await dump.run("TABLE sessions")
+        walking = asyncio.create_task(PostgresStore(new_url).migrate())
+        await dump.has_waiting()
+
+        async with asyncio.timeout(60):
+            await other.admit(new_session(clock))
+        await other.commit()
+
+        assert not walking.done()
+        await dump.commit()
+        await walking
+    assert await ask(new_url, "SELECT max(version) FROM migrations") == [(migrating.NEWEST,)]
+
+
+async def test_a_table_that_somebody_has_for_too_long_is_said_to_be_in_the_way(
+    new_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrating, "TRIES", 0)
+    await make_version_one(new_url)
+    async with rivalling(new_url) as dump:
+        await dump.run("TABLE sessions")
+        with pytest.raises(StoreUnavailable, match="pg_stat_activity"):
+            await PostgresStore(new_url).migrate()
+
+
+async def test_a_migration_takes_longer_than_its_role_has_for_a_statement(new_url: str) -> None:
+    url = new_url.replace("options=", "options=-cstatement_timeout%3D200%20-clock_timeout%3D200%20")
+    async with rivalling(new_url.partition("&")[0].partition("?")[0]) as first:
+        await first.run("SELECT pg_advisory_xact_lock(%s, 0)", read_url(url).number)
+        walking = asyncio.create_task(PostgresStore(url).migrate())
+        await first.has_waiting()
+        await asyncio.wait([walking], timeout=0.5)
+        assert not walking.done()
+        await first.commit()
+        await walking
 
 
 async def test_a_schema_is_migrated_while_others_write(new_url: str) -> None:

@@ -27,7 +27,6 @@ from holdfast.testing.store_contract.builder import (
     delta,
     enlist,
     start_and_claim,
-    write,
     write_in_vain,
 )
 
@@ -202,18 +201,6 @@ async def test_a_lease_is_renewed_while_a_tools_transaction_is_open_elsewhere(
     async with other.transaction(limit=0.1):
         assert await asyncio.to_thread(lease.renew)
     await other.close()
-
-
-async def test_an_expired_lease_that_is_renewed_keeps_lanes_that_nobody_took(
-    store: SqliteStore, clock: ManualClock
-) -> None:
-    lease = await enlist(store, clock)
-    claim = await start_and_claim(store, clock)
-    clock.advance(LEASE + 1)
-    assert not lease.renew().alive
-    await enlist(store, clock, "w2")
-    assert await store.claim("w2", 10) == []
-    await write(store, commit(claim, delta()))
 
 
 async def test_a_name_in_use_is_refused(store: SqliteStore, path: Path, clock: ManualClock) -> None:

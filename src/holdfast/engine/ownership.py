@@ -33,6 +33,7 @@ class Ownership:
         length: float,
         clock: Clock,
         on_lost: Callable[[], None],
+        on_lapsed: Callable[[], None],
         on_drain: Callable[[], None],
         *,
         asked_at: float,
@@ -43,6 +44,7 @@ class Ownership:
         self._length = length
         self._clock = clock
         self._on_lost = on_lost
+        self._on_lapsed = on_lapsed
         self._on_drain = on_drain
         self._tally = tally
         self._drains = False
@@ -92,6 +94,8 @@ class Ownership:
             self._give_up()
             return None
         self._confirmed = asked
+        if renewal.lapsed:
+            self._tell(self._on_lapsed)
         if renewal.draining and not self._drains:
             self._drains = True
             self._tell(self._on_drain)
@@ -125,5 +129,8 @@ class Ownership:
 
     def _finish(self) -> None:
         if self._thread:
-            self._thread.join()
+            self._thread.join(self._length / 2)
+            if self._thread.is_alive():  # who gives up the lease would wait for it as well
+                log.warning("the lease is left to run out", extra={"worker": self.worker})
+                return
         self.release()

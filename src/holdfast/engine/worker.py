@@ -31,6 +31,8 @@ log = get_logger("holdfast.engine")
 
 Key = tuple[str, str]
 
+PAGE = 500
+
 
 @cache
 def own_version() -> str:
@@ -160,6 +162,7 @@ class Worker:
             self._settings.lease,
             self._clock,
             self._declared_dead,
+            self._lapsed,
             self.drain,
             asked_at=asked_at,
             tally=self._tally.text,
@@ -174,6 +177,30 @@ class Worker:
         self.name = self._clock.new_id("wrk")
         if not self._stopping:
             self._services.append(asyncio.create_task(self._enlist_again()))
+
+    def _lapsed(self) -> None:
+        """Our lease had run out: let go of what others have taken, and go on with the rest."""
+        if self._tasks and not self._stopping:
+            self._services.append(asyncio.create_task(self._let_go_of_taken(dict(self._tasks))))
+
+    async def _let_go_of_taken(self, carried: Mapping[Key, asyncio.Task[None]]) -> None:
+        """What they would come to is refused; the sooner they end, the less is done twice."""
+        try:
+            owned = await self._find_owned()
+        except StoreError as error:
+            self._warn("lanes that others took are let go of when they commit", error)
+            return
+        for key in carried.keys() - owned:
+            log.info("a lane was taken over by another worker", extra={"session": key[0]})
+            carried[key].cancel()
+
+    async def _find_owned(self) -> set[Key]:
+        owned: set[Key] = set()
+        after: Key | None = None
+        while page := await self._store.lanes(worker=self.name, after=after, limit=PAGE):
+            owned.update((lane.session_id, lane.lane) for lane in page)
+            after = (page[-1].session_id, page[-1].lane)
+        return owned
 
     async def _enlist_again(self) -> None:
         """Enlist for as long as it takes: a store that is away may come back."""

@@ -39,10 +39,14 @@ class WorkerInfo(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Renewal(Struct, frozen=True, gc=False):
-    """Whether the worker was still known alive, and whether somebody asked it to drain."""
+    """Whether nobody has declared the worker dead, and whether somebody asked it to drain.
+
+    `lapsed` says that the lease had run out meanwhile: others may have claimed its lanes.
+    """
 
     alive: bool
     draining: bool = False
+    lapsed: bool = False
 
 
 class Lease(Protocol):
@@ -51,7 +55,9 @@ class Lease(Protocol):
     def renew(self, tally: str = "") -> Renewal:
         """Extend the lease by its full length, and say what became of the worker meanwhile.
 
-        A `tally` that is not empty takes the place of what the worker had counted before.
+        One that ran out and is still known goes on: what others have not claimed is its own as
+        before, and of what they have the fence is another. A `tally` that is not empty takes
+        the place of what the worker had counted before.
         """
         ...
 

@@ -26,14 +26,14 @@ class MemoryLease:
         self._clock = clock
 
     def renew(self, tally: str = "") -> Renewal:
-        """Extend the lease; say whether it had neither run out nor been taken away."""
-        now = self._clock.now()
+        """Extend the lease; say whether the worker is still known, and may go on."""
         if self._tables.workers.get(self._row.info.worker) is not self._row:
             return Renewal(alive=False)
-        was_alive = self._row.lease_until > now
+        now = self._clock.now()
+        lapsed = self._row.lease_until <= now
         self._row.lease_until = now + self._row.lease
         self._row.info = replace(self._row.info, tally=tally or self._row.info.tally)
-        return Renewal(was_alive, self._row.draining)
+        return Renewal(True, self._row.draining, lapsed)
 
     def release(self) -> None:
         """Give up the lease; the worker's lanes are free."""

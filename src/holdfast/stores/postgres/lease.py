@@ -10,27 +10,34 @@ import os
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
 
 import psycopg
 
 from holdfast.clock import Clock
 from holdfast.errors import StoreError
 from holdfast.store import Renewal
-from holdfast.stores.postgres.failure import explain, is_of_the_connection, unreachable
-from holdfast.stores.postgres.fork import Guarded, check_process
-from holdfast.stores.postgres.link import Row
+from holdfast.stores.postgres.blocking import BlockingLink
+from holdfast.stores.postgres.failure import ConnectionLost, explain
+from holdfast.stores.postgres.fork import check_process
+from holdfast.stores.postgres.link import Rows
 from holdfast.stores.postgres.liveness import Direct
 from holdfast.stores.postgres.place import Place
 from holdfast.stores.postgres.statement import Query
 
+LEAST_PATIENCE = 1.0
+
 
 class PostgresLease:
-    """See `holdfast.store.Lease`. `sign` is the number of the worker's sign of life."""
+    """See `holdfast.store.Lease`. `sign` is the number of the worker's sign of life.
+
+    A third of `length` passes between two renewals: a sixth of it, waited for an answer on a
+    connection that has gone dead, leaves time for another.
+    """
 
     def __init__(
         self,
         worker: str,
+        length: int,
         place: Place,
         clock: Clock,
         queries: Mapping[str, Query],
@@ -38,6 +45,7 @@ class PostgresLease:
         sign: int | None,
     ) -> None:
         self.worker = worker
+        self._patience = max(LEAST_PATIENCE, length / 6000)
         self._place = place
         self._clock = clock
         self._queries = queries
@@ -46,16 +54,16 @@ class PostgresLease:
         self._pid = os.getpid()
         self._loop = asyncio.get_running_loop()
         self._mutex = threading.Lock()
-        self._connection: psycopg.Connection[Any] | None = None
+        self._link: BlockingLink | None = None
         self._released = False
         self._hiding: asyncio.Task[None] | None = None
 
     def renew(self, tally: str = "") -> Renewal:
-        """Extend the lease; say whether it had neither run out nor been taken away."""
+        """Extend the lease; say whether the worker is still known, and may go on."""
         check_process(self._pid)
         with self._mutex:
-            row = None if self._released else self._ask("renew", tally)
-            return Renewal(*row) if row else Renewal(alive=False)
+            rows = [] if self._released else self._ask("renew", tally=tally)
+            return Renewal(*rows[0]) if rows else Renewal(alive=False)
 
     def release(self) -> None:
         """Strike the worker from the registry, free its lanes and take its sign away."""
@@ -92,42 +100,32 @@ class PostgresLease:
             self._close()
 
     def _close(self) -> None:
-        if self._connection:
-            self._connection.close()
-            self._connection = None
+        if self._link:
+            self._link.close()
+            self._link = None
 
     # On the caller's thread
 
-    def _ask(self, name: str, tally: str = "") -> Row | None:
+    def _ask(self, name: str, **values: str) -> Rows:
         """Run a statement; on a connection that has gone meanwhile, once more on another."""
         try:
-            return self._try(name, tally)
-        except psycopg.Error as error:
-            self._close()
-            if not is_of_the_connection(error):
-                raise explain(error, self._place.label) from error
+            return self._try(name, values)
+        except ConnectionLost:
+            return self._try(name, values)
+
+    def _try(self, name: str, values: Mapping[str, str]) -> Rows:
+        statements = [self._queries[name].bind({"worker": self.worker, **values})]
+        if type(self._clock) is not Clock:
+            statements.insert(0, self._queries["set_clock"].bind({"now": self._clock.now()}))
         try:
-            return self._try(name, tally)
-        except psycopg.Error as error:
+            return self._open().send(statements)[-1]
+        except ConnectionLost:
             self._close()
+            raise
+        except psycopg.Error as error:
             raise explain(error, self._place.label) from error
 
-    def _try(self, name: str, tally: str) -> Row | None:
-        connection = self._open()
-        query, params = self._queries[name], {"worker": self.worker, "tally": tally}
-        with connection.transaction(), psycopg.RawCursor(connection) as cursor:
-            if type(self._clock) is not Clock:
-                cursor.execute(self._queries["set_clock"].text, [str(self._clock.now())])
-            cursor.execute(query.text, [params[value] for value in query.names])
-            return cursor.fetchone()
-
-    def _open(self) -> psycopg.Connection[Any]:
-        if self._connection is None:
-            try:
-                self._connection = psycopg.connect(
-                    self._place.pooled, autocommit=True, prepare_threshold=None
-                )
-            except psycopg.Error as error:
-                raise unreachable(error, self._place.pooled, self._place.label) from None
-            self._guarded = Guarded(self._connection.pgconn)
-        return self._connection
+    def _open(self) -> BlockingLink:
+        if self._link is None:
+            self._link = BlockingLink(self._place.pooled, self._place.label, self._patience)
+        return self._link

@@ -128,11 +128,15 @@ class Line:
 
 
 class Trial:
-    """How often and for how long something has been tried."""
+    """How often and for how long something has been tried since it first failed.
 
-    def __init__(self, clock: Clock) -> None:
+    What hung until then on a connection that had gone dead says nothing of the next one.
+    """
+
+    def __init__(self, clock: Clock, tries: int = TRIES) -> None:
         self._clock = clock
-        self._began = clock.monotonic()
+        self._tries = tries
+        self._failed_at: float | None = None
         self._waited = 0.0
         self._next = FIRST_PAUSE
         self._times = 0
@@ -140,15 +144,19 @@ class Trial:
     @property
     def is_over(self) -> bool:
         """Whether the server has been away for too long."""
-        return max(self._waited, self._clock.monotonic() - self._began) >= PATIENCE
+        if self._failed_at is None:
+            return False
+        return max(self._waited, self._clock.monotonic() - self._failed_at) >= PATIENCE
 
     @property
     def is_hopeless(self) -> bool:
         """Whether somebody else was quicker too often."""
-        return self._times >= TRIES
+        return self._times >= self._tries
 
     async def pause(self) -> None:
         """Wait a little, and longer each time; pauses differ between processes."""
+        if self._failed_at is None:
+            self._failed_at = self._clock.monotonic()
         nap = self._clock.jitter(self._next)
         self._waited, self._next = self._waited + nap, min(self._next * 2, LONGEST_PAUSE)
         self._times += 1

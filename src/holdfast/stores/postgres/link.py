@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 import psycopg
-from psycopg import pq
+from psycopg import abc, pq
 from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
 from psycopg.pq.abc import PGresult
@@ -61,6 +61,11 @@ class Link:
     @property
     def load(self) -> int:
         return len(self._due)
+
+    @property
+    def backend(self) -> int:
+        """The server's process, as it was named when the connection was opened."""
+        return self._raw.backend_pid
 
     def send(self, statements: Sequence[Statement]) -> Answer:
         """Send statements as one transaction; the future has the rows of each.
@@ -128,19 +133,11 @@ class Link:
         if failed := next((r for r in results if r.status not in DONE), None):
             answer.set_exception(self._explain(failed))
         else:
-            answer.set_result([self._rows(result) for result in results])
+            answer.set_result([load_rows(self._loader, result) for result in results])
 
     def _explain(self, failed: PGresult) -> Exception:
         error = error_from_result(failed)
         return lost(self._label) if is_of_the_connection(error) else error
-
-    def _rows(self, result: PGresult) -> Rows:
-        if not result.ntuples:
-            return []
-        self._loader.set_pgresult(result)
-        rows = self._loader.load_rows(0, result.ntuples, tuple)
-        self._loader.set_pgresult(None)  # it may be large
-        return rows
 
     def _lose(self) -> None:
         """Give up the connection: the fate of what is under way is unknown."""
@@ -166,6 +163,15 @@ class Link:
             self._loop.remove_reader(self._socket)
             self._loop.remove_writer(self._socket)
         self._raw.finish()
+
+
+def load_rows(loader: abc.Transformer, result: PGresult) -> Rows:
+    if not result.ntuples:
+        return []
+    loader.set_pgresult(result)
+    rows = loader.load_rows(0, result.ntuples, tuple)
+    loader.set_pgresult(None)  # it may be large
+    return rows
 
 
 async def connect(conninfo: str, label: str) -> psycopg.AsyncConnection[Any]:

@@ -50,10 +50,7 @@ class Direct:
         self._link: Link | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_wanted = False
-
-    @property
-    def is_possible(self) -> bool:
-        return bool(self._place.direct)
+        self.is_possible = bool(place.direct)
 
     def want(self) -> None:
         """Have the connection, if there can be one, from soon on and for good."""
@@ -61,10 +58,12 @@ class Direct:
             self._is_wanted = True
             self._task = asyncio.create_task(self._reopen(), name="holdfast direct")
 
-    async def show(self, worker: str) -> int:
-        """Show a new sign of a worker's life, and return its number."""
+    async def show(self, worker: str) -> int | None:
+        """Show a new sign of a worker's life, and return its number, if there can be one."""
         self._is_wanted = True
         link = await self._open()
+        if link is None:
+            return None
         try:
             [(sign,)] = await link.ask(self._queries["next_sign"].bind({}))
             await link.ask(self._lock("show_sign", sign))
@@ -98,14 +97,19 @@ class Direct:
     def _lock(self, name: str, sign: int) -> Statement:
         return self._queries[name].bind({"class": self._place.number, "sign": sign})
 
-    async def _open(self) -> Link:
-        """Open the connection, show what was shown on the last, and listen."""
+    async def _open(self) -> Link | None:
+        """Open the connection, show what was shown on the last, and listen; not at a pooler."""
         async with self._opening:
+            if not self.is_possible:
+                return None
             if self._link and self._link.is_open:
                 return self._link
             link = await Link.open(self._place.direct, self._place.label)
             link.on_notice = self._heard
             try:
+                if not self._signs and not await self._is_direct(link):
+                    link.close()
+                    return None
                 signs = [self._lock("show_sign", sign) for sign in self._signs]
                 await link.send([*signs, self._queries["listen"].bind({})])
             except BaseException as error:
@@ -117,6 +121,19 @@ class Direct:
             self._link = link
             self._shown.set()
             return link
+
+    async def _is_direct(self, link: Link) -> bool:
+        """Whether the server itself answers. A pooler's connections would outlive our signs."""
+        [(backend,)] = await link.ask(self._queries["find_backend"].bind({}))
+        self.is_possible = backend == link.backend
+        if not self.is_possible:
+            log.warning(
+                "a pooler answers for the database, so nobody would see a worker die or could"
+                " tell it of new work at once; name the database itself, or none, in the"
+                " parameter direct of the store's URL",
+                extra={"store": self._place.label},
+            )
+        return self.is_possible
 
     def _lost(self) -> None:
         self._shown.clear()

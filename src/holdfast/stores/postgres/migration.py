@@ -24,8 +24,17 @@ from holdfast.stores.postgres.statement import (
 
 NEWEST = len(load_migrations())
 OLDEST_SERVER = 14
-# What a server says that will let us in before long: it is starting, or has no room just now.
-SOON = ("starting up", "not yet accepting", "too many clients", "remaining connection slots")
+TRIES = 200  # ten minutes of them
+ENCODINGS = ("UTF8", "SQL_ASCII")  # the latter keeps whatever bytes it is given
+# What a server says that will let us in before long: it is starting, or has no room just now. Of
+# a connection that was not opened the driver tells these words, and no code.
+SOON = (
+    "starting up",
+    "not yet accepting",
+    "too many clients",
+    "too many connections for",  # a role, a database
+    "remaining connection slots",
+)
 
 Connection = psycopg.AsyncConnection[Any]
 
@@ -38,6 +47,7 @@ class State(NamedTuple):
     is_ours: bool
     tables: int
     isolation: str
+    encoding: str
 
 
 async def migrate(place: Place, clock: Clock, queries: Mapping[str, Query]) -> None:
@@ -85,6 +95,13 @@ async def find_version(connection: Connection, place: Place, queries: Mapping[st
             f" {OLDEST_SERVER} or newer; upgrade it",
             store=place.label,
         )
+    if state.encoding not in ENCODINGS:
+        raise UnsupportedStore(
+            f"the {place.label} keeps text as {state.encoding}, which lacks most of the world's"
+            " letters, and Holdfast needs UTF8; create a database with ENCODING 'UTF8' TEMPLATE"
+            " template0 and name that",
+            store=place.label,
+        )
     if state.isolation != "read committed":
         raise UnsupportedStore(
             f"the {place.label} isolates transactions as {state.isolation} by default, and Holdfast"
@@ -113,25 +130,42 @@ async def find_version(connection: Connection, place: Place, queries: Mapping[st
 async def insist(
     connection: Connection, place: Place, clock: Clock, queries: Mapping[str, Query]
 ) -> None:
-    """Walk, and begin again where somebody at work was in the way."""
-    trial = Trial(clock)
-    while True:
-        try:
-            return await walk(connection, place, queries)
-        except psycopg.Error as error:
-            if trial.is_hopeless or not is_passing(error):
-                raise
-        await trial.pause()
+    """Walk, and begin again where somebody at work was in the way.
+
+    One process at a time, pauses included: many in turns would leave those at work no gap.
+    """
+    trial = Trial(clock, TRIES)
+    async with connection.transaction():
+        await one(connection, queries["prepare_migration"])
+        await one(connection, queries["lock_migration"], **{"class": place.number})
+        await one(connection, queries["limit_locks"])
+        while True:
+            try:
+                return await walk(connection, place, queries)
+            except psycopg.errors.LockNotAvailable as error:
+                if trial.is_hopeless:
+                    raise in_the_way(place) from error
+            except psycopg.Error as error:
+                if trial.is_hopeless or not is_passing(error):
+                    raise
+            await trial.pause()
+
+
+def in_the_way(place: Place) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"the {place.label} cannot be brought up to date, as somebody else has its tables for"
+        " long (a dump, a transaction left open); end that, see pg_stat_activity, and start again",
+        store=place.label,
+    )
 
 
 async def walk(connection: Connection, place: Place, queries: Mapping[str, Query]) -> None:
-    """Apply what is missing, all of it or nothing; who comes second finds it done.
+    """Apply what is missing, all of it or nothing; who came second finds it done.
 
     A migration changes tables, and drops what functions are gone or take something else. The
     functions themselves hold nothing: those of today replace all others.
     """
     async with connection.transaction():
-        await one(connection, queries["lock_migration"], **{"class": place.number})
         version = await find_version(connection, place, queries)
         if not version:
             await connection.execute(queries["add_schema"].text)

@@ -25,15 +25,16 @@ RESERVED = re.compile(r"pg_|information_schema$|public$")
 UNKNOWN_PARAMETER = re.compile(r'invalid URI query parameter: "(\w+)"')
 HOST = re.compile(r"[\w.\-]+(:\d+)?")
 
-# A connection that has gone dead must be noticed, or everything would wait for it.
+# A connection that has gone dead must be noticed, or everything would wait for it, and well within
+# a lease: from two thirds of one on nothing new is begun.
 DEFAULTS = {
     "application_name": "holdfast",
     "client_encoding": "UTF8",
     "connect_timeout": "10",
-    "keepalives_idle": "15",
-    "keepalives_interval": "5",
+    "keepalives_idle": "5",
+    "keepalives_interval": "2",
     "keepalives_count": "3",
-    "tcp_user_timeout": "30000",
+    "tcp_user_timeout": "10000",
 }
 
 

@@ -50,7 +50,7 @@ class Registry:
         await self._check_name(info.worker)
         sign = await self._direct.show(info.worker) if self._direct.is_possible else None
         lease = PostgresLease(
-            info.worker, self._place, self._clock, self._queries, self._direct, sign
+            info.worker, length, self._place, self._clock, self._queries, self._direct, sign
         )
         try:
             await self._writer.submit(self._enlist(info, length, sign))

@@ -37,7 +37,7 @@ class SqliteLease:
         self._released = False
 
     def renew(self, tally: str = "") -> Renewal:
-        """Extend the lease; say whether it had neither run out nor been taken away."""
+        """Extend the lease; say whether the worker is still known, and may go on."""
         check_process(self._pid)
         with self._mutex:
             if self._released:
@@ -71,12 +71,12 @@ class SqliteLease:
 
     def _renew(self, db: Database, tally: str) -> Renewal:
         now = self._clock.now()
-        row = db.one("lease_until", {"worker": self.worker})
+        row = db.one("find_lease", {"worker": self.worker})
         if row is None:
             return Renewal(alive=False)
         db.run("renew", {"worker": self.worker, "now": now, "tally": tally})
-        lease_until, draining = row
-        return Renewal(lease_until > now, bool(draining))
+        draining, lease_until = row
+        return Renewal(alive=True, draining=bool(draining), lapsed=lease_until <= now)
 
     def _strike(self, db: Database) -> bool:
         return bury(db, self.worker)

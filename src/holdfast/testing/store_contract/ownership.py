@@ -205,12 +205,22 @@ class OwnershipContract(Subject):
         lease = await enlist(store, clock)
         assert (await asyncio.to_thread(lease.renew)).alive
 
-    async def test_a_lease_that_ran_out_says_so_when_it_is_renewed(
+    async def test_a_lease_that_ran_out_goes_on_with_what_nobody_took(
         self, store: Store, clock: ManualClock
     ) -> None:
         lease = await enlist(store, clock)
+        taken = await start_and_claim(store, clock)
+        kept = await start_and_claim(store, clock, held=[taken])
         clock.advance(LEASE + 1)
-        assert not lease.renew().alive
+        await enlist(store, clock, "w2", lease=10 * LEASE)
+        assert places(await store.claim("w2", 1)) == places([taken])
+
+        assert lease.renew() == Renewal(alive=True, lapsed=True)
+        assert lease.renew() == Renewal(alive=True)
+
+        assert not await store.claim("w2", 10, held=places([taken]))
+        await write(store, commit(kept, delta()))
+        assert (await write_in_vain(store, commit(taken, delta()))).reason == "lease_lost"
 
     async def test_a_worker_that_stopped_leaves_its_lanes_free(
         self, store: Store, clock: ManualClock

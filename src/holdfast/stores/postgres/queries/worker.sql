@@ -1,3 +1,7 @@
+-- name: find_backend
+-- Who answers. Where that is not who let us in, a pooler stands between.
+SELECT pg_backend_pid();
+
 -- name: next_sign
 -- The number of the advisory lock of a worker that is about to be registered.
 SELECT nextval('holdfast.signs')::integer;
@@ -45,14 +49,16 @@ SELECT 1
  WHERE w.worker = :worker;
 
 -- name: renew
--- Changes nothing for a worker that was declared dead: its row is gone. A lease that ran out
--- while the server was away was nobody's to take.
+-- Changes nothing for a worker that was declared dead: its row is gone. A lease that ran out goes
+-- on: a lane that somebody took meanwhile has another fence. One that ran out while the server was
+-- away was nobody's to take.
 UPDATE holdfast.workers AS w
    SET lease_until = holdfast.now_ms() + w.lease,
        tally = coalesce(nullif(:tally, ''), w.tally)
   FROM (SELECT b.lease_until FROM holdfast.workers AS b WHERE b.worker = :worker FOR UPDATE) AS was
  WHERE w.worker = :worker
-RETURNING was.lease_until > holdfast.now_ms() OR holdfast.uptime_ms() < w.lease, w.draining;
+RETURNING true, w.draining,
+          was.lease_until <= holdfast.now_ms() AND holdfast.uptime_ms() >= w.lease;
 
 -- name: drain
 UPDATE holdfast.workers

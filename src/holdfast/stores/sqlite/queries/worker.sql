@@ -5,11 +5,12 @@ INSERT OR REPLACE INTO holdfast_workers
 VALUES (:worker, :machine, :host, :pid, :started_at, :version, :lease, :now + :lease,
         :concurrency, :agents, :lanes, :at_once, :tally);
 
--- name: lease_until
-SELECT lease_until, draining FROM holdfast_workers WHERE worker = :worker;
+-- name: find_lease
+SELECT draining, lease_until FROM holdfast_workers WHERE worker = :worker;
 
 -- name: renew
--- Changes nothing for a worker that was declared dead: its row is gone.
+-- Changes nothing for a worker that was declared dead: its row is gone. A lease that ran out goes
+-- on: a lane that somebody took meanwhile has another fence.
 UPDATE holdfast_workers
    SET lease_until = :now + lease, tally = iif(:tally = '', tally, :tally)
  WHERE worker = :worker;
