@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from random import Random
 from urllib.parse import urlsplit
 
 import psycopg
@@ -13,7 +14,13 @@ from postgres_proxy import Pooler, Wire, through
 from rival import ask, opened, rivalling
 
 from holdfast.clock import Clock
-from holdfast.errors import HoldfastError, InvalidInput, StoreUnavailable, UnsupportedStore
+from holdfast.errors import (
+    HoldfastError,
+    InvalidInput,
+    StoreError,
+    StoreUnavailable,
+    UnsupportedStore,
+)
 from holdfast.store import Committed, Receipt, Refused
 from holdfast.stores.postgres import PostgresStore, line, writer
 from holdfast.stores.postgres.link import Answer, Link
@@ -637,3 +644,21 @@ async def test_a_work_that_takes_the_connection_with_it_each_time_takes_no_other
         assert isinstance(told.pop(3), StoreUnavailable)
         assert [type(one) for one in told] == [Receipt] * 5
         assert not any(one.duplicate for one in told if isinstance(one, Receipt))
+
+
+async def test_what_the_server_would_never_take_is_refused_alone_and_at_once(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "LARGEST_MESSAGE", 20_000)
+    async with opened(postgres_url) as store:
+        claim = await start_and_claim(store, clock)
+        huge = Random(7).randbytes(40_000).hex()
+        told = await asyncio.gather(
+            store.commit([commit(claim, delta(huge))]),
+            admit(store, new_session(clock)),
+            return_exceptions=True,
+        )
+
+        assert type(told[0]) is StoreError
+        assert isinstance(told[1], Receipt)
+        await write(store, commit(claim, delta()))

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import msgspec
 import psycopg
 
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.stores.postgres.failure import explain
 from holdfast.stores.postgres.line import Line
 from holdfast.stores.postgres.link import Rows
@@ -28,7 +28,9 @@ from holdfast.stores.postgres.statement import BINARY, BYTEA, TEXT, Query, State
 JSONB = 3802
 LARGEST_GROUP = 64
 LARGEST_BYTES = 16 * 1024 * 1024
-"""How much a group of several works has at most: the server takes no message over 1 GB."""
+"""How much a group of several works has at most, so that no other waits long for it."""
+LARGEST_MESSAGE = 1_000_000_000
+"""How much one work may have: the server takes no message over 1 GiB, with all that is round it."""
 BESIDE_LIMITS = 256 * 1024
 """How much goes out with a work that holds limits: what the system takes from us in one piece. Were
 this process to stand still in the middle of more, all under those limits would wait for it."""
@@ -69,6 +71,11 @@ class Buffer:
         return start, len(part)
 
     def join(self) -> bytes:
+        if self._size > LARGEST_MESSAGE:  # it would close the connection, each time
+            raise StoreError(
+                f"{self._size:,} bytes are more than PostgreSQL takes at once (1 GB); keep such"
+                " values elsewhere, and their address here"
+            )
         return b"".join(self._parts)
 
 
