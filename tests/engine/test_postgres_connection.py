@@ -23,10 +23,11 @@ from holdfast.errors import (
 )
 from holdfast.store import Committed, Receipt, Refused
 from holdfast.stores.postgres import PostgresStore, line, writer
+from holdfast.stores.postgres.failure import ServerAway
 from holdfast.stores.postgres.link import Answer, Link
 from holdfast.stores.postgres.place import read_url
 from holdfast.stores.postgres.statement import Statement
-from holdfast.stores.postgres.writer import LARGEST_GROUP
+from holdfast.stores.postgres.writer import LARGEST_GROUP, MOST_LOSSES
 from holdfast.testing.store_contract.builder import (
     admit,
     claim_one,
@@ -167,7 +168,7 @@ async def test_of_groups_under_way_together_everybody_is_told_that_the_server_is
         sent = (admit(store, one) for one in many)
         told = await asyncio.gather(*sent, return_exceptions=True)
 
-        assert {type(error) for error in told} == {StoreUnavailable}
+        assert {type(error) for error in told} == {ServerAway}
         wire.lets_nobody_through = False
         again = await asyncio.gather(*(admit(store, one) for one in many))
         assert [receipt.session_id for receipt in again] == [one.session_id for one in many]
@@ -662,3 +663,30 @@ async def test_what_the_server_would_never_take_is_refused_alone_and_at_once(
         assert type(told[0]) is StoreError
         assert isinstance(told[1], Receipt)
         await write(store, commit(claim, delta()))
+
+
+async def test_works_that_go_one_by_one_do_not_each_wait_for_a_server_that_is_away(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line, "PATIENCE", 0.5)
+    wire = Wire(postgres_url)
+    sent: list[int] = []
+    send = Link.send
+
+    def cutting(link: Link, statements: Sequence[Statement]) -> Answer:
+        answer = send(link, statements)
+        if b"write(" in statements[0].text:
+            sent.append(len(statements))
+            wire.cut()
+            wire.lets_nobody_through = len(sent) > MOST_LOSSES  # they go one by one by now
+        return answer
+
+    async with wire.opened() as port, opened(through(postgres_url, port)) as store:
+        await admit(store, new_session(clock))
+        monkeypatch.setattr(Link, "send", cutting)
+        many = [new_session(clock) for _ in range(8)]
+        told = await asyncio.gather(*(admit(store, one) for one in many), return_exceptions=True)
+
+    assert len(sent) == MOST_LOSSES + 1
+    assert [type(error) for error in told] == [ServerAway] * len(many)
+    assert len(set(map(id, told))) == 1

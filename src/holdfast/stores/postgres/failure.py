@@ -36,6 +36,10 @@ class ConnectionLost(StoreUnavailable):
     """The connection went away; what was under way may or may not have been done."""
 
 
+class ServerAway(StoreUnavailable):
+    """No connection could be opened."""
+
+
 def state_of(error: BaseException) -> str:
     """Return PostgreSQL's own code for an error, or nothing for one without."""
     return getattr(error, "sqlstate", None) or ""
@@ -77,13 +81,13 @@ def closed() -> StoreUnavailable:
     return StoreUnavailable("this store was closed; call migrate() to open it again")
 
 
-def unreachable(error: psycopg.Error, conninfo: str, label: str) -> StoreUnavailable:
+def unreachable(error: psycopg.Error, conninfo: str, label: str) -> ServerAway:
     """Return the error for a connection that could not be opened."""
     said = " ".join(str(error).split())
     password = conninfo_to_dict(conninfo).get("password")
     if password:
         said = said.replace(str(password), "***")
-    return StoreUnavailable(
+    return ServerAway(
         f"the {label} cannot be reached ({said}); check that it runs and that the URL is right",
         store=label,
     )

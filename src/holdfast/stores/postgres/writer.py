@@ -20,7 +20,7 @@ import msgspec
 import psycopg
 
 from holdfast.errors import StoreError, StoreUnavailable
-from holdfast.stores.postgres.failure import explain
+from holdfast.stores.postgres.failure import ServerAway, explain
 from holdfast.stores.postgres.line import Line
 from holdfast.stores.postgres.link import Rows
 from holdfast.stores.postgres.statement import BINARY, BYTEA, TEXT, Query, Statement, Value
@@ -236,20 +236,24 @@ class Writer:
             await self._write(jobs)
         except StoreUnavailable as error:
             jobs, self._waiting = jobs + self._waiting, []  # they would wait for it in vain
-            for job in jobs:
-                job.error = error
-            self._resolve(jobs, {})
+            self._fail(jobs, error)
         except Exception as error:  # noqa: BLE001 - told to who asked
             await self._write_singly(jobs, error)
 
     async def _write_singly(self, jobs: Sequence[Job], error: Exception) -> None:
         """Do each work in a transaction of its own; only the one at fault fails."""
         if len(jobs) == 1:
-            jobs[0].error = self._explain(error)
-            self._resolve(jobs, {})
-            return
-        for job in jobs:
+            return self._fail(jobs, self._explain(error))
+        for place, job in enumerate(jobs):
             await self._write_group([job])
+            if isinstance(job.error, ServerAway):  # the others would find the same, after a while
+                return self._fail(jobs[place + 1 :], job.error)
+        return None
+
+    def _fail(self, jobs: Sequence[Job], error: Exception) -> None:
+        for job in jobs:
+            job.error = error
+        self._resolve(jobs, {})
 
     def _explain(self, error: Exception) -> Exception:
         return explain(error, self._label) if isinstance(error, psycopg.Error) else error
