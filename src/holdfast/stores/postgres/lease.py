@@ -144,7 +144,7 @@ class PostgresLease:
 
     def _open(self) -> BlockingLink:
         if self._link is None:
-            link = BlockingLink(self._conninfo, self._place.label, self._patience)
+            link = BlockingLink(self._conninfo, self._place.label, self._clock, self._patience)
             try:
                 if self._sign is not None:
                     link.send([self._direct.lock("show_sign", self._sign)])
