@@ -233,7 +233,7 @@ async def test_a_renewal_on_a_connection_that_went_dead_without_a_word_is_made_o
         wire.fall_silent()
         async with asyncio.timeout(60):
             assert (await asyncio.to_thread(lease.renew)).alive
-        wire.cut()  # or the store would wait for an answer when it is closed
+            await store.close()
 
 
 async def test_what_hung_on_a_connection_that_went_dead_is_tried_on_a_new_one(

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 from postgres_proxy import Wire, through
 from postgres_server import Server
-from rival import opened
+from rival import ask, opened
 
 from holdfast import WorkerSettings
 from holdfast.clock import Clock
@@ -280,6 +280,32 @@ async def test_a_worker_that_lost_its_direct_connection_shows_its_sign_before_it
         assert shown.is_set()
         await shorten_leases(postgres_url)
         assert not await store.find_dead()
+
+
+async def test_a_worker_that_lost_its_direct_connection_is_seen_to_live_by_that_of_its_lease(
+    postgres_url: str,
+) -> None:
+    wire = Wire(postgres_url)
+    await wait_for_uptime(postgres_url, 2)
+    async with (
+        wire.opened() as port,
+        opened(f"{postgres_url}&direct=127.0.0.1:{port}") as store,
+        opened(postgres_url) as other,
+    ):
+        lease = await enlist(store, clock, "w1")
+        await enlist(other, clock, "w2")
+        await other.claim("w2", 1)  # from then on the server counts as up
+        await shorten_leases(postgres_url)
+        direct = store._desk.direct
+        wire.lets_nobody_through = True
+        assert direct._link
+        await ask(postgres_url, f"SELECT pg_terminate_backend({direct._link.backend})")
+        await until(lambda: not direct._shown.is_set())
+        for _ in range(3):
+            other._desk.registry.observer._looked_at = float("-inf")
+            assert not await other.find_dead()
+        await lease.let_go()  # type: ignore[attr-defined]
+        assert await watch(other) == ["w1"]
 
 
 async def test_a_worker_that_lost_all_connections_shows_its_sign_before_it_writes_again(

@@ -7,7 +7,6 @@ server, wherever the wire is cut. A server that does not answer in time counts a
 from __future__ import annotations
 
 import select
-import time
 from collections.abc import Sequence
 
 import psycopg
@@ -17,6 +16,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.errors import error_from_result
 from psycopg.pq.abc import PGresult
 
+from holdfast.clock import Clock
 from holdfast.stores.postgres.failure import is_of_the_connection, lost, unreachable
 from holdfast.stores.postgres.fork import Guarded
 from holdfast.stores.postgres.link import DONE, Rows, load_rows
@@ -26,7 +26,7 @@ from holdfast.stores.postgres.statement import BINARY, Statement
 class BlockingLink:
     """A connection that one thread at a time uses; each answer may take `patience` seconds."""
 
-    def __init__(self, conninfo: str, label: str, patience: float) -> None:
+    def __init__(self, conninfo: str, label: str, clock: Clock, patience: float) -> None:
         try:
             connection = psycopg.connect(
                 conninfo,
@@ -40,6 +40,7 @@ class BlockingLink:
         self._raw = connection.pgconn
         self._guarded = Guarded(self._raw)
         self._label = label
+        self._clock = clock
         self._patience = patience
         self._until = 0.0
         self._loader = Transformer(connection)
@@ -49,7 +50,7 @@ class BlockingLink:
 
     def send(self, statements: Sequence[Statement]) -> list[Rows]:
         """Have statements done as one transaction, and return the rows of each."""
-        self._until = time.monotonic() + self._patience
+        self._until = self._clock.monotonic() + self._patience
         try:
             results = self._send(statements)
             if failed := next((r for r in results if r.status not in DONE), None):
@@ -84,7 +85,7 @@ class BlockingLink:
             results.append(result)
 
     def _wait(self, events: int) -> None:
-        left = self._until - time.monotonic()
+        left = self._until - self._clock.monotonic()
         self._poll.register(self._raw.socket, events)
         if left <= 0 or not self._poll.poll(left * 1000):
             raise lost(self._label, "no answer")

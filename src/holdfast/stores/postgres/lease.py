@@ -1,6 +1,7 @@
 """A worker's lease: renewed on the caller's thread, with a connection of its own.
 
-A blocked event loop or a busy writer must not cost a worker its lanes.
+A blocked event loop or a busy writer must not cost a worker its lanes. For the same reason its
+sign of life is shown on this connection as well: missing is who shows it on neither.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class PostgresLease:
         self.worker = worker
         self._patience = max(LEAST_PATIENCE, length / 6000)
         self._place = place
+        self._conninfo = place.pooled if sign is None else place.direct
         self._clock = clock
         self._queries = queries
         self._direct = direct
@@ -64,6 +66,15 @@ class PostgresLease:
         with self._mutex:
             rows = [] if self._released else self._ask("renew", tally=tally)
             return Renewal(*rows[0]) if rows else Renewal(alive=False)
+
+    def show(self) -> None:
+        """Open the connection, and with it show the sign."""
+        check_process(self._pid)
+        with self._mutex:
+            try:
+                self._open()
+            except psycopg.Error as error:
+                raise explain(error, self._place.label) from error
 
     def release(self) -> None:
         """Strike the worker from the registry, free its lanes and take its sign away."""
@@ -84,8 +95,10 @@ class PostgresLease:
             self._hiding = asyncio.create_task(self._hide_quietly())
 
     async def _hide_quietly(self) -> None:
-        with suppress(StoreError, psycopg.Error):  # the worker's row is gone already
-            await self._direct.hide(self._sign or 0)
+        # The worker's row is gone already, or it looks dead before long.
+        with suppress(StoreError, psycopg.Error, TimeoutError):
+            async with asyncio.timeout(self._patience):
+                await self._direct.hide(self._sign or 0)
 
     async def let_go(self) -> None:
         """Take the sign away and leave the row: as if the process had died."""
@@ -97,6 +110,10 @@ class PostgresLease:
 
     def _close_for_good(self) -> None:
         with self._mutex:
+            if self._link and self._sign is not None:
+                # The server would notice the end of the connection only a moment later.
+                with suppress(StoreError, psycopg.Error):
+                    self._link.send([self._direct.lock("hide_sign", self._sign)])
             self._close()
 
     def _close(self) -> None:
@@ -127,5 +144,12 @@ class PostgresLease:
 
     def _open(self) -> BlockingLink:
         if self._link is None:
-            self._link = BlockingLink(self._place.pooled, self._place.label, self._patience)
+            link = BlockingLink(self._conninfo, self._place.label, self._clock, self._patience)
+            try:
+                if self._sign is not None:
+                    link.send([self._direct.lock("show_sign", self._sign)])
+            except BaseException:
+                link.close()
+                raise
+            self._link = link
         return self._link

@@ -1,8 +1,8 @@
 """Signs of life: advisory locks that go away with the connection that holds them.
 
-A worker's sign is a lock with its number, held on a connection that is this process's
-alone. A pooler's connections outlive the process, so there is no sign behind one; then
-the lease decides. On the same connection hints are heard.
+A worker's sign is a lock with its number, held on a connection that is this process's alone,
+and on that of the worker's lease. A pooler's connections outlive the process, so there is no
+sign behind one; then the lease decides. On the process's connection hints are heard.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Direct:
             return None
         try:
             [(sign,)] = await link.ask(self._queries["next_sign"].bind({}))
-            await link.ask(self._lock("show_sign", sign))
+            await link.ask(self.lock("show_sign", sign))
         except psycopg.Error as error:
             raise explain(error, self._place.label) from error
         self._signs[sign] = worker
@@ -77,7 +77,7 @@ class Direct:
         if sign in self._signs:
             del self._signs[sign]
             if self._link and self._link.is_open:
-                await self._link.ask(self._lock("hide_sign", sign))
+                await self._link.ask(self.lock("hide_sign", sign))
 
     def until_shown(self) -> Awaitable[None] | None:
         """Return what to wait for before anything is written: all signs of life, shown."""
@@ -94,7 +94,7 @@ class Direct:
                 store=self._place.label,
             ) from None
 
-    def _lock(self, name: str, sign: int) -> Statement:
+    def lock(self, name: str, sign: int) -> Statement:
         return self._queries[name].bind({"class": self._place.number, "sign": sign})
 
     async def _open(self) -> Link | None:
@@ -110,7 +110,7 @@ class Direct:
                 if not self._signs and not await self._is_direct(link):
                     link.close()
                     return None
-                signs = [self._lock("show_sign", sign) for sign in self._signs]
+                signs = [self.lock("show_sign", sign) for sign in self._signs]
                 await link.send([*signs, self._queries["listen"].bind({})])
             except BaseException as error:
                 link.close()

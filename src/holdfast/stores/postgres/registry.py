@@ -44,7 +44,7 @@ class Registry:
         self.observer = Observer(place, clock, queries)
 
     async def enlist(self, info: WorkerInfo, length: int) -> PostgresLease:
-        """Show a sign first: a worker that is registered and shows none would look dead."""
+        """Show both signs first: a worker that is registered and shows none would look dead."""
         if earlier := self._leases.pop(info.worker, None):
             await earlier.let_go()
         await self._check_name(info.worker)
@@ -53,6 +53,8 @@ class Registry:
             info.worker, length, self._place, self._clock, self._queries, self._direct, sign
         )
         try:
+            if sign is not None:
+                await asyncio.to_thread(lease.show)
             await self._writer.submit(self._enlist(info, length, sign))
         except BaseException:
             await lease.let_go()

@@ -46,7 +46,8 @@ SELECT 1
    AND k.objid::bigint = w.sign
    AND k.objsubid = 2
    AND k.granted
- WHERE w.worker = :worker;
+ WHERE w.worker = :worker
+ LIMIT 1;
 
 -- name: renew
 -- Changes nothing for a worker that was declared dead: its row is gone. A lease that ran out goes
