@@ -514,6 +514,10 @@ class Holdfast:
         def register(function: HookFunction) -> HookFunction:
             if decides:
                 self._hooks.decide(function, events, tools, name)
+            elif tools:
+                raise InvalidDefinition(
+                    "a hook is told of all events of its types: tools= is for one that decides"
+                )
             else:
                 self._hooks.observe(function, events, name)
             return function

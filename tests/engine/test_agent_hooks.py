@@ -335,6 +335,8 @@ async def test_hooks_that_make_no_sense_are_refused() -> None:
         app.hook("turn.completed", name=7)(watch)  # type: ignore[arg-type]
     with pytest.raises(HoldfastError, match="tools are names"):
         app.hook("tool.requested", decides=True, tools="pay")(watch)
+    with pytest.raises(HoldfastError, match="is for one that decides"):
+        app.hook("tool.completed", tools=["pay"])(watch)
     app.hook("turn.completed")(watch)
     with pytest.raises(HoldfastError, match="two hooks"):
         app.hook("turn.failed")(watch)
