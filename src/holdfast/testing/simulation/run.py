@@ -23,6 +23,7 @@ from holdfast.testing.simulation.world import World, Wrap
 
 ENGINE = logging.getLogger("holdfast.engine")
 LISTENED = (ENGINE, logging.getLogger("holdfast.connection"))
+AGENTS = logging.getLogger("holdfast.agents")
 
 
 class Simulation:
@@ -51,7 +52,7 @@ class Simulation:
         with no_collection():
             world = World(self.seed, self._agents, self._messages, self._wrap)
             try:
-                with listening(world.history):
+                with listening(world.history), disabled(AGENTS):  # tools fail as they are meant to
                     return self._judge(world)
             finally:
                 with silence():
@@ -129,11 +130,16 @@ def listening(history: History) -> Iterator[None]:
 @contextmanager
 def silence() -> Iterator[None]:
     """Let the dead be buried without a word: nothing of what they still do counts."""
-    was_disabled, ENGINE.disabled = ENGINE.disabled, True
+    with disabled(ENGINE), disabled(AGENTS), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        yield
+        gc.collect()
+
+
+@contextmanager
+def disabled(log: logging.Logger) -> Iterator[None]:
+    was_disabled, log.disabled = log.disabled, True
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)
-            yield
-            gc.collect()
+        yield
     finally:
-        ENGINE.disabled = was_disabled
+        log.disabled = was_disabled
