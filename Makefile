@@ -23,7 +23,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.runtime ## see an agent survive being killed (options: ARGS="…")
-	@$(BIN)/holdfast demo $(ARGS)
+	@$(BIN)/outlast demo $(ARGS)
 
 test: $(VENV)/.dev $(JS) ## run the tests (options: ARGS="…")
 	@$(BIN)/pytest -n 3 $(ARGS) $(if $(ARGS),,--ignore tests/chaos)
@@ -52,7 +52,7 @@ load: $(VENV)/.dev ## a thousand readers of 200 sessions at one server (options:
 	@$(BIN)/python -m benchmarks.load $(ARGS)
 
 sim: $(VENV)/.dev ## simulate many workers in bad weather (SEEDS=1000, or SEED=7 with its trace)
-	@$(BIN)/python -m holdfast.testing.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),100)) $(ARGS)
+	@$(BIN)/python -m outlast.testing.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),100)) $(ARGS)
 
 chaos: $(VENV)/.dev ## kill workers and shake databases for minutes (options: ARGS="--help")
 	@PYTHONPATH=tests $(BIN)/python -m chaos $(ARGS)

@@ -92,7 +92,7 @@ def main() -> None:
 
     found: list[Found] = []
     with ExitStack() as stack:
-        new = tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=chosen.directory)
+        new = tempfile.TemporaryDirectory(prefix="outlast-bench-", dir=chosen.directory)
         directory = Path(stack.enter_context(new))
         directory.chmod(0o755)  # where we are root, PostgreSQL is somebody else
         places: dict[str, Place] = {}

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from benchmarks.stopwatch import Parts
-from holdfast.core import codec
-from holdfast.stores.postgres.link import Link
-from holdfast.stores.postgres.writer import Group
-from holdfast.stores.sqlite.connection import Database
-from holdfast.stores.sqlite.writer import Writer
+from outlast.core import codec
+from outlast.stores.postgres.pipeline import Link
+from outlast.stores.postgres.writer import Group
+from outlast.stores.sqlite.database import Database
+from outlast.stores.sqlite.writer import Writer
 
 DISK = "waiting for the disk"
 BEGIN = ((Database, "begin"), (Database, "try_begin"))

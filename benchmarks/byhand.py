@@ -1,4 +1,4 @@
-"""The same work without Holdfast: the floor that its costs are held against.
+"""The same work without Outlast: the floor that its costs are held against.
 
 As somebody would write it who needs no recovery, no ownership and no readers: one table,
 one row and one durable commit for each thing that happened.

@@ -15,17 +15,17 @@ from benchmarks.place import Database
 from benchmarks.stopwatch import watch
 from benchmarks.work import stepper, text
 from benchmarks.workload import Bench, Measure, Workload
-from holdfast import Agent, Holdfast
+from outlast import Agent, Outlast
 
 STEPS = 10
 DELAY = 0.05
 IDEAL = STEPS * DELAY
 
 
-async def by_holdfast(database: Database, sessions: int) -> tuple[float, float]:
+async def by_outlast(database: Database, sessions: int) -> tuple[float, float]:
     """Return how long all took from the first start to the last end, and the CPU seconds."""
     agent = stepper(STEPS - 1, delay=DELAY)
-    async with Holdfast([agent], store=database.url) as app:
+    async with Outlast([agent], store=database.url) as app:
         began, busy = time.perf_counter(), time.process_time()
         results = await asyncio.gather(*(converse(app, agent) for _ in range(sessions)))
         took, busy = time.perf_counter() - began, time.process_time() - busy
@@ -33,7 +33,7 @@ async def by_holdfast(database: Database, sessions: int) -> tuple[float, float]:
     return took, busy
 
 
-async def converse(app: Holdfast, agent: Agent[None, str]) -> str:
+async def converse(app: Outlast, agent: Agent[None, str]) -> str:
     session = await app.start(agent, "Go.")
     return (await session.wait()).status
 
@@ -56,7 +56,7 @@ def once(bench: Bench) -> Mapping[str, float]:
     sessions = bench.size(200, 20)
     hand = asyncio.run(by_hand(bench.database("byhand"), sessions))
     with watch({"transaction": (bench.place.transaction,)}) as watched:
-        took, busy = asyncio.run(by_holdfast(bench.database("holdfast"), sessions))
+        took, busy = asyncio.run(by_outlast(bench.database("outlast"), sessions))
     return {
         "time": took / IDEAL,
         "by hand": hand / IDEAL,

@@ -14,12 +14,12 @@ import msgspec
 
 from benchmarks.place import Database
 from benchmarks.work import asker
-from holdfast import Holdfast
-from holdfast.clock import Clock
-from holdfast.core import codec
-from holdfast.core.index import index
-from holdfast.core.record import AnyRecord, DeliveryQueued, InputRequested, SessionStarted
-from holdfast.store import (
+from outlast import Outlast
+from outlast.clock import Clock
+from outlast.core import codec
+from outlast.core.index import index
+from outlast.core.record import AnyRecord, DeliveryQueued, InputRequested, SessionStarted
+from outlast.store import (
     Admission,
     Claim,
     Commit,
@@ -56,7 +56,7 @@ class Sample:
 async def gather(database: Database, sessions: int) -> None:
     """Fill a database with sessions that wait for an approval."""
     sample = await make_sample(database)
-    app = Holdfast([asker()], store=database.url, worker=None)
+    app = Outlast([asker()], store=database.url, worker=None)
     async with app:
         lease = await enlist(app, WORKER)
         for start in range(1, sessions, TOGETHER):
@@ -64,14 +64,14 @@ async def gather(database: Database, sessions: int) -> None:
         await asyncio.to_thread(lease.release)
 
 
-async def enlist(app: Holdfast, name: str) -> Lease:
+async def enlist(app: Outlast, name: str) -> Lease:
     """Be a worker of the fleet: to anybody else no lane is given."""
     info = WorkerInfo(worker=name, host="", pid=0, started_at=app.clock.now(), version="")
     return await app.store.enlist(info, LEASE)
 
 
 async def make_sample(database: Database) -> Sample:
-    async with Holdfast([agent := asker()], store=database.url) as app:
+    async with Outlast([agent := asker()], store=database.url) as app:
         session = await app.start(agent, "Pay.")
         await session.wait()
         entries = (await app.store.read(session.id, 0)).entries

@@ -15,7 +15,7 @@ from benchmarks.place import Database
 from benchmarks.process import WorkerProcess
 from benchmarks.work import boss
 from benchmarks.workload import Bench, Measure, Workload
-from holdfast import Holdfast
+from outlast import Outlast
 
 TOGETHER = 250
 WOKEN = 20
@@ -25,10 +25,10 @@ async def park(database: Database, families: int) -> None:
     """Fill a database with parents whose children wait for an approval."""
     agent = boss()
 
-    async def ask(app: Holdfast) -> str:
+    async def ask(app: Outlast) -> str:
         return (await (await app.start(agent, "Have it paid.")).wait()).status
 
-    async with Holdfast([agent], store=database.url) as app:
+    async with Outlast([agent], store=database.url) as app:
         for start in range(0, families, TOGETHER):
             count = min(TOGETHER, families - start)
             statuses = await asyncio.gather(*(ask(app) for _ in range(count)))
@@ -38,7 +38,7 @@ async def park(database: Database, families: int) -> None:
 async def wake(database: Database) -> float:
     """Return the milliseconds from an answer to a child to the end of its parent's turn."""
     took: list[float] = []
-    async with Holdfast([boss()], store=database.url, worker=None) as app:
+    async with Outlast([boss()], store=database.url, worker=None) as app:
         for request in await app.requests(limit=WOKEN):
             child = await app.session(request.session_id)
             parent = await app.session((await child.info()).parent)

@@ -14,7 +14,7 @@ from statistics import median
 from benchmarks.model import Model, Saying, texts
 from benchmarks.place import Database
 from benchmarks.workload import Bench, Measure, Workload
-from holdfast import Agent, Holdfast, WorkerSettings
+from outlast import Agent, Outlast, WorkerSettings
 
 SIZE = 2048
 PIECES = 20
@@ -36,7 +36,7 @@ async def converse(database: Database, model: Model, turns: int) -> list[float]:
     agent: Agent[None, str] = Agent("talker", model)
     took: list[float] = []
     settings = WorkerSettings(flush=0.0)
-    async with Holdfast([agent], store=database.url, worker=settings) as app:
+    async with Outlast([agent], store=database.url, worker=settings) as app:
         session = await app.start(agent, "Hello.")
         await session.wait()
         for turn in range(turns):

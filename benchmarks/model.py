@@ -1,4 +1,4 @@
-"""A model that costs next to nothing, so that what is measured is Holdfast.
+"""A model that costs next to nothing, so that what is measured is Outlast.
 
 It answers at once, or after a delay, or piece by piece; what it says is a function of the
 number of messages so far.
@@ -14,9 +14,9 @@ from collections.abc import AsyncIterator, Callable
 import msgspec
 from msgspec import Struct
 
-from holdfast.agents.model import Finished, ModelFailure, ModelRequest, Said, SaidText
-from holdfast.core.message import Part, Text, ToolCall
-from holdfast.core.record import Failure
+from outlast.agents.model.client import Finished, ModelFailure, ModelRequest, Said, SaidText
+from outlast.core.message import Part, Text, ToolCall
+from outlast.core.record import Failure
 
 # Without what JSON would write with two characters.
 LETTERS = "".join(

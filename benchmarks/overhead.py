@@ -1,9 +1,9 @@
 """What one step costs when nothing else does: no provider to wait for, no company.
 
-The floor makes two durable commits of one row for each step. Holdfast would make two as well: the
+The floor makes two durable commits of one row for each step. Outlast would make two as well: the
 answer with the tool's start, and the tool's outcome with the next model call's start. But the tool
 is declared readonly and returns at once, so that both are one. `with an effect` is the same with a
-tool that may have one, and begins when the log says so. Holdfast and floor take turns, a few steps
+tool that may have one, and begins when the log says so. Outlast and floor take turns, a few steps
 each, so that both meet the disk in the same mood.
 """
 
@@ -20,10 +20,12 @@ from benchmarks.anatomy import DISK, POSTGRES, SQLITE
 from benchmarks.stopwatch import watch
 from benchmarks.work import TEXTS, look_up, put_down, stepper
 from benchmarks.workload import Bench, Measure, Workload
-from holdfast import Holdfast, Tool
-from holdfast.agents import ask, run
-from holdfast.core import codec
-from holdfast.engine import carry, owned
+from outlast import Outlast, Tool
+from outlast.agents.runtime import model_call as ask
+from outlast.agents.runtime import tool_call as run
+from outlast.core import codec
+from outlast.engine import lane_runner as carry
+from outlast.engine import owned_lane as owned
 
 SLICE = 20
 
@@ -45,10 +47,10 @@ PARTS = tuple(dict.fromkeys((*LOOP, LOOP_REST, *SQLITE.names, *POSTGRES.names)))
 
 @dataclass
 class Spent:
-    """Seconds: of each slice of the floor's and of Holdfast's steps, and its event loop's CPU."""
+    """Seconds: of each slice of the floor's and of Outlast's steps, and its event loop's CPU."""
 
     floor: list[float] = field(default_factory=list)
-    holdfast: list[float] = field(default_factory=list)
+    outlast: list[float] = field(default_factory=list)
     loop: float = 0.0
 
     @property
@@ -56,12 +58,12 @@ class Spent:
         return median(self.floor) / SLICE * 1e6
 
     @property
-    def holdfast_step(self) -> float:
-        return median(self.holdfast) / SLICE * 1e6
+    def outlast_step(self) -> float:
+        return median(self.outlast) / SLICE * 1e6
 
     @property
     def ratio(self) -> float:
-        return self.floor_step / self.holdfast_step
+        return self.floor_step / self.outlast_step
 
 
 async def alternate(bench: Bench, steps: int, using: Tool = look_up) -> Spent:
@@ -74,7 +76,7 @@ async def alternate(bench: Bench, steps: int, using: Tool = look_up) -> Spent:
                 return
             now, cpu = time.perf_counter(), time.thread_time()
             if step:
-                spent.holdfast.append(now - began[0])
+                spent.outlast.append(now - began[0])
                 spent.loop += cpu - began[1]
             byhand.make_steps(floor, TEXTS[:SLICE])
             spent.floor.append(time.perf_counter() - now)
@@ -82,7 +84,7 @@ async def alternate(bench: Bench, steps: int, using: Tool = look_up) -> Spent:
 
         began = [0.0, 0.0]
         agent = stepper(steps, on_step=make_floor, using=using)
-        async with Holdfast([agent], store=bench.database("holdfast").url) as app:
+        async with Outlast([agent], store=bench.database("outlast").url) as app:
             session = await app.start(agent, "Go.")
             result = await session.wait()
     assert result.status == "completed", result
@@ -102,7 +104,7 @@ def parts(bench: Bench, steps: int) -> dict[str, float]:
     waits = {}
     if durable := anatomy.durable:
         waits[DISK] = watched.wall[durable] - watched.cpu[durable]
-    rest = sum(spent.holdfast) - spent.loop - sum(waits.values())
+    rest = sum(spent.outlast) - spent.loop - sum(waits.values())
     seconds = {**loop, **waits, anatomy.rest: rest}
     return {part: spent / steps * 1e6 for part, spent in seconds.items()}
 
@@ -114,10 +116,10 @@ def once(bench: Bench) -> Mapping[str, float]:
     return {
         "ratio": spent.ratio,
         "floor": spent.floor_step,
-        "step": spent.holdfast_step,
+        "step": spent.outlast_step,
         "ratio with an effect": effect.ratio,
-        "step with an effect": effect.holdfast_step,
-        "beside the floor": effect.holdfast_step - effect.floor_step,
+        "step with an effect": effect.outlast_step,
+        "beside the floor": effect.outlast_step - effect.floor_step,
         **parts(bench, steps),
     }
 

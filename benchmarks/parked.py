@@ -15,7 +15,7 @@ from benchmarks.place import Database
 from benchmarks.process import WorkerProcess
 from benchmarks.work import asker
 from benchmarks.workload import Bench, Measure, Workload
-from holdfast import Holdfast
+from outlast import Outlast
 
 TOGETHER = 500
 WOKEN = 20
@@ -26,10 +26,10 @@ async def park(database: Database, sessions: int) -> None:
     """Fill a database with sessions that wait for an approval."""
     agent = asker()
 
-    async def ask(app: Holdfast) -> str:
+    async def ask(app: Outlast) -> str:
         return (await (await app.start(agent, "Pay.")).wait()).status
 
-    async with Holdfast([agent], store=database.url) as app:
+    async with Outlast([agent], store=database.url) as app:
         for start in range(0, sessions, TOGETHER):
             count = min(TOGETHER, sessions - start)
             statuses = await asyncio.gather(*(ask(app) for _ in range(count)))
@@ -39,7 +39,7 @@ async def park(database: Database, sessions: int) -> None:
 async def wake(database: Database) -> float:
     """Return the milliseconds from an answer to the end of its turn, worked on elsewhere."""
     took: list[float] = []
-    async with Holdfast([asker()], store=database.url, worker=None) as app:
+    async with Outlast([asker()], store=database.url, worker=None) as app:
         for info in await app.sessions(status="waiting", limit=WOKEN):
             session = await app.session(info.session_id)
             [request] = await session.requests()
@@ -54,7 +54,7 @@ async def wake(database: Database) -> float:
 async def start(database: Database) -> float:
     """Return the milliseconds that it takes to open the app with a worker."""
     began = time.perf_counter()
-    async with Holdfast([asker()], store=database.url):
+    async with Outlast([asker()], store=database.url):
         return (time.perf_counter() - began) * 1e3
 
 

@@ -1,7 +1,7 @@
 """What the same steps cost elsewhere: only where these libraries happen to be installed.
 
 Each is used as its documentation says, on SQLite, with its own defaults, which differ in what
-they promise: see docs/benchmarks.md. None is a dependency of Holdfast.
+they promise: see docs/benchmarks.md. None is a dependency of Outlast.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 from benchmarks import byhand
 from benchmarks.work import TEXTS, stepper, text
 from benchmarks.workload import Bench, Measure, Workload
-from holdfast import Holdfast
+from outlast import Outlast
 
 
-async def holdfast(url: str, steps: int) -> float:
+async def outlast(url: str, steps: int) -> float:
     agent = stepper(steps)
-    async with Holdfast([agent], store=url) as app:
+    async with Outlast([agent], store=url) as app:
         began = time.perf_counter()
         session = await app.start(agent, "Go.")
         result = await session.wait()
@@ -82,7 +82,7 @@ async def langgraph(url: str, steps: int) -> float:
 
 
 RUNS: dict[str, Callable[[str, int], Awaitable[float]]] = {
-    "holdfast": holdfast,
+    "outlast": outlast,
     "dbos": dbos,
     "langgraph": langgraph,
 }

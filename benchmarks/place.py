@@ -1,6 +1,6 @@
 """What a workload has to know of a kind of database, so that it need not know which it is.
 
-A place makes databases. A database says how Holdfast reaches it, how large it is, and gives
+A place makes databases. A database says how Outlast reaches it, how large it is, and gives
 the floor: the same work on it by hand.
 """
 
@@ -17,7 +17,7 @@ Row = tuple[int, bytes]
 
 
 class Floor(Protocol):
-    """A log by hand, of one table and one connection, as durable as Holdfast's."""
+    """A log by hand, of one table and one connection, as durable as Outlast's."""
 
     def add(self, row: Row) -> None:
         """Make one durable commit of one row."""

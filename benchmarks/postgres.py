@@ -14,9 +14,9 @@ from psycopg.sql import SQL, Identifier
 
 from benchmarks.anatomy import POSTGRES
 from benchmarks.place import Row
-from holdfast.engine.settings import WorkerSettings
-from holdfast.stores.postgres.statement import BINARY, TEXT
-from holdfast.stores.postgres.writer import Group
+from outlast.engine.settings import WorkerSettings
+from outlast.stores.postgres.statement import BINARY, TEXT
+from outlast.stores.postgres.writer import Group
 
 ADD = b"INSERT INTO log (session, data) VALUES ($1, $2)"
 ADD_GROUP = "INSERT INTO log (session, data) SELECT * FROM unnest(%b::integer[], %b::bytea[])"
@@ -33,7 +33,7 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 class PostgresFloor:
     """One prepared statement, one round trip and one transaction for each commit.
 
-    A row goes to libpq directly, as in Holdfast's store: it takes the client half of the time.
+    A row goes to libpq directly, as in Outlast's store: it takes the client half of the time.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -52,7 +52,7 @@ class PostgresFloor:
 
 
 class PostgresDatabase:
-    """A schema, in which Holdfast or the floor makes its tables."""
+    """A schema, in which Outlast or the floor makes its tables."""
 
     def __init__(self, server: str, schema: str) -> None:
         self._server = server

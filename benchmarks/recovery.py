@@ -14,7 +14,7 @@ from benchmarks.place import Database
 from benchmarks.process import WorkerProcess
 from benchmarks.work import STEPS, stepper
 from benchmarks.workload import Bench, Measure, Workload
-from holdfast import Event, Holdfast
+from outlast import Event, Outlast
 
 
 async def recover(database: Database, kill_at: int, *, waiting: bool) -> float:
@@ -23,7 +23,7 @@ async def recover(database: Database, kill_at: int, *, waiting: bool) -> float:
     with ExitStack() as stack:
         first = stack.enter_context(WorkerProcess(database.url, kill_at=kill_at))
         second = stack.enter_context(WorkerProcess(database.url))
-        async with Holdfast([agent], store=database.url, worker=None) as app:
+        async with Outlast([agent], store=database.url, worker=None) as app:
             first.open()
             session = await app.start(agent, "Go.")
             events = session.events(internals=True)

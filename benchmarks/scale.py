@@ -18,7 +18,7 @@ from benchmarks.process import WorkerProcess
 from benchmarks.wire import Wire
 from benchmarks.work import stepper
 from benchmarks.workload import Bench, Measure, Workload
-from holdfast import Holdfast
+from outlast import Outlast
 
 PROCESSES = (1, 2, 4)
 CONCURRENCY = 16
@@ -49,7 +49,7 @@ def work(bench: Bench) -> list[float]:
 async def have_done(database: Database, sessions: int, tenant: str) -> float:
     """Return how long it takes others to do the work of a tenant's new sessions."""
     agent = stepper()
-    async with Holdfast([agent], store=database.url, worker=None) as app:
+    async with Outlast([agent], store=database.url, worker=None) as app:
 
         async def done() -> int:
             return len(await app.sessions(tenant=tenant, status="idle", limit=sessions))
@@ -99,7 +99,7 @@ def wait(bench: Bench, sessions: int) -> tuple[float, float]:
 
 async def look_for_work(database: Database) -> float:
     took: list[float] = []
-    app = Holdfast(store=database.url, worker=None)
+    app = Outlast(store=database.url, worker=None)
     async with app:
         await app.store.find_dead()  # a worker of the last repeat: it would be looked for each time
         lease = await crowd.enlist(app, LOOKER)

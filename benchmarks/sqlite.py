@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.anatomy import SQLITE
 from benchmarks.place import Row
-from holdfast.stores.sqlite.connection import Database
+from outlast.stores.sqlite.database import Database
 
 ADD = "INSERT INTO log (session, data) VALUES (?, ?)"
 
@@ -30,7 +30,7 @@ class SqliteFloor:
 
 
 class SqliteDatabase:
-    """A file that Holdfast or the floor makes when it opens it."""
+    """A file that Outlast or the floor makes when it opens it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -43,7 +43,7 @@ class SqliteDatabase:
 
     @contextmanager
     def floor(self) -> Iterator[SqliteFloor]:
-        """Open it with what makes it as durable as Holdfast's, and SQLite's defaults otherwise."""
+        """Open it with what makes it as durable as Outlast's, and SQLite's defaults otherwise."""
         with closing(
             sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         ) as db:

@@ -1,4 +1,4 @@
-"""What `import holdfast` costs a process that may never start a worker."""
+"""What `import outlast` costs a process that may never start a worker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PROGRAM = """
 import json, os, subprocess, sys, time
 def resident(): return int(subprocess.check_output(["ps", "-o", "rss=", "-p", str(os.getpid())]))
 before, modules, began = resident(), len(sys.modules), time.perf_counter()
-import holdfast
+import outlast
 took = (time.perf_counter() - began) * 1e3
 print(json.dumps([took, (resident() - before) / 1024, len(sys.modules) - modules]))
 """
@@ -28,7 +28,7 @@ def once(bench: Bench) -> Mapping[str, float]:
 
 WORKLOAD = Workload(
     "import",
-    "`import holdfast` in a fresh process",
+    "`import outlast` in a fresh process",
     (Measure("time", "ms"), Measure("memory", "MiB"), Measure("modules", "loaded")),
     once,
     stores=("sqlite",),

@@ -1,4 +1,4 @@
-"""Where the time goes: functions of Holdfast are timed from outside, for one run at a time.
+"""Where the time goes: functions of Outlast are timed from outside, for one run at a time.
 
 A part's time is its own: what a timed function spends in another timed function counts for
 the other. Nothing of this exists in the product.

@@ -15,9 +15,9 @@ from benchmarks.model import Model, Saying, whole
 from benchmarks.place import Database
 from benchmarks.stopwatch import watch
 from benchmarks.workload import Bench, Measure, Workload
-from holdfast import Agent, Holdfast, Session
-from holdfast.agents.model import ModelRequest, Said, SaidText
-from holdfast.engine.owned import OwnedLane
+from outlast import Agent, Outlast, Session
+from outlast.agents.model.client import ModelRequest, Said, SaidText
+from outlast.engine.owned_lane import OwnedLane
 
 PACE = 0.05
 
@@ -53,7 +53,7 @@ async def stream(
 ) -> tuple[list[float], float, float]:
     """Return all ways, how long it took, and the CPU seconds."""
     agent: Agent[None, str] = Agent("talker", StampedModel(tokens))
-    async with Holdfast([agent], store=database.url) as app:
+    async with Outlast([agent], store=database.url) as app:
         began, busy = time.perf_counter(), time.process_time()
         started = await asyncio.gather(*(app.start(agent, "Go.") for _ in range(sessions)))
         ways = await asyncio.gather(*(read(session) for session in started))
@@ -66,7 +66,7 @@ def once(bench: Bench) -> Mapping[str, float]:
     sessions, tokens = bench.size(50, 5), bench.size(200, 20)
     watching = {"commit": ((OwnedLane, "_accept"),), "transaction": (bench.place.transaction,)}
     with watch(watching) as watched:
-        ways, took, busy = asyncio.run(stream(bench.database("holdfast"), sessions, tokens))
+        ways, took, busy = asyncio.run(stream(bench.database("outlast"), sessions, tokens))
     shares = quantiles(ways, n=20)
     return {
         "CPU": busy / took,

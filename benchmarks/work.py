@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks.model import Model, Saying, texts
-from holdfast import Agent, Context, Tool, tool
+from outlast import Agent, Context, Tool, tool
 
 STEPS = 1000
 TEXTS = texts(1024)

@@ -13,7 +13,7 @@ import sys
 import time
 
 from benchmarks.work import boss, stepper
-from holdfast import Holdfast, WorkerSettings
+from outlast import Outlast, WorkerSettings
 
 
 async def serve(url: str, steps: int, concurrency: int, kill_at: int) -> None:
@@ -26,7 +26,7 @@ async def serve(url: str, steps: int, concurrency: int, kill_at: int) -> None:
     await asyncio.to_thread(sys.stdin.readline)
     settings = WorkerSettings(concurrency=concurrency)
     agents = [stepper(steps, on_step=die_at), boss()]
-    async with Holdfast(agents, store=url, worker=settings):
+    async with Outlast(agents, store=url, worker=settings):
         print("open", flush=True)
         await asyncio.Event().wait()
 

@@ -6,8 +6,8 @@ The model follows a script, so this needs no key and no network. For a real one,
 
 import asyncio
 
-from holdfast import Agent, Holdfast, tool
-from holdfast.testing import ScriptedModel, call, say
+from outlast import Agent, Outlast, tool
+from outlast.testing import ScriptedModel, call, say
 
 
 @tool(readonly=True)
@@ -22,7 +22,7 @@ async def weather(city: str) -> str:
 
 model = ScriptedModel([call("weather", city="Bergen"), say("Take an umbrella to Bergen.")])
 guide = Agent("guide", model, instructions="You help travellers.", tools=[weather])
-app = Holdfast([guide], store="sqlite:///hello.db")
+app = Outlast([guide], store="sqlite:///hello.db")
 
 
 async def main() -> None:

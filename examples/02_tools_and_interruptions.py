@@ -2,8 +2,8 @@
 
 import asyncio
 
-from holdfast import Agent, Context, Holdfast, NotDone, tool
-from holdfast.testing import ScriptedModel, calls, say
+from outlast import Agent, Context, NotDone, Outlast, tool
+from outlast.testing import ScriptedModel, calls, say
 
 ran: list[str] = []
 
@@ -45,7 +45,7 @@ clerk = Agent("clerk", model, tools=tools)
 
 
 async def main() -> None:
-    async with Holdfast([clerk], store="sqlite:///tools.db") as app:
+    async with Outlast([clerk], store="sqlite:///tools.db") as app:
         session = await app.start(clerk, "Do all of it")
         asked = (await session.wait()).requests[0]
         print(asked.prompt, [option.id for option in asked.options])

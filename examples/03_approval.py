@@ -2,8 +2,8 @@
 
 import asyncio
 
-from holdfast import Agent, Context, Holdfast, tool
-from holdfast.testing import ScriptedModel, calls, say
+from outlast import Agent, Context, Outlast, tool
+from outlast.testing import ScriptedModel, calls, say
 
 paid: list[tuple[str, int, str]] = []
 
@@ -25,8 +25,8 @@ model = ScriptedModel([calls(*wanted), say("A and B are refunded, C is not.")])
 support = Agent("support", model, tools=[refund])
 
 
-def new_app() -> Holdfast:
-    return Holdfast([support], store="sqlite:///approval.db")
+def new_app() -> Outlast:
+    return Outlast([support], store="sqlite:///approval.db")
 
 
 async def main() -> None:

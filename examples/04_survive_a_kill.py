@@ -8,8 +8,8 @@ import multiprocessing
 import time
 from pathlib import Path
 
-from holdfast import Agent, Holdfast, tool
-from holdfast.testing import Reply, ScriptedModel, call, say
+from outlast import Agent, Outlast, tool
+from outlast.testing import Reply, ScriptedModel, call, say
 
 LEDGER = Path("ledger.txt")
 
@@ -36,7 +36,7 @@ cashier = Agent("cashier", ScriptedModel(reply), tools=[charge])
 
 
 async def carry() -> None:
-    async with Holdfast([cashier], store="sqlite:///kill.db") as app:
+    async with Outlast([cashier], store="sqlite:///kill.db") as app:
         # The same dispatch is the same session, in whatever process.
         session = await app.start(cashier, "Charge Ada and Bea", dispatch_id="monday")
         print((await session.wait()).unwrap())

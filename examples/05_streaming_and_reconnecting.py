@@ -2,8 +2,8 @@
 
 import asyncio
 
-from holdfast import Agent, Event, Holdfast
-from holdfast.testing import ScriptedModel, say
+from outlast import Agent, Event, Outlast
+from outlast.testing import ScriptedModel, say
 
 STORY = "Once upon a time there was a log, and nothing in it was ever lost. "
 model = ScriptedModel([say(STORY * 3, chunks=40, pace=0.02)])
@@ -11,7 +11,7 @@ teller = Agent("teller", model)
 
 
 async def main() -> None:
-    async with Holdfast([teller], store="sqlite:///stream.db") as app:
+    async with Outlast([teller], store="sqlite:///stream.db") as app:
         session = await app.start(teller, "Tell me a story")
 
         seen: list[Event] = []

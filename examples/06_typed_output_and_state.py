@@ -4,8 +4,8 @@ import asyncio
 
 from pydantic import BaseModel
 
-from holdfast import Agent, Context, Holdfast, tool
-from holdfast.testing import ScriptedModel, call
+from outlast import Agent, Context, Outlast, tool
+from outlast.testing import ScriptedModel, call
 
 
 class Trip(BaseModel):
@@ -46,7 +46,7 @@ planner = Agent("planner", model, instructions=instructions, tools=[remember], o
 
 
 async def main() -> None:
-    async with Holdfast([planner], store="sqlite:///trip.db") as app:
+    async with Outlast([planner], store="sqlite:///trip.db") as app:
         session = await app.start(planner, "A trip with a view, please", mode="task")
         trip = (await session.wait()).unwrap()  # a Trip, or SessionFailed is raised
         print(trip, "-", told[-1])

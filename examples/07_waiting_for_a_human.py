@@ -8,8 +8,8 @@ belongs into `ctx.step`, which does it once and remembers the result.
 import asyncio
 from datetime import timedelta
 
-from holdfast import Agent, Context, Holdfast, tool
-from holdfast.testing import ScriptedModel, call, say
+from outlast import Agent, Context, Outlast, tool
+from outlast.testing import ScriptedModel, call, say
 
 trace: list[str] = []
 
@@ -32,9 +32,9 @@ async def book(ctx: Context, room: str) -> str:
     return f"booked {number}"
 
 
-def new_app() -> Holdfast:
+def new_app() -> Outlast:
     model = ScriptedModel([call("book", room="blue"), say("Your room is booked."), say("Yes!")])
-    return Holdfast([Agent("hotel", model, tools=[book])], store="sqlite:///hotel.db")
+    return Outlast([Agent("hotel", model, tools=[book])], store="sqlite:///hotel.db")
 
 
 async def main() -> None:

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from holdfast import Agent, Context, Holdfast, tool
-from holdfast.testing import Ledger, ScriptedModel, call, crash_everywhere, say
+from outlast import Agent, Context, Outlast, tool
+from outlast.testing import Ledger, ScriptedModel, call, crash_everywhere, say
 
 ledger = Ledger()
 
@@ -27,7 +27,7 @@ def shop(tool_name: str) -> Agent:
     return Agent("shop", model, tools=[charge_carelessly, charge])
 
 
-async def buy(app: Holdfast) -> str | None:
+async def buy(app: Outlast) -> str | None:
     session = await app.start("shop", "I take order 17")
     return (await session.wait()).output
 

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from holdfast import Agent, Holdfast, Limit, tool
-from holdfast.testing import ScriptedModel, calls, say
+from outlast import Agent, Limit, Outlast, tool
+from outlast.testing import ScriptedModel, calls, say
 
 at_work = 0
 
@@ -29,7 +29,7 @@ coder = Agent(
 
 
 async def main() -> None:
-    async with Holdfast([coder], store="sqlite:///limits.db") as app:
+    async with Outlast([coder], store="sqlite:///limits.db") as app:
         sessions = [await app.start(coder, "Tidy up", tenant="acme") for _ in range(5)]
         for session in sessions:
             await session.wait()

@@ -7,10 +7,10 @@ import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from queue import Queue
 
-from holdfast import Agent, Holdfast
-from holdfast.errors import InvalidSignature
-from holdfast.testing import ScriptedModel, say
-from holdfast.webhook import WebhookSettings, verify
+from outlast import Agent, Outlast
+from outlast.errors import InvalidSignature
+from outlast.integration.outbox import WebhookSettings, verify
+from outlast.testing import ScriptedModel, say
 
 SECRET = os.environ.get("HOOK_SECRET", "for an example only")  # openssl rand -base64 32
 received: Queue[dict] = Queue()
@@ -38,7 +38,7 @@ class Receiver(BaseHTTPRequestHandler):
 
 poet = Agent("poet", ScriptedModel([say("Roses are red."), say("Violets are blue.")]))
 settings = WebhookSettings(secret=SECRET, allow_private=True)  # the receiver is on this machine
-app = Holdfast([poet], store="sqlite:///webhooks.db", webhooks=settings)
+app = Outlast([poet], store="sqlite:///webhooks.db", webhooks=settings)
 
 
 async def main() -> None:

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 
 import uvicorn
 
-from holdfast import Agent, Holdfast, tool
-from holdfast.client import Client
-from holdfast.testing import ScriptedModel, call, say
+from outlast import Agent, Outlast, tool
+from outlast.client import Client
+from outlast.testing import ScriptedModel, call, say
 
 
 @tool(approval="always")
@@ -22,7 +22,7 @@ model = ScriptedModel([call("refund", order=17), say("Your money is on its way."
 support = Agent("support", model, tools=[refund])
 
 
-async def get_refund(place: Holdfast | Client) -> str:
+async def get_refund(place: Outlast | Client) -> str:
     session = await place.start(support, "Refund order 17")
     [request] = (await session.wait()).requests
     receipt = await session.answer(request.request_id, "approve")
@@ -31,8 +31,8 @@ async def get_refund(place: Holdfast | Client) -> str:
 
 
 @asynccontextmanager
-async def serving(app: Holdfast) -> AsyncIterator[str]:
-    """Do in this process what `holdfast dev module:app` does in one of its own."""
+async def serving(app: Outlast) -> AsyncIterator[str]:
+    """Do in this process what `outlast dev module:app` does in one of its own."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server = uvicorn.Server(uvicorn.Config(app.asgi(), log_level="warning"))
         running = asyncio.create_task(server.serve(sockets=[listening]))
@@ -42,9 +42,9 @@ async def serving(app: Holdfast) -> AsyncIterator[str]:
 
 
 async def main() -> None:
-    async with Holdfast([support], store="sqlite:///here.db") as app:
+    async with Outlast([support], store="sqlite:///here.db") as app:
         await get_refund(app)
-    served = Holdfast([support], store="sqlite:///there.db")
+    served = Outlast([support], store="sqlite:///there.db")
     async with serving(served) as url, Client(url) as client:
         session = client.session(await get_refund(client))
         async for event in session.events():

@@ -6,8 +6,8 @@ asked in the editor's session, too.
 
 import asyncio
 
-from holdfast import Agent, Holdfast, tool
-from holdfast.testing import ScriptedModel, call, calls, say
+from outlast import Agent, Outlast, tool
+from outlast.testing import ScriptedModel, call, calls, say
 
 
 @tool(approval="always")
@@ -39,7 +39,7 @@ editor = Agent(
 
 
 async def main() -> None:
-    async with Holdfast([editor], store="sqlite:///delegation.db") as app:
+    async with Outlast([editor], store="sqlite:///delegation.db") as app:
         session = await app.start(editor, "We need an article on limpets.")
         result = await session.wait()
         [request] = result.requests

@@ -9,8 +9,8 @@ import uvicorn
 from fastapi import FastAPI
 from fastapi.responses import RedirectResponse
 
-from holdfast import Agent, Connection, Context, Holdfast, tool
-from holdfast.testing import ScriptedModel, call, say
+from outlast import Agent, Connection, Context, Outlast, tool
+from outlast.testing import ScriptedModel, call, say
 
 port = socket.create_server(("127.0.0.1", 0))
 HERE = f"http://127.0.0.1:{port.getsockname()[1]}"
@@ -31,14 +31,14 @@ def access_token() -> dict[str, str]:
 async def list_repositories(ctx: Context) -> list[str]:
     """List the user's repositories."""
     token = await ctx.require_auth("github")  # the user's own, and never in the log
-    return ["holdfast"] if token == TOKEN else []  # as GitHub answers to whoever has it
+    return ["outlast"] if token == TOKEN else []  # as GitHub answers to whoever has it
 
 
 urls = (f"{HERE}/authorize", f"{HERE}/access_token")
 github = Connection("github", *urls, "our id", "our secret", ["repo"], allow_private=True)
 model = ScriptedModel([call("list_repositories"), say("You have one.")])
 helper = Agent("helper", model, tools=[list_repositories])
-app = Holdfast([helper], store="memory://", connections=[github], secret_key=KEY, public_url=HERE)
+app = Outlast([helper], store="memory://", connections=[github], secret_key=KEY, public_url=HERE)
 
 
 async def main() -> None:

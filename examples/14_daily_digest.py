@@ -6,8 +6,8 @@ Any number of workers may keep the time: an instant starts one session, with no 
 import asyncio
 from datetime import UTC, datetime
 
-from holdfast import Agent, Holdfast, Schedule, tool
-from holdfast.testing import ScriptedModel, call, say
+from outlast import Agent, Outlast, Schedule, tool
+from outlast.testing import ScriptedModel, call, say
 
 
 @tool(readonly=True)
@@ -30,7 +30,7 @@ morning = Schedule(
     catch_up="one",  # after an outage, the latest that was missed
     overlap="skip",  # if yesterday's still runs, none today
 )
-app = Holdfast([digest], store="sqlite:///digest.db", schedules=[morning])
+app = Outlast([digest], store="sqlite:///digest.db", schedules=[morning])
 
 
 async def main() -> None:

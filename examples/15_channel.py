@@ -7,10 +7,10 @@ import asyncio
 import json
 import time
 
-from holdfast import Agent, Holdfast, tool
-from holdfast.channel import Channel, Inbound, InboundRequest, Outgoing, Reply
-from holdfast.testing import ScriptedModel, call, say
-from holdfast.webhook import sign, verify
+from outlast import Agent, Outlast, tool
+from outlast.integration.channel import Channel, Inbound, InboundRequest, Outgoing, Reply
+from outlast.integration.outbox import sign, verify
+from outlast.testing import ScriptedModel, call, say
 
 SECRET = "at least sixteen bytes"  # noqa: S105 - an example
 ROOM = f"room-{time.time_ns()}"  # another with each run
@@ -37,7 +37,7 @@ async def refund(order: int) -> str:
 
 
 support = Agent("support", ScriptedModel([call("refund", order=17), say("Done.")]), tools=[refund])
-app = Holdfast([support], store="sqlite:///channel.db", channels=[Desk("desk", support)])
+app = Outlast([support], store="sqlite:///channel.db", channels=[Desk("desk", support)])
 
 
 async def post(name: str, **said: str) -> None:

@@ -1,4 +1,4 @@
-"""An agent asks one of another Holdfast, over HTTP, as if it were its own.
+"""An agent asks one of another Outlast, over HTTP, as if it were its own.
 
 Kill either side, cut the wire: the other waits, and nothing is started or paid for twice.
 """
@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 
 import uvicorn
 
-from holdfast import Agent, Holdfast
-from holdfast.remote import RemoteAgent
-from holdfast.testing import ScriptedModel, call, say
+from outlast import Agent, Outlast
+from outlast.integration.remote import RemoteAgent
+from outlast.testing import ScriptedModel, call, say
 
 pricing = Agent("pricing", ScriptedModel([say("17 crowns, until Friday.")]), ask_question=True)
 
@@ -24,8 +24,8 @@ def shop(url: str) -> Agent:
 
 
 @asynccontextmanager
-async def serving(app: Holdfast) -> AsyncIterator[str]:
-    """Do in this process what `holdfast dev module:app` does in one of its own."""
+async def serving(app: Outlast) -> AsyncIterator[str]:
+    """Do in this process what `outlast dev module:app` does in one of its own."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server = uvicorn.Server(uvicorn.Config(app.asgi(), log_level="warning"))
         running = asyncio.create_task(server.serve(sockets=[listening]))
@@ -35,8 +35,8 @@ async def serving(app: Holdfast) -> AsyncIterator[str]:
 
 
 async def main() -> None:
-    there = Holdfast([pricing], store="sqlite:///pricing.db")
-    async with serving(there) as url, Holdfast([shop(url)], store="sqlite:///shop.db") as here:
+    there = Outlast([pricing], store="sqlite:///pricing.db")
+    async with serving(there) as url, Outlast([shop(url)], store="sqlite:///shop.db") as here:
         session = await here.start("shop", "How much is a limpet?")
         async for event in session.events(children=True):  # the remote session's, too
             if event.type in ("tool.progress", "message.completed", "tool.completed"):

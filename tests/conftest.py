@@ -15,8 +15,8 @@ from patient_loop import PatientLoop
 from postgres_server import drop_schema, empty_schema, shared_server
 
 # A deadline would time the machine, not the code.
-settings.register_profile("holdfast", deadline=None)
-settings.load_profile("holdfast")
+settings.register_profile("outlast", deadline=None)
+settings.load_profile("outlast")
 
 # A shell that runs the tests in the background has them ignore Ctrl-C, and processes that
 # they start would inherit that.

@@ -1,6 +1,6 @@
 """When a cron line is due, found by walking through time step by step: an oracle for tests.
 
-Knows nothing of how Holdfast finds it: a line is a set of numbers per field, and a zone is what
+Knows nothing of how Outlast finds it: a line is a set of numbers per field, and a zone is what
 the clock on the wall shows at each step.
 """
 

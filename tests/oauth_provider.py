@@ -35,7 +35,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-CLIENT, SECRET = "holdfast-app", "a client's secret, & no = less"
+CLIENT, SECRET = "outlast-app", "a client's secret, & no = less"
 PUBLIC = "public-app"
 PLAIN = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """Nothing here is called over TLS, and to read all certificates of this world takes its time."""

@@ -2,7 +2,7 @@
 
 Run as a program this is the server's keeper. Whoever uses the server holds a shared lock
 on a file; when the keeper can have that lock alone, nobody is left, however they ended,
-and it stops the server and removes its directory. `HOLDFAST_TEST_POSTGRES` names a server
+and it stops the server and removes its directory. `OUTLAST_TEST_POSTGRES` names a server
 to use instead; it has to let its user create databases and signal other backends.
 """
 
@@ -27,7 +27,7 @@ from free_port import free_port
 PATIENCE = 100.0
 LOOK_EVERY = 0.3
 PASSWORD = "hunter2-and-more"
-VERSION = "HOLDFAST_TEST_POSTGRES_VERSION"
+VERSION = "OUTLAST_TEST_POSTGRES_VERSION"
 INSTALLED = {"16": "pginstall", "18": "pginstall18"}
 SETTINGS = {
     "fsync": "off",  # what power loss would take is not what these tests are about
@@ -137,7 +137,7 @@ def drop_schema(url: str, schema: str) -> None:
 @contextmanager
 def shared_server(run: Path) -> Iterator[str]:
     """Use the server of a test run, which has this directory for itself; return its URL."""
-    if url := os.environ.get("HOLDFAST_TEST_POSTGRES"):
+    if url := os.environ.get("OUTLAST_TEST_POSTGRES"):
         yield url
         return
     with (
@@ -178,7 +178,7 @@ def wait_for(place: Path) -> None:
 def keep(run: Path) -> None:
     """Start a server, and stop it when nobody uses it any more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the tests' own Ctrl-C
-    server = Server(Path(tempfile.mkdtemp(prefix="holdfast-postgres-")))
+    server = Server(Path(tempfile.mkdtemp(prefix="outlast-postgres-")))
     try:
         server.create()
         server.start()

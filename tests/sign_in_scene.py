@@ -6,8 +6,8 @@ from typing import Any
 
 from oauth_provider import Remote, brought
 
-from holdfast import Agent, Connection, Context, Event, Holdfast, Session, tool
-from holdfast.testing.scripted import Reply, ScriptedModel, call, say
+from outlast import Agent, Connection, Context, Event, Outlast, Session, tool
+from outlast.testing.scripted import Reply, ScriptedModel, call, say
 
 KEY = "a key that is long enough for tests"
 HERE = "https://agents.example"
@@ -68,7 +68,7 @@ async def visit(
     return brought(await hub.remote.visit(asked.data["url"], error))
 
 
-async def sign_in(app: Holdfast, hub: Hub, session: Session[Any], number: int = 1) -> str:
+async def sign_in(app: Outlast, hub: Hub, session: Session[Any], number: int = 1) -> str:
     """Sign in and come back; return how that ended."""
     back = await visit(hub, session, number=number)
     return await app.complete_authorization("hub", **without_description(back))

@@ -35,7 +35,7 @@ def main() -> None:
     given = {name: getattr(chosen, name) for name in ("readers", "sessions", "tokens", "pace")}
     found = {}
     for title, at_one in (("spread over the sessions", False), ("all at one session", True)):
-        with tempfile.TemporaryDirectory(prefix="holdfast-load-", dir=chosen.directory) as place:
+        with tempfile.TemporaryDirectory(prefix="outlast-load-", dir=chosen.directory) as place:
             found[title] = asyncio.run(run(Load(**given, at_one=at_one), Path(place)))
         print(f"{chosen.readers:,} readers, {title}:")
         for name, value in found[title].items():

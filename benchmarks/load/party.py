@@ -19,13 +19,13 @@ from typing import Any
 import uvicorn
 
 from benchmarks.model import Model, Saying, whole
-from holdfast import Agent, Holdfast, WorkerSettings
-from holdfast.agents.model import ModelRequest, Said, SaidText
-from holdfast.clock import Clock
-from holdfast.server.asgi import create
-from holdfast.store import Commit, Committed, Refused
-from holdfast.stores.url import open_store
-from holdfast.testing.wrapped import WrappedStore
+from outlast import Agent, Outlast, WorkerSettings
+from outlast.agents.model.client import ModelRequest, Said, SaidText
+from outlast.clock import Clock
+from outlast.server.asgi import create
+from outlast.store import Commit, Committed, Refused
+from outlast.stores.url import open_store
+from outlast.testing.wrapped_store import WrappedStore
 
 NAME = "talker"
 FILES = 8192
@@ -96,7 +96,7 @@ async def report(more: dict[str, Any]) -> None:
 
 
 async def serve(url: str, port: int) -> None:
-    async with Holdfast([talker(0, 0)], store=url, worker=None) as app:
+    async with Outlast([talker(0, 0)], store=url, worker=None) as app:
         config = uvicorn.Config(
             create(app), port=port, http="h11", lifespan="off", log_level="error", access_log=False
         )
@@ -111,7 +111,7 @@ async def serve(url: str, port: int) -> None:
 async def work(url: str, tokens: int, pace: float) -> None:
     store = TimedStore(url)
     settings = WorkerSettings(concurrency=500)
-    async with Holdfast([talker(tokens, pace)], store=store, worker=settings):
+    async with Outlast([talker(tokens, pace)], store=store, worker=settings):
         await report({"commits": store.commits})
 
 

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from benchmarks.load.party import talker
 from benchmarks.load.reader import Reader, connect
-from holdfast import Holdfast, Session
+from outlast import Outlast, Session
 
 ROOT = Path(__file__).parents[2]
 LONGEST = 180.0
@@ -77,7 +77,7 @@ async def run(load: Load, directory: Path) -> dict[str, float]:
     url, port = f"sqlite:///{directory / 'load.db'}", free_port()
     async with (
         asyncio.timeout(LONGEST),
-        Holdfast([talker(0, 0)], store=url, worker=None) as app,
+        Outlast([talker(0, 0)], store=url, worker=None) as app,
         party("serve", url, port, load) as server,
         party("work", url, port, load) as worker,
     ):

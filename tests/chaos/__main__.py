@@ -52,7 +52,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 async def run_one(settings: Settings, console: Console) -> Report:
     """Run chaos on one store, and keep what is known if something was found wrong."""
-    with tempfile.TemporaryDirectory(prefix="holdfast-chaos-") as name:
+    with tempfile.TemporaryDirectory(prefix="outlast-chaos-") as name:
         began = time.monotonic()
         with watching(console, settings) as look:
             evidence = await run_chaos(settings, Path(name), look)
@@ -66,7 +66,7 @@ async def run_one(settings: Settings, console: Console) -> Report:
 
 async def measure_one(store: str, lease: float, console: Console) -> list[Takeovers]:
     """Measure takeovers on one store: after kills by default, and by a short lease."""
-    with tempfile.TemporaryDirectory(prefix="holdfast-chaos-") as name:
+    with tempfile.TemporaryDirectory(prefix="outlast-chaos-") as name:
         async with opened(store, Path(name)) as place:
             with console.status(f"{store}: takeovers after kills, with default settings"):
                 kills = await measure(place, Path(name), "kill", times=KILLS)

@@ -9,12 +9,12 @@ from typing import Any
 
 from chaos.ledger import Ledger
 from chaos.plan import read_plan
-from holdfast import Agent, Context, NotDone, Tool, tool
-from holdfast.agents.model import ModelRequest
-from holdfast.core.message import UserMessage, text_of
-from holdfast.core.name import turn_and_step
-from holdfast.core.view import GO_ON
-from holdfast.testing import Reply, ScriptedModel, calls, say
+from outlast import Agent, Context, NotDone, Tool, tool
+from outlast.agents.model.client import ModelRequest
+from outlast.core.message import UserMessage, text_of
+from outlast.core.name import turn_and_step
+from outlast.core.view import GO_ON
+from outlast.testing import Reply, ScriptedModel, calls, say
 
 NAME = "porter"
 EFFECTS = "chaos_effects"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from chaos.evidence import CallKey, Evidence
 from chaos.ledger import Mark
-from holdfast.core import record as r
+from outlast.core import record as r
 
 ONCE = ("pay", "refund")
 """The tools that say nothing of an interruption: they are never begun again."""

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from chaos.evidence import Evidence, Log
-from holdfast.core import record as r
-from holdfast.core.event import type_of
+from outlast.core import record as r
+from outlast.core.event import type_of
 
 
 def every_receipt_is_in_the_log(evidence: Evidence) -> Iterator[str]:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from chaos.evidence import Evidence
 from chaos.fault import Fault
 from chaos.ledger import Mark
-from holdfast.core import record as r
+from outlast.core import record as r
 
 
 def fences_grow(evidence: Evidence) -> Iterator[str]:

@@ -14,9 +14,9 @@ from chaos.ledger import Mark
 from chaos.place import Rows
 from chaos.reader import Reading
 from chaos.user import Accepted
-from holdfast import Event
-from holdfast.core import record as r
-from holdfast.core.record import Entry
+from outlast import Event
+from outlast.core import record as r
+from outlast.core.record import Entry
 
 R = TypeVar("R")
 Log = tuple[Entry, ...]
@@ -25,7 +25,7 @@ LaneKey = tuple[str, str]
 
 
 class Evidence(Struct, dict=True, kw_only=True):
-    """All that is known of a run. `findings` are those of `holdfast.verify`."""
+    """All that is known of a run. `findings` are those of `outlast.log.verify`."""
 
     store: str
     lease: float

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from holdfast.ids import known
+from outlast.log_context import known
 
 PLACE = ("session", "lane", "worker", "fence")
 

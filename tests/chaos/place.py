@@ -91,9 +91,9 @@ class PostgresPlace:
 
     async def until_up_for(self, seconds: float) -> None:
         async with await psycopg.AsyncConnection.connect(self.url) as connection:
-            await connection.execute("SELECT holdfast.note_server()")
+            await connection.execute("SELECT outlast.note_server()")
             await connection.execute(
-                "SELECT pg_sleep(greatest(0, %s - holdfast.uptime_ms() / 1000.0))", [seconds]
+                "SELECT pg_sleep(greatest(0, %s - outlast.uptime_ms() / 1000.0))", [seconds]
             )
 
     @contextmanager
@@ -147,7 +147,7 @@ async def opened(store: str, directory: Path) -> AsyncIterator[Place]:
     if store == "sqlite":
         yield SqlitePlace(directory)
         return
-    server = Server(Path(tempfile.mkdtemp(prefix="holdfast-chaos-")))
+    server = Server(Path(tempfile.mkdtemp(prefix="outlast-chaos-")))
     async with kept(server):
         await asyncio.to_thread(server.create)
         await asyncio.to_thread(lambda: server.start(**AS_BY_DEFAULT))

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from holdfast import Event, Session
-from holdfast.errors import StoreUnavailable
+from outlast import Event, Session
+from outlast.errors import StoreUnavailable
 
 PAUSE = 0.1
 LONGEST = 15

@@ -18,9 +18,9 @@ from chaos.ledger import Ledger
 from chaos.place import Place, opened
 from chaos.reader import Reader, Reading
 from chaos.user import Diary, User
-from holdfast import Holdfast, Session
-from holdfast.store import Store
-from holdfast.verify import verify
+from outlast import Outlast, Session
+from outlast.log.verify import verify
+from outlast.store import Store
 
 SHARE_OF_READERS = 6
 """One in so many sessions is read by somebody who comes and goes."""
@@ -71,7 +71,7 @@ class Run:
         self._look = look
 
     async def run(self) -> Evidence:
-        app = Holdfast([porter(self._ledger, self._place.url)], store=self._place.url, worker=None)
+        app = Outlast([porter(self._ledger, self._place.url)], store=self._place.url, worker=None)
         fleet = Fleet(self._place.url, self._ledger.path, self._settings.lease)
         async with app, fleet:
             await asyncio.to_thread(self._place.create_effects)
@@ -88,7 +88,7 @@ class Run:
             evidence.marks = tuple(self._ledger.read())
             return evidence
 
-    async def _shake(self, app: Holdfast, weather: Weather) -> None:
+    async def _shake(self, app: Outlast, weather: Weather) -> None:
         """Have all users talk while things go wrong; then all has to come to rest."""
         self._tell("shaking")
         users = [asyncio.create_task(self._live(app, n)) for n in range(self._settings.sessions)]
@@ -103,7 +103,7 @@ class Run:
         self._diary.complaints += [f"{len(late)} sessions did not come to rest"] if late else []
         self._over.set()
 
-    async def _live(self, app: Holdfast, number: int) -> None:
+    async def _live(self, app: Outlast, number: int) -> None:
         """One user's life, begun at some time before the faults stop."""
         user = User(f"u{number}", app, self._diary, chance := self._draw())
         await asyncio.sleep(self._settings.seconds * 0.9 * number / self._settings.sessions)
@@ -142,7 +142,7 @@ class Run:
 
     async def _events(self, store: Store, reading: Reading) -> tuple[Any, ...]:
         """Read a session's events again, from its beginning and at once."""
-        app = Holdfast([porter(self._ledger)], store=store, worker=None)
+        app = Outlast([porter(self._ledger)], store=store, worker=None)
         session: Session[Any] = await app.session(reading.session)
         return tuple([event async for event in session.events(follow=False)])
 

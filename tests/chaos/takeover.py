@@ -19,7 +19,7 @@ from chaos.fleet import Fleet, Member
 from chaos.ledger import Ledger, Mark
 from chaos.place import Place
 from chaos.plan import write_plan
-from holdfast import Holdfast, WorkerSettings
+from outlast import Outlast, WorkerSettings
 
 Blow = Literal["kill", "stop"]
 
@@ -61,7 +61,7 @@ async def measure(
     ledger = Ledger(directory / f"{blow}s.jsonl")
     fleet = Fleet(place.url, ledger.path, lease)
     agents = [porter(ledger, place.url)]
-    async with Holdfast(agents, store=place.url, worker=None) as app, fleet:
+    async with Outlast(agents, store=place.url, worker=None) as app, fleet:
         await place.until_up_for(settings.lease)
         await asyncio.gather(fleet.start(), fleet.start())
         scene = Scene(app, fleet, ledger, place)
@@ -77,7 +77,7 @@ async def measure(
 class Scene:
     """Two workers, and a session that one of them has."""
 
-    def __init__(self, app: Holdfast, fleet: Fleet, ledger: Ledger, place: Place) -> None:
+    def __init__(self, app: Outlast, fleet: Fleet, ledger: Ledger, place: Place) -> None:
         self._app = app
         self._fleet = fleet
         self._ledger = ledger

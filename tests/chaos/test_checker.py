@@ -17,9 +17,9 @@ from chaos.ledger import Mark
 from chaos.reader import Reading
 from chaos.report import report_on, traces
 from chaos.user import Accepted
-from holdfast import Event
-from holdfast.core import record as r
-from holdfast.core.record import AnyRecord, Entry, Failure
+from outlast import Event
+from outlast.core import record as r
+from outlast.core.record import AnyRecord, Entry, Failure
 
 S, LANE = "ses_1", "main"
 OLD, NEW = 11, 22

@@ -12,21 +12,21 @@ import pytest
 from chaos.agent import EFFECTS
 from chaos.place import SqlitePlace
 from chaos.run import read_log
-from holdfast import Agent, Context, Holdfast, HoldfastError, Session, tool
-from holdfast.core import record as r
-from holdfast.errors import NotInTransaction, StoreUnavailable
-from holdfast.store import Commit, Committed, Refused
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing import CrashingStore, ScriptedModel, calls, say
-from holdfast.verify import verify
+from outlast import Agent, Context, Outlast, OutlastError, Session, tool
+from outlast.core import record as r
+from outlast.errors import NotInTransaction, StoreUnavailable
+from outlast.log.verify import verify
+from outlast.store import Commit, Committed, Refused
+from outlast.stores.sqlite import SqliteStore
+from outlast.testing import CrashingStore, ScriptedModel, calls, say
 
 
 class LosesTransaction(CrashingStore):
     """Fails the first commit of a tool's transaction, before or after it was written."""
 
-    def __init__(self, store: SqliteStore, error: HoldfastError, *, lands: bool) -> None:
+    def __init__(self, store: SqliteStore, error: OutlastError, *, lands: bool) -> None:
         super().__init__(store)
-        self._error: HoldfastError | None = error
+        self._error: OutlastError | None = error
         self._lands = lands
 
     async def count(
@@ -70,11 +70,11 @@ def shop() -> Agent[Any, Any]:
     ids=["cut before it landed", "cut after it landed", "undone"],
 )
 async def test_a_transaction_that_cannot_be_committed_leaves_log_and_memory_as_one(
-    tmp_path: Path, error: HoldfastError, lands: bool, rows: int, outcome: type
+    tmp_path: Path, error: OutlastError, lands: bool, rows: int, outcome: type
 ) -> None:
     place = SqlitePlace(tmp_path)
     store = LosesTransaction(SqliteStore(tmp_path / "chaos.db"), error, lands=lands)
-    async with Holdfast([shop()], store=store) as app:
+    async with Outlast([shop()], store=store) as app:
         place.create_effects()
         session: Session[Any] = await app.start("shop", "Go!")
 
@@ -101,7 +101,7 @@ async def test_a_connection_that_is_lost_inside_a_transaction_is_no_failure_of_t
     agent: Agent[Any, Any] = Agent(
         "shop", ScriptedModel([calls(("book", {})), say("All is done.")]), tools=[book]
     )
-    async with Holdfast([agent], store=SqliteStore(tmp_path / "chaos.db")) as app:
+    async with Outlast([agent], store=SqliteStore(tmp_path / "chaos.db")) as app:
         session: Session[Any] = await app.start("shop", "Go!")
 
         result = await session.wait()

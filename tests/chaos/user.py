@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from chaos.agent import NAME
 from chaos.plan import draw_plan, write_plan
-from holdfast import Holdfast, Receipt, Request, Session
-from holdfast.errors import RequestClosed, StoreUnavailable
+from outlast import Outlast, Receipt, Request, Session
+from outlast.errors import RequestClosed, StoreUnavailable
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ class Diary:
 class User:
     """One user with one session."""
 
-    def __init__(self, name: str, app: Holdfast, diary: Diary, chance: Random) -> None:
+    def __init__(self, name: str, app: Outlast, diary: Diary, chance: Random) -> None:
         self._name = name
         self._app = app
         self._diary = diary

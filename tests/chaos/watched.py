@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from chaos.ledger import Ledger
-from holdfast.core.record import FORMAT
-from holdfast.store import NO_LIMITS, Claim, Commit, Committed, Refused, Store
-from holdfast.testing import CrashingStore
+from outlast.core.record import FORMAT
+from outlast.store import NO_LIMITS, Claim, Commit, Committed, Refused, Store
+from outlast.testing import CrashingStore
 
 
 class WatchedStore(CrashingStore):

@@ -12,10 +12,10 @@ from pathlib import Path
 from chaos.agent import porter
 from chaos.ledger import Ledger
 from chaos.watched import WatchedStore
-from holdfast import Holdfast, WorkerSettings
-from holdfast.clock import Clock
-from holdfast.errors import StoreUnavailable
-from holdfast.stores.url import open_store
+from outlast import Outlast, WorkerSettings
+from outlast.clock import Clock
+from outlast.errors import StoreUnavailable
+from outlast.stores.url import open_store
 
 READY = "at work"
 PAUSE = 0.2
@@ -35,11 +35,11 @@ class Losses(logging.Handler):
         self._ledger.mark("lost", key=f"{record.getMessage()}: {error!r}")
 
 
-async def open_app(url: str, ledger: Ledger, settings: WorkerSettings) -> Holdfast:
+async def open_app(url: str, ledger: Ledger, settings: WorkerSettings) -> Outlast:
     """Begin to work; a database that is away comes back."""
     while True:
         store = WatchedStore(open_store(url, Clock()), ledger)
-        app = Holdfast([porter(ledger, url)], store=store, worker=settings)
+        app = Outlast([porter(ledger, url)], store=store, worker=settings)
         try:
             await app.open()
         except StoreUnavailable:
@@ -68,7 +68,7 @@ def main() -> None:
     url, path, lease = sys.argv[1:]
     ledger = Ledger(Path(path))
     logging.basicConfig(format="%(asctime)s %(process)d %(name)s %(message)s")
-    logging.getLogger("holdfast").addHandler(Losses(ledger))
+    logging.getLogger("outlast").addHandler(Losses(ledger))
     settings = WorkerSettings(lease=float(lease)) if float(lease) else WorkerSettings()
     asyncio.run(work(url, ledger, settings))
 

@@ -1,9 +1,9 @@
 from pathlib import Path
 
-from holdfast.clock import Clock
-from holdfast.store import Lease, Store
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing.store_contract import StoreContract
+from outlast.clock import Clock
+from outlast.store import Lease, Store
+from outlast.stores.memory import MemoryStore
+from outlast.testing.contract import StoreContract
 
 
 class TestMemoryStore(StoreContract):

@@ -5,12 +5,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from holdfast.clock import Clock
-from holdfast.store import Lease, Store
-from holdfast.stores.postgres import PostgresStore
-from holdfast.stores.postgres.lease import PostgresLease
-from holdfast.stores.postgres.place import read_url
-from holdfast.testing.store_contract import StoreContract
+from outlast.clock import Clock
+from outlast.store import Lease, Store
+from outlast.stores.postgres import PostgresStore
+from outlast.stores.postgres.url import read_url
+from outlast.stores.postgres.worker_lease import PostgresLease
+from outlast.testing.contract import StoreContract
 
 
 class TestPostgresStore(StoreContract):

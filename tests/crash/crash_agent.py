@@ -13,8 +13,8 @@ from crash_model import obedient, scripted
 from crash_signer import signer
 from crash_timer import patient
 
-from holdfast import Agent, Context, NotDone, Tool, tool
-from holdfast.testing import Reply, ScriptedError, calls, say
+from outlast import Agent, Context, NotDone, Tool, tool
+from outlast.testing import Reply, ScriptedError, calls, say
 
 ANSWER = "The trip is booked, the parcel is on its way and the money was given back."
 SHORT_ANSWER = "Paid and noted, as you wished."

@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from holdfast import Context
+from outlast import Context
 
 
 class Start(NamedTuple):

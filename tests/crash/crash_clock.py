@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.clock import Clock
+from outlast.clock import Clock
 
 
 class SharedClock(Clock):

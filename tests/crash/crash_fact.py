@@ -15,13 +15,13 @@ from crash_agent import agents
 from crash_book import Book, Start
 from crash_run import Log, Story
 
-from holdfast.agents.subagent import family as relatives
-from holdfast.core import record as r
-from holdfast.core.event import type_of
-from holdfast.core.fold import fold_all
-from holdfast.core.lane import RUNNING, Lane
-from holdfast.core.policy import Policy
-from holdfast.testing.crash import CrashPoint
+from outlast.agents.subagent import family as relatives
+from outlast.core import record as r
+from outlast.core.event import type_of
+from outlast.core.fold import fold_all
+from outlast.core.lane import RUNNING, Lane
+from outlast.core.policy import Policy
+from outlast.testing.crash import CrashPoint
 
 DONE_BY = {
     "paid": "pay",

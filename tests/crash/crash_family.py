@@ -12,8 +12,8 @@ from typing import Any
 from crash_book import Book
 from crash_model import scripted
 
-from holdfast import Agent, Context, tool
-from holdfast.testing import call, calls, say
+from outlast import Agent, Context, tool
+from outlast.testing import call, calls, say
 
 NAP = timedelta(milliseconds=150)
 IN_TIME = 0.6

@@ -16,14 +16,14 @@ from crash_clock import SharedClock
 from crash_gate import until_open
 from crash_signer import signing_in
 
-from holdfast import Holdfast, Schedule, Session, WorkerSettings
-from holdfast.clock import Clock
-from holdfast.errors import DispatchConflict
-from holdfast.store import Store
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing import CrashingStore
-from holdfast.testing.crash import When
-from holdfast.testing.wrapped import WrappedStore
+from outlast import Outlast, Schedule, Session, WorkerSettings
+from outlast.clock import Clock
+from outlast.errors import DispatchConflict
+from outlast.store import Store
+from outlast.stores.sqlite import SqliteStore
+from outlast.testing import CrashingStore
+from outlast.testing.crash import When
+from outlast.testing.wrapped_store import WrappedStore
 
 Say = Callable[[str], None]
 
@@ -68,7 +68,7 @@ async def work(
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
-    async with Holdfast(
+    async with Outlast(
         agents(Book(book)),
         store=store,
         clock=time,
@@ -95,7 +95,7 @@ async def dispatch(
     """Start a session and send it something, many times at once under the same ids."""
     time = SharedClock(clock)
     store = SqliteStore(database, time)
-    app = Holdfast(agents(Book(book)), store=store, clock=time, worker=None)
+    app = Outlast(agents(Book(book)), store=store, clock=time, worker=None)
     say("ready")
     await until_open(gate)
     async with app:
@@ -103,7 +103,7 @@ async def dispatch(
     say(json.dumps(seen))
 
 
-async def admit(app: Holdfast, message: str) -> str:
+async def admit(app: Outlast, message: str) -> str:
     """Return what became of a start and a follow-up, each under an id of its own."""
     try:
         session: Session[Any] = await app.start("errand", message, dispatch_id="the start")
@@ -128,7 +128,7 @@ async def take_in(
     """Take in somebody who comes back from signing in, and say how that ended."""
     time = SharedClock(clock)
     store = open_store(database, time, dies_at, when)
-    async with Holdfast(
+    async with Outlast(
         agents(Book(book)), store=store, clock=time, worker=None, **signing_in(provider)
     ) as app:
         say("here")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from crash_book import Book
 
-from holdfast.agents.model import ModelRequest
-from holdfast.core.message import UserMessage, text_of
-from holdfast.testing import Reply, ScriptedModel, calls, say
+from outlast.agents.model.client import ModelRequest
+from outlast.core.message import UserMessage, text_of
+from outlast.testing import Reply, ScriptedModel, calls, say
 
 
 def scripted(agent: str, book: Book, *script: Reply) -> ScriptedModel:

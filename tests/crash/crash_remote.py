@@ -8,14 +8,14 @@ from typing import Any
 
 from crash_job import Say
 
-from holdfast import Agent, Context, Holdfast, WorkerSettings, tool
-from holdfast.agents.model import ModelRequest
-from holdfast.core.message import UserMessage
-from holdfast.remote import RemoteAgent
-from holdfast.server import ServerSettings
-from holdfast.server.listening import listen, open_socket
-from holdfast.testing.scripted import Reply, ScriptedModel, call, say
-from holdfast.webhook import WebhookSettings
+from outlast import Agent, Context, Outlast, WorkerSettings, tool
+from outlast.agents.model.client import ModelRequest
+from outlast.core.message import UserMessage
+from outlast.integration.outbox import WebhookSettings
+from outlast.integration.remote import RemoteAgent
+from outlast.server import ServerSettings
+from outlast.server.serve import listen, open_socket
+from outlast.testing.scripted import Reply, ScriptedModel, call, say
 
 WORKER = WorkerSettings(poll=0.05, watch=0.1)
 HOOKS = WebhookSettings(secret="0123456789abcdef", allow_private=True, poll=0.1)
@@ -46,12 +46,12 @@ def first(reply: Reply, then: str) -> Callable[[ModelRequest], Reply]:
     )
 
 
-def app_of(side: str, store: str, **given: Any) -> Holdfast:
+def app_of(side: str, store: str, **given: Any) -> Outlast:
     """Return one of both apps: `near` asks, `far` is asked."""
     if side == "far":
-        return Holdfast([clerk()], store=store, webhooks=HOOKS, **given)
+        return Outlast([clerk()], store=store, webhooks=HOOKS, **given)
     agent = shop(given.pop("url"), given.pop("token"))
-    return Holdfast([agent], store=store, webhooks=HOOKS, **given)
+    return Outlast([agent], store=store, webhooks=HOOKS, **given)
 
 
 async def serve(say: Say, *, port: int, **app: Any) -> None:

@@ -17,16 +17,16 @@ from crash_clock import SharedClock
 from crash_process import DEADLINE, Process, Zygote
 from crash_signer import signing_in
 
-from holdfast import Holdfast, Receipt, Session
-from holdfast.core.record import AnyRecord, Entry
-from holdfast.store import DeliveryInfo, Store
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.crash import CrashPoint
-from holdfast.verify import verify
+from outlast import Outlast, Receipt, Session
+from outlast.core.record import AnyRecord, Entry
+from outlast.log.verify import verify
+from outlast.store import DeliveryInfo, Store
+from outlast.stores.sqlite import SqliteStore
+from outlast.testing.crash import CrashPoint
 
 AT_ONCE = 10
 
-Talk = Callable[[Holdfast, Session[Any]], Awaitable[list[Receipt[Any]]]]
+Talk = Callable[[Outlast, Session[Any]], Awaitable[list[Receipt[Any]]]]
 
 
 @dataclass
@@ -41,15 +41,15 @@ class Scene:
 
     def __post_init__(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        self.database = self.directory / "holdfast.db"
+        self.database = self.directory / "outlast.db"
         self.book = Book(self.directory / "book.jsonl")
         self.clock = SharedClock(self.directory / "ahead")
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[Holdfast]:
+    async def open(self) -> AsyncIterator[Outlast]:
         """Open the app as one who starts and reads, and does no work."""
         store = SqliteStore(self.database, self.clock)
-        async with Holdfast(
+        async with Outlast(
             agents(self.book),
             store=store,
             clock=self.clock,

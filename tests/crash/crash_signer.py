@@ -9,8 +9,8 @@ from typing import Any
 from crash_book import Book
 from crash_model import scripted
 
-from holdfast import Agent, Connection, Context, tool
-from holdfast.testing import call, say
+from outlast import Agent, Connection, Context, tool
+from outlast.testing import call, say
 
 SIGNED = "It was looked up."
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

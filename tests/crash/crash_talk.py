@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from holdfast import Event, Holdfast, Receipt, Session
-from holdfast.reading import Wakeups
+from outlast import Event, Outlast, Receipt, Session
+from outlast.log.reader import Wakeups
 
 
 async def book_a_trip(
-    app: Holdfast, session: Session[Any], see: Callable[[Event], None] | None = None
+    app: Outlast, session: Session[Any], see: Callable[[Event], None] | None = None
 ) -> list[Receipt[Any]]:
     """Send a follow-up during the turn, and answer whatever is asked."""
     sent: list[Receipt[Any]] = []
@@ -26,13 +26,13 @@ async def book_a_trip(
     return sent
 
 
-async def say_nothing(app: Holdfast, session: Session[Any]) -> list[Receipt[Any]]:
+async def say_nothing(app: Outlast, session: Session[Any]) -> list[Receipt[Any]]:
     async for _ in session.events():
         pass
     return []
 
 
-async def approve_at_the_top(app: Holdfast, session: Session[Any]) -> list[Receipt[Any]]:
+async def approve_at_the_top(app: Outlast, session: Session[Any]) -> list[Receipt[Any]]:
     """Let one thing happen of what is asked for below, and leave the other until it is too late."""
     cursor = 0
     with Wakeups(app.store, session.id) as wakeups:

@@ -8,7 +8,7 @@ from typing import Any
 from crash_book import Book
 from crash_model import obedient
 
-from holdfast import Agent, Context, tool
+from outlast import Agent, Context, tool
 
 HOUR = 3_600_000
 

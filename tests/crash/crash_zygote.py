@@ -1,6 +1,6 @@
 """A process that has imported everything, opened nothing, and forks one child per order.
 
-Starting Python and importing holdfast takes most of a second, a fork some milliseconds.
+Starting Python and importing outlast takes most of a second, a fork some milliseconds.
 Orders come in as lines of JSON; out go the children's pids, exits and what they say.
 """
 
@@ -18,7 +18,7 @@ import traceback
 from importlib import import_module
 from typing import Any, NoReturn
 
-import holdfast.connection.bureau  # noqa: F401 - else each child that needs it imports it
+import outlast.integration.connection.connections  # noqa: F401 - else each child that needs it imports it
 
 OUT = 1
 JOBS = import_module(sys.argv[1]).JOBS
@@ -40,7 +40,7 @@ def run(order: dict[str, Any]) -> NoReturn:
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    logger = logging.getLogger("holdfast")
+    logger = logging.getLogger("outlast")
     logger.addHandler(SaidLogs())
     logger.setLevel(logging.INFO)
     logger.propagate = False

@@ -18,13 +18,13 @@ from crash_process import Process, Zygote
 from crash_run import Scene, read_log, until_event
 from crash_timer import HOUR
 
-from holdfast import Holdfast, Session
-from holdfast.core import record as r
-from holdfast.core.record import Entry
-from holdfast.errors import RequestClosed
-from holdfast.reading import Wakeups
-from holdfast.testing.crash import When
-from holdfast.verify import verify
+from outlast import Outlast, Session
+from outlast.core import record as r
+from outlast.core.record import Entry
+from outlast.errors import RequestClosed
+from outlast.log.reader import Wakeups
+from outlast.log.verify import verify
+from outlast.testing.crash import When
 
 MINUTE = HOUR // 60
 SECOND = MINUTE // 60
@@ -43,7 +43,7 @@ async def at_work_after(scene: Scene, instant: int, **order: Any) -> Process:
     return await scene.worker(**SWIFT, **order)
 
 
-async def leaves_alone(app: Holdfast, session: Session[Any]) -> bool:
+async def leaves_alone(app: Outlast, session: Session[Any]) -> bool:
     """Say whether the worker has not touched a lane, though it has looked for work."""
     before = await session.info()
     probe: Session[Any] = await app.start("talker", "Speak!")
@@ -53,11 +53,11 @@ async def leaves_alone(app: Holdfast, session: Session[Any]) -> bool:
     return [lane.fence for lane in before.lanes] == [lane.fence for lane in after.lanes]
 
 
-async def the(app: Holdfast, session: Session[Any], kind: type[Any]) -> list[Entry]:
+async def the(app: Outlast, session: Session[Any], kind: type[Any]) -> list[Entry]:
     return [e for e in await read_log(app.store, session.id) if isinstance(e.record, kind)]
 
 
-async def until_record(app: Holdfast, session: Session[Any], kind: type[Any]) -> Entry:
+async def until_record(app: Outlast, session: Session[Any], kind: type[Any]) -> Entry:
     """Wait for a record though the session may rest before."""
     with Wakeups(app.store, session.id) as wakeups:
         while not (found := await the(app, session, kind)):

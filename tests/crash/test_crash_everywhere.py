@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, Context, Holdfast, Session, Tool, tool
-from holdfast.errors import InvalidDefinition, UnknownCallback
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import Ledger, ScriptedModel, call, calls, crash_everywhere, say
-from holdfast.testing.report import Report
-from holdfast.verify import verify
+from outlast import Agent, Context, Outlast, Session, Tool, tool
+from outlast.errors import InvalidDefinition, UnknownCallback
+from outlast.log.verify import verify
+from outlast.stores.memory import MemoryStore
+from outlast.testing import Ledger, ScriptedModel, call, calls, crash_everywhere, say
+from outlast.testing.report import Report
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "08_crash_test.py"
 
@@ -29,7 +29,7 @@ def agent(*tools: Tool) -> Agent[Any, Any]:
     return Agent("doer", model, tools=tools)
 
 
-async def do(app: Holdfast) -> str | None:
+async def do(app: Outlast) -> str | None:
     session: Session[Any] = await app.start("doer", "Do it")
     return (await session.wait()).output
 
@@ -123,7 +123,7 @@ async def test_an_answer_that_depends_on_a_crash_is_reported_as_another_output()
     async def mail() -> str:
         return "mailed"
 
-    async def history(app: Holdfast) -> str:
+    async def history(app: Outlast) -> str:
         session: Session[Any] = await app.start("doer", "Do it")
         await session.wait()
         return str(await session.history())
@@ -153,7 +153,7 @@ async def test_a_scenario_that_ends_badly_after_a_crash_is_reported(
     async def check(ctx: Context[Any]) -> None:
         attempts.append(ctx.attempt)
 
-    async def picky(app: Holdfast) -> None:
+    async def picky(app: Outlast) -> None:
         attempts.clear()
         await do(app)
         if attempts != [1]:
@@ -168,7 +168,7 @@ async def test_a_scenario_that_ends_badly_after_a_crash_is_reported(
 
 
 async def test_a_scenario_that_fails_undisturbed_raises_its_own_error() -> None:
-    async def broken(app: Holdfast) -> None:
+    async def broken(app: Outlast) -> None:
         raise RuntimeError("not the agent's fault")
 
     with pytest.raises(RuntimeError, match="not the agent's fault"):
@@ -194,7 +194,7 @@ async def test_a_message_that_nobody_dealt_with_is_reported_as_lost() -> None:
     async def wait() -> None:
         """A crash in here leaves a question, and the follow-up in the queue."""
 
-    async def leave(app: Holdfast) -> None:
+    async def leave(app: Outlast) -> None:
         session: Session[Any] = await app.start("waiter", "Do it")
         await session.send("And again")
         await session.wait()
@@ -229,7 +229,7 @@ async def test_a_place_in_a_tool_lane_survives_a_crash_at_every_commit() -> None
             inside -= 1
         ledger.record("edited", session=ctx.session.id, idempotency_key=ctx.idempotency_key)
 
-    async def two_at_once(app: Holdfast) -> tuple[Any, ...]:
+    async def two_at_once(app: Outlast) -> tuple[Any, ...]:
         sessions = [await app.start("doer", "Do it", dispatch_id=str(n)) for n in range(2)]
         ended = [(await session.wait()).output for session in sessions]
         return (*ended, len(await app.store.permits()))
@@ -256,7 +256,7 @@ async def test_a_tool_that_waits_for_a_webhook_survives_a_crash_at_every_commit(
         ledger.record("paid", idempotency_key=ctx.idempotency_key)
         return paid.text
 
-    async def pay(app: Holdfast) -> str | None:
+    async def pay(app: Outlast) -> str | None:
         session: Session[Any] = await app.start("doer", "Do it")
         url = await told.get()
         while (await session.info()).status != "sleeping":  # noqa: ASYNC110 - for the same commits
@@ -302,7 +302,7 @@ async def test_three_levels_with_a_relayed_approval_survive_a_crash_at_every_com
         "owner", ScriptedModel([call("manager", message="do"), say("done")]), subagents=[manager]
     )
 
-    async def approve_at_the_top(app: Holdfast) -> str | None:
+    async def approve_at_the_top(app: Outlast) -> str | None:
         top: Session[Any] = await app.start("owner", "Go")
         while not (result := await top.wait()).requests:
             assert result.status == "waiting", result
@@ -334,7 +334,7 @@ async def test_an_agent_that_others_ask_may_be_given_as_well() -> None:
         "boss", ScriptedModel([call("writer", message="write"), say("done")]), subagents=[writer]
     )
 
-    async def play(app: Holdfast) -> str | None:
+    async def play(app: Outlast) -> str | None:
         return (await (await app.start("boss", "Go")).wait()).output
 
     report = await crash_everywhere(play, agents=[boss, writer], ledger=Ledger())
@@ -342,7 +342,7 @@ async def test_an_agent_that_others_ask_may_be_given_as_well() -> None:
     report.assert_same_output()
 
 
-async def do_nothing(app: Holdfast) -> None:
+async def do_nothing(app: Outlast) -> None:
     """Start no session."""
 
 

@@ -14,9 +14,9 @@ from crash_gate import Gate
 from crash_process import Zygote
 from crash_run import Scene, read_log, until_event
 
-from holdfast import Session
-from holdfast.core.record import LaneTakenOver, ModelStarted
-from holdfast.verify import verify
+from outlast import Session
+from outlast.core.record import LaneTakenOver, ModelStarted
+from outlast.log.verify import verify
 
 AT_ONCE = 0.0
 

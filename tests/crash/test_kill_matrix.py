@@ -10,7 +10,7 @@ from crash_process import Zygote
 from crash_run import Scene, play, play_all
 from crash_talk import approve_at_the_top, book_a_trip, say_nothing
 
-from holdfast.testing.crash import CrashPoint, When
+from outlast.testing.crash import CrashPoint, When
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

@@ -12,8 +12,8 @@ from crash_process import Zygote
 from crash_run import Scene, keep_working
 from crash_talk import book_a_trip
 
-from holdfast import Event, Session
-from holdfast.testing.crash import CrashPoint
+from outlast import Event, Session
+from outlast.testing.crash import CrashPoint
 
 KILLS = [
     CrashPoint(4, "after"),

@@ -17,11 +17,11 @@ from crash_remote import READY, app_of
 from free_port import free_port
 from postgres_proxy import Wire
 
-from holdfast import Holdfast, Session
-from holdfast.reading import Wakeups
-from holdfast.server.key import mint
-from holdfast.server.principal import SCOPES
-from holdfast.verify import verify
+from outlast import Outlast, Session
+from outlast.log.reader import Wakeups
+from outlast.log.verify import verify
+from outlast.server.key import mint
+from outlast.server.principal import SCOPES
 
 BOTH = ("near", "far")
 
@@ -68,7 +68,7 @@ class Scene:
         self._zygote = zygote
         self._orders = orders
         self._processes: dict[str, Process] = {}
-        self.apps: dict[str, Holdfast] = {}
+        self.apps: dict[str, Outlast] = {}
 
     async def start(self, *sides: str) -> None:
         for side in sides:

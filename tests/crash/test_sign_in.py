@@ -14,10 +14,10 @@ from crash_run import Scene, play, play_all, read_log, until_event
 from crash_signer import SIGNED
 from oauth_provider import Remote, brought, provider_process
 
-from holdfast import Holdfast, Receipt, Session
-from holdfast.core import record as r
-from holdfast.testing.crash import CrashPoint, When
-from holdfast.verify import verify
+from outlast import Outlast, Receipt, Session
+from outlast.core import record as r
+from outlast.log.verify import verify
+from outlast.testing.crash import CrashPoint, When
 
 HELD = 60_000
 """Milliseconds after which what a dead process held is free again."""
@@ -45,7 +45,7 @@ async def visit(remote: Remote, session: Session[Any]) -> dict[str, str]:
 async def test_a_kill_at_any_commit_costs_no_second_sign_in(
     remote: Remote, zygote: Zygote, tmp_path: Path, when: When
 ) -> None:
-    async def sign_in_twice(app: Holdfast, session: Session[Any]) -> list[Receipt[Any]]:
+    async def sign_in_twice(app: Outlast, session: Session[Any]) -> list[Receipt[Any]]:
         back = await visit(remote, session)
         endings = [await app.complete_authorization("hub", **back) for _ in range(2)]
         assert endings == ["completed", "used"]
@@ -69,7 +69,7 @@ async def test_a_kill_at_any_commit_costs_no_second_sign_in(
 class Reception:
     """A session that waits for a sign-in, and the processes that take somebody in."""
 
-    def __init__(self, scene: Scene, remote: Remote, app: Holdfast, session: Session[Any]) -> None:
+    def __init__(self, scene: Scene, remote: Remote, app: Outlast, session: Session[Any]) -> None:
         self.scene = scene
         self.remote = remote
         self.app = app
@@ -97,7 +97,7 @@ class Reception:
         assert await verify(self.app.store, self.session.id) == []
 
 
-async def wait_for_somebody(scene: Scene, app: Holdfast) -> Session[Any]:
+async def wait_for_somebody(scene: Scene, app: Outlast) -> Session[Any]:
     """Have a session wait for a sign-in, and its worker killed in the meantime."""
     worker = await scene.worker()
     session: Session[Any] = await app.start("signer", "Go!", principal="ada")

@@ -16,16 +16,16 @@ from crash_gate import Gate
 from crash_process import DEADLINE, Zygote
 from crash_run import Scene, read_log, until_event
 
-from holdfast import Holdfast, Session
-from holdfast.store import LaneInfo
-from holdfast.verify import verify
+from outlast import Outlast, Session
+from outlast.log.verify import verify
+from outlast.store import LaneInfo
 
 SHORT_LEASE = 3.0
 PROMPTLY = 15.0
 """Half of a lease, and far more than the death watch takes."""
 
 
-async def main_lane(app: Holdfast, session: Session[Any]) -> LaneInfo:
+async def main_lane(app: Outlast, session: Session[Any]) -> LaneInfo:
     info = await app.store.session(session.id)
     assert info is not None
     return info.lanes[0]
@@ -79,7 +79,7 @@ async def test_a_worker_that_was_buried_alive_is_refused_at_its_next_commit(
             session: Session[Any] = await app.start("slow", f"careful {gate.path}")
             await until_event(session, "tool.progress")
             with closing(sqlite3.connect(scene.database, isolation_level=None)) as database:
-                database.execute("DELETE FROM holdfast_workers")
+                database.execute("DELETE FROM outlast_workers")
             heir = await scene.worker()
             result = await session.wait()
             log = await read_log(app.store, session.id)

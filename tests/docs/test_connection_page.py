@@ -7,9 +7,9 @@ from typing import get_args
 import msgspec
 from msgspec.structs import FieldInfo
 
-from holdfast import Connection
-from holdfast.connection.comeback import Ending
-from holdfast.server.route.connection import PAGES
+from outlast import Connection
+from outlast.integration.connection.oauth_callback import Ending
+from outlast.server.route.connection import PAGES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "connections.md").read_text("utf-8")
 

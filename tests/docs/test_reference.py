@@ -7,8 +7,8 @@ from typing import Any, get_args
 
 import pytest
 
-import holdfast
-from holdfast import (
+import outlast
+from outlast import (
     Agent,
     Context,
     Receipt,
@@ -20,9 +20,9 @@ from holdfast import (
     WorkerSettings,
     errors,
 )
-from holdfast.agents.classification import MEANINGS, UNFORESEEN
-from holdfast.core.event import HIDDEN_FIELDS
-from holdfast.core.record import AnyRecord
+from outlast.agents.model.error import MEANINGS, UNFORESEEN
+from outlast.core.event import HIDDEN_FIELDS
+from outlast.core.record import AnyRecord
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 ENVELOPE = ("turn", "step", "call_id", "attempt", "delivery_id")
@@ -68,7 +68,7 @@ def test_every_record_is_described_with_its_fields() -> None:
 
 def every_error() -> dict[str, str]:
     found = vars(errors).values()
-    kinds = [k for k in found if isinstance(k, type) and issubclass(k, errors.HoldfastError)]
+    kinds = [k for k in found if isinstance(k, type) and issubclass(k, errors.OutlastError)]
     return {kind.__name__: kind.code for kind in kinds}
 
 
@@ -109,10 +109,10 @@ def test_every_setting_is_described_with_its_default(title: str, function: Any) 
 
 def test_every_public_name_is_described() -> None:
     words = set(re.findall(r"\w+", page("api")))
-    assert set(holdfast.__all__) - words == set()
+    assert set(outlast.__all__) - words == set()
 
 
-@pytest.mark.parametrize("kind", [holdfast.Holdfast, Session, Receipt, Result, Request, Context])
+@pytest.mark.parametrize("kind", [outlast.Outlast, Session, Receipt, Result, Request, Context])
 def test_everything_that_can_be_asked_of_a_public_class_is_described(kind: type) -> None:
     words = set(re.findall(r"\w+", page("api")))
     public = {name for name in vars(kind) if not name.startswith("_")}

@@ -4,7 +4,7 @@ import inspect
 import re
 from pathlib import Path
 
-from holdfast.webhook import DEFAULT_EVENTS, WebhookSettings
+from outlast.integration.outbox import DEFAULT_EVENTS, WebhookSettings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "webhooks.md").read_text("utf-8")
 

@@ -11,11 +11,11 @@ from http_scene import FAST, on_a_socket, teller
 from postgres_proxy import Wire
 from pydantic import BaseModel
 
-from holdfast import Agent, Holdfast
-from holdfast.client import Client
-from holdfast.clock import Clock
-from holdfast.server import ServerSettings
-from holdfast.testing.scripted import Reply, ScriptedModel, say
+from outlast import Agent, Outlast
+from outlast.client import Client
+from outlast.clock import Clock
+from outlast.server import ServerSettings
+from outlast.testing.scripted import Reply, ScriptedModel, say
 
 
 class Plan(BaseModel):
@@ -119,7 +119,7 @@ LOST = b""
 class Far:
     """An app, its server's address, and a client that reaches it over a wire."""
 
-    def __init__(self, app: Holdfast, client: Client, wire: BadWire, port: int) -> None:
+    def __init__(self, app: Outlast, client: Client, wire: BadWire, port: int) -> None:
         self.app = app
         self.client = client
         self.wire = wire
@@ -134,7 +134,7 @@ class Far:
 async def far_away(settings: ServerSettings | None = None, **options: Any) -> AsyncIterator[Far]:
     """Run an app that works and serves, and open a client to it with some options."""
     async with (
-        Holdfast(AGENTS, store="memory://", worker=FAST) as app,
+        Outlast(AGENTS, store="memory://", worker=FAST) as app,
         on_a_socket(app, settings) as (host, port),
     ):
         wire = BadWire(f"http://{host}:{port}")

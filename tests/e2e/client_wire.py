@@ -12,9 +12,9 @@ from urllib.parse import parse_qs, urlsplit
 from client_scene import Hasty
 from webhook_receiver import Answers, Post, Receiver, Reply
 
-from holdfast import Event
-from holdfast.client import Client, RemoteSession
-from holdfast.core.event import encode
+from outlast import Event
+from outlast.client import Client, RemoteSession
+from outlast.core.event import encode
 
 HEAD = (
     b"HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n"

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.core import codec
-from holdfast.core import record as r
-from holdfast.core.record import AnyRecord
+from outlast.core import codec
+from outlast.core import record as r
+from outlast.core.record import AnyRecord
 
 NOTHING = r.SessionResumed(since=1)
 """Stands where a record was, so that all others keep their offsets."""
@@ -53,7 +53,7 @@ class Copy:
         return changed
 
     def _sid(self, db: sqlite3.Connection) -> int:
-        query = "SELECT sid FROM holdfast_sessions WHERE id = ?"
+        query = "SELECT sid FROM outlast_sessions WHERE id = ?"
         return int(db.execute(query, (self.session_id,)).fetchone()[0])
 
     def edit(self, change: Edit, *, renumber: bool = False) -> None:
@@ -62,7 +62,7 @@ class Copy:
         with self.database() as db:
             base = self._sid(db) << 32
             span = (base, base | 0xFFFF_FFFF)
-            query = "SELECT key, lane, at, marks, data FROM holdfast_log WHERE key BETWEEN ? AND ?"
+            query = "SELECT key, lane, at, marks, data FROM outlast_log WHERE key BETWEEN ? AND ?"
             rows = [
                 Row(key & 0xFFFF_FFFF, lane, at, marks, packer.unpack(data, self._blob(db, packer)))
                 for key, lane, at, marks, data in db.execute(query + " ORDER BY key", span)
@@ -70,7 +70,7 @@ class Copy:
             before = [list(row.records) for row in rows]
             change(rows)
             assert [row.records for row in rows] != before, "nothing was damaged"
-            db.execute("DELETE FROM holdfast_log WHERE key BETWEEN ? AND ?", span)
+            db.execute("DELETE FROM outlast_log WHERE key BETWEEN ? AND ?", span)
             following = 1
             for row in rows:
                 first = following if renumber else row.first
@@ -78,14 +78,14 @@ class Copy:
                 values = (base | first, len(row.records), row.lane, row.at, row.marks)
                 packed = packer.pack(codec.encode(row.records))
                 db.execute(
-                    "INSERT INTO holdfast_log (key, count, lane, at, marks, data)"
+                    "INSERT INTO outlast_log (key, count, lane, at, marks, data)"
                     " VALUES (?, ?, ?, ?, ?, ?)",
                     (*values, packed.data),
                 )
 
     @staticmethod
     def _blob(db: sqlite3.Connection, packer: codec.Packer) -> codec.LoadBlob:
-        query = "SELECT data FROM holdfast_blobs WHERE hash = ?"
+        query = "SELECT data FROM outlast_blobs WHERE hash = ?"
         return lambda name: packer.expand(db.execute(query, (bytes.fromhex(name),)).fetchone()[0])
 
 

@@ -12,8 +12,8 @@ import msgspec
 from http_scene import FAST, Json, Scene, scene
 from webhook_receiver import Answers, Receiver, ok
 
-from holdfast.channel import SignedWebhookChannel
-from holdfast.webhook import WebhookSettings, sign, verify
+from outlast.integration.channel import SignedWebhookChannel
+from outlast.integration.outbox import WebhookSettings, sign, verify
 
 SECRET = "a secret of the desk's"
 QUICK = WebhookSettings(poll=0.02, timeout=5.0)

@@ -11,16 +11,16 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
-from holdfast import Agent, Context, Holdfast, WorkerSettings, tool
-from holdfast.agents.model import ModelRequest
-from holdfast.core.message import UserMessage, text_of
-from holdfast.server import ServerSettings
-from holdfast.server.asgi import create
-from holdfast.server.key import mint
-from holdfast.server.listening import listen, open_socket
-from holdfast.server.principal import SCOPES
-from holdfast.store import Store
-from holdfast.testing.scripted import Reply, ScriptedError, ScriptedModel, call, calls, say
+from outlast import Agent, Context, Outlast, WorkerSettings, tool
+from outlast.agents.model.client import ModelRequest
+from outlast.core.message import UserMessage, text_of
+from outlast.server import ServerSettings
+from outlast.server.asgi import create
+from outlast.server.key import mint
+from outlast.server.principal import SCOPES
+from outlast.server.serve import listen, open_socket
+from outlast.store import Store
+from outlast.testing.scripted import Reply, ScriptedError, ScriptedModel, call, calls, say
 
 FAST = WorkerSettings(poll=0.05, watch=0.1, grace=0.1, stop_grace=0.1, flush=0.0)
 HERE = "http://127.0.0.1:8000"
@@ -125,7 +125,7 @@ class Caller(httpx.AsyncClient):
 class Scene:
     """An app that works and its server, in this process and without a socket."""
 
-    def __init__(self, app: Holdfast, api: FastAPI) -> None:
+    def __init__(self, app: Outlast, api: FastAPI) -> None:
         self.app = app
         self.api = api
 
@@ -167,7 +167,7 @@ async def scene(
     settings: ServerSettings | None = None, store: str | Store = "memory://", **given: Any
 ) -> AsyncIterator[Scene]:
     options = {"public_url": OUTSIDE, "worker": FAST, **given}
-    async with Holdfast([teller], store=store, **options) as app:
+    async with Outlast([teller], store=store, **options) as app:
         made = Scene(app, create(app, settings))
         yield made
         made.api.state.gate.feeds.close()
@@ -175,9 +175,9 @@ async def scene(
 
 @asynccontextmanager
 async def on_a_socket(
-    app: Holdfast, settings: ServerSettings | None = None
+    app: Outlast, settings: ServerSettings | None = None
 ) -> AsyncIterator[tuple[str, int]]:
-    """Serve an app that is open on a real socket, as `holdfast serve` does."""
+    """Serve an app that is open on a real socket, as `outlast serve` does."""
     settings = settings or ServerSettings(port=0)
     ready, stop = asyncio.Event(), asyncio.Event()
     with open_socket(settings) as to:

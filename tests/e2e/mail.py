@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast import Agent, Holdfast, WorkerSettings
-from holdfast.outbound.client import Outbound
-from holdfast.store import Outlet, Store
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing.clock import ManualClock
-from holdfast.testing.scripted import ScriptedModel, say
-from holdfast.webhook import Subscription, WebhookSettings
-from holdfast.webhook.book import AddressBook
-from holdfast.webhook.courier import Courier
+from outlast import Agent, Outlast, WorkerSettings
+from outlast.integration.outbox import Subscription, WebhookSettings
+from outlast.integration.outbox.dispatcher import Courier
+from outlast.integration.outbox.route import AddressBook
+from outlast.net.client import Outbound
+from outlast.store import Outlet, Store
+from outlast.stores.memory import MemoryStore
+from outlast.testing.clock import ManualClock
+from outlast.testing.scripted import ScriptedModel, say
 
 SECRET = "correct horse battery"
 HOUR = 3_600_000
@@ -38,9 +38,9 @@ class Office:
         self.settings = WebhookSettings(secret=SECRET, allow_private=True, **settings)
         self._outbound = Outbound(allow_private=True, timeout=self.settings.timeout)
 
-    def reading(self) -> Holdfast:
+    def reading(self) -> Outlast:
         """An app that starts and reads, and does no work."""
-        return Holdfast(
+        return Outlast(
             [self.agent], store=self.store, clock=self.clock, worker=None, webhooks=self.settings
         )
 
@@ -52,7 +52,7 @@ class Office:
         return session.id
 
     async def work(self, session_id: str, *messages: str) -> None:
-        silent = Holdfast([silenced(self.agent)], store=self.store, clock=self.clock, worker=QUICK)
+        silent = Outlast([silenced(self.agent)], store=self.store, clock=self.clock, worker=QUICK)
         async with silent as app:
             session = await app.session(session_id)
             await session.wait()

@@ -10,14 +10,14 @@ from client_scene import BadWire, planner
 from free_port import free_port
 from http_scene import FAST, on_a_socket, teller
 
-from holdfast import Agent, Holdfast, Session
-from holdfast.reading import Wakeups
-from holdfast.remote import RemoteAgent
-from holdfast.server import ServerSettings
-from holdfast.server.key import mint
-from holdfast.server.principal import SCOPES
-from holdfast.testing.scripted import Reply, ScriptedModel, call, say
-from holdfast.webhook import WebhookSettings
+from outlast import Agent, Outlast, Session
+from outlast.integration.outbox import WebhookSettings
+from outlast.integration.remote import RemoteAgent
+from outlast.log.reader import Wakeups
+from outlast.server import ServerSettings
+from outlast.server.key import mint
+from outlast.server.principal import SCOPES
+from outlast.testing.scripted import Reply, ScriptedModel, call, say
 
 HOOKS = WebhookSettings(secret="0123456789abcdef", allow_private=True, poll=0.05)
 
@@ -25,7 +25,7 @@ HOOKS = WebhookSettings(secret="0123456789abcdef", allow_private=True, poll=0.05
 class Pair:
     """Two apps: `near` asks, `far` is asked over `url`."""
 
-    def __init__(self, near: Holdfast, far: Holdfast, wire: BadWire) -> None:
+    def __init__(self, near: Outlast, far: Outlast, wire: BadWire) -> None:
         self.near, self.far, self.wire = near, far, wire
 
     async def child(self) -> Session[Any]:
@@ -57,11 +57,11 @@ async def two_apps(
     port = free_port()
     async with AsyncExitStack() as stack:
         given: dict[str, Any] = {"store": "memory://", "worker": FAST, "webhooks": hooks}
-        far = await stack.enter_async_context(Holdfast([asked, planner], **given, **(there or {})))
+        far = await stack.enter_async_context(Outlast([asked, planner], **given, **(there or {})))
         wire = BadWire("http://%s:%s" % await stack.enter_async_context(on_a_socket(far)))
         wired = await stack.enter_async_context(wire.opened())
         token = await token_for(far)
-        near = Holdfast(
+        near = Outlast(
             [boss(f"http://127.0.0.1:{wired}", message, token=token, **options)],
             store="memory://",
             worker=FAST,
@@ -75,16 +75,16 @@ async def two_apps(
 @asynccontextmanager
 async def far_side(
     asked: Agent[Any, Any] = teller, **options: Any
-) -> AsyncIterator[tuple[Holdfast, str, str]]:
+) -> AsyncIterator[tuple[Outlast, str, str]]:
     """Give an app that is asked, its address, and a token for it."""
     async with (
-        Holdfast([asked], store="memory://", worker=FAST, webhooks=HOOKS, **options) as far,
+        Outlast([asked], store="memory://", worker=FAST, webhooks=HOOKS, **options) as far,
         on_a_socket(far) as (host, port),
     ):
         yield far, f"http://{host}:{port}", await token_for(far)
 
 
-async def token_for(app: Holdfast) -> str:
+async def token_for(app: Outlast) -> str:
     token, key = mint(app.clock, tenant="default", name="near", scopes=tuple(SCOPES))
     await app.store.add_key(key)
     return token
@@ -94,7 +94,7 @@ async def output_of(session: Session[Any]) -> str | None:
     return (await session.wait()).output
 
 
-async def until(app: Holdfast, session: Session[Any], kind: str) -> Any:
+async def until(app: Outlast, session: Session[Any], kind: str) -> Any:
     """Wait for an event of a type, however often the session rests before."""
     with Wakeups(app.store, session.id) as wakeups:
         while True:

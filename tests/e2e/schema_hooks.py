@@ -11,7 +11,7 @@ from typing import Any
 
 import schemathesis
 
-KNOWN: dict[str, list[str]] = json.loads(os.environ.get("HOLDFAST_KNOWN", "{}"))
+KNOWN: dict[str, list[str]] = json.loads(os.environ.get("OUTLAST_KNOWN", "{}"))
 
 
 @schemathesis.hook

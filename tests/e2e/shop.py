@@ -1,6 +1,6 @@
 """An app for tests of the command line: a shop whose model follows what it is told.
 
-Run as a user would: `holdfast chat shop:app` in a directory with a copy of this file.
+Run as a user would: `outlast chat shop:app` in a directory with a copy of this file.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from holdfast import Agent, Context, Holdfast, WorkerSettings, tool
-from holdfast.agents.model import ModelRequest
-from holdfast.core.message import UserMessage, text_of
-from holdfast.testing.scripted import Reply, ScriptedError, ScriptedModel, call, calls, say
+from outlast import Agent, Context, Outlast, WorkerSettings, tool
+from outlast.agents.model.client import ModelRequest
+from outlast.core.message import UserMessage, text_of
+from outlast.testing.scripted import Reply, ScriptedError, ScriptedModel, call, calls, say
 
 
 class Note(BaseModel):
@@ -78,4 +78,4 @@ support = Agent(
     ask_question=True,
 )
 FAST = WorkerSettings(poll=0.05, watch=0.1, grace=0.1, stop_grace=0.1, flush=0.0)
-app = Holdfast(agents=[support], worker=FAST)
+app = Outlast(agents=[support], worker=FAST)

@@ -14,9 +14,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from oauth_provider import Remote
 from sign_in_scene import Hub
 
-from holdfast import Holdfast, WorkerSettings
-from holdfast.server import ServerSettings
-from holdfast.server.listening import listen, open_socket
+from outlast import Outlast, WorkerSettings
+from outlast.server import ServerSettings
+from outlast.server.serve import listen, open_socket
 
 SETTINGS = ServerSettings(port=0)
 
@@ -31,7 +31,7 @@ async def main() -> None:
             print(port, flush=True)  # noqa: T201 - the test waits for it
 
         worker = WorkerSettings(poll=0.05)
-        async with Holdfast([hub.agent()], store=store, worker=worker, **hub.app) as app:
+        async with Outlast([hub.agent()], store=store, worker=worker, **hub.app) as app:
             await listen(app, SETTINGS, to, asyncio.Event(), ready)
 
 

@@ -12,9 +12,9 @@ import sys
 
 from stream_scene import talker
 
-from holdfast import Holdfast, WorkerSettings
-from holdfast.server import ServerSettings
-from holdfast.server.listening import listen, open_socket
+from outlast import Outlast, WorkerSettings
+from outlast.server import ServerSettings
+from outlast.server.serve import listen, open_socket
 
 IMPORTED = "imported"
 READY = "ready"
@@ -24,7 +24,7 @@ def ready() -> None:
     print(READY, flush=True)  # noqa: T201 - the test waits for it
 
 
-async def serve(app: Holdfast, port: int) -> None:
+async def serve(app: Outlast, port: int) -> None:
     settings, stop = ServerSettings(port=port), asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     with open_socket(settings) as to:
@@ -32,7 +32,7 @@ async def serve(app: Holdfast, port: int) -> None:
             await listen(app, settings, to, stop, ready)
 
 
-async def work(app: Holdfast) -> None:
+async def work(app: Outlast) -> None:
     async with app:
         ready()
         await asyncio.Event().wait()
@@ -43,9 +43,9 @@ def main() -> None:
     print(IMPORTED, flush=True)  # noqa: T201 - likewise
     sys.stdin.readline()
     if role == "serve":
-        asyncio.run(serve(Holdfast([talker], store=store, worker=None), int(port)))
+        asyncio.run(serve(Outlast([talker], store=store, worker=None), int(port)))
     else:
-        asyncio.run(work(Holdfast([talker], store=store, worker=WorkerSettings())))
+        asyncio.run(work(Outlast([talker], store=store, worker=WorkerSettings())))
 
 
 if __name__ == "__main__":

@@ -14,21 +14,21 @@ from typing import Any
 import httpx
 import uvicorn
 
-from holdfast import Agent, Holdfast, Session, tool
-from holdfast.agents.model import ModelRequest, Said, SaidText
-from holdfast.core.message import UserMessage, text_of
-from holdfast.core.view import GO_ON
-from holdfast.server import ServerSettings
-from holdfast.server.asgi import create
-from holdfast.server.gate import Gate
-from holdfast.server.key import mint
-from holdfast.store import Store
-from holdfast.testing.scripted import Reply, ScriptedModel, call, finished, say
+from outlast import Agent, Outlast, Session, tool
+from outlast.agents.model.client import ModelRequest, Said, SaidText
+from outlast.core.message import UserMessage, text_of
+from outlast.core.view import GO_ON
+from outlast.server import ServerSettings
+from outlast.server.asgi import create
+from outlast.server.backend import Gate
+from outlast.server.key import mint
+from outlast.store import Store
+from outlast.testing.scripted import Reply, ScriptedModel, call, finished, say
 
 Seen = list[dict[str, Any]]
 
 SPEECH = "speech"
-ENOUGH = "HOLDFAST_TEST_ENOUGH"
+ENOUGH = "OUTLAST_TEST_ENOUGH"
 PACE = 0.05
 
 
@@ -81,7 +81,7 @@ talker: Agent[None, str] = Agent("talker", Speaker(follow), tools=[look])
 class Scene:
     """An app that works, its server, and a client of it."""
 
-    def __init__(self, app: Holdfast, server: uvicorn.Server, gate: Gate, url: str) -> None:
+    def __init__(self, app: Outlast, server: uvicorn.Server, gate: Gate, url: str) -> None:
         self.app = app
         self.server = server
         self.gate = gate
@@ -130,7 +130,7 @@ async def serving(
     settings: ServerSettings | None = None, store: str | Store = "memory://", **given: Any
 ) -> AsyncIterator[Scene]:
     """Run an app and its server until the block is left."""
-    async with Holdfast([talker], store=store, **given) as app:
+    async with Outlast([talker], store=store, **given) as app:
         api = create(app, settings)
         config = uvicorn.Config(api, lifespan="off", log_config=None, access_log=False)
         server = uvicorn.Server(config)

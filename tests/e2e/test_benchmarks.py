@@ -43,7 +43,7 @@ def test_on_postgresql_there_is_a_floor_of_its_own_and_what_a_fleet_costs(
     subprocess.run(
         [*command, "--store", "postgres", "--repeats", "1", "--json", str(report)],
         cwd=ROOT,
-        env=os.environ | {"HOLDFAST_TEST_POSTGRES": postgres_server},
+        env=os.environ | {"OUTLAST_TEST_POSTGRES": postgres_server},
         check=True,
     )
 

@@ -18,18 +18,24 @@ from mail import QUICK as PATIENT
 from sign_in_scene import KEY
 from webhook_receiver import Post, Receiver, Reply, failing, ok
 
-from holdfast import Agent, Connection, Context, Event, Holdfast, tool
-from holdfast.agents.model import ModelRequest
-from holdfast.channel import Channel, Inbound, InboundRequest, Outgoing, SignedWebhookChannel
-from holdfast.channel.speaker import Speaker
-from holdfast.errors import HoldfastError, SessionOver, StoreUnavailable, Unreachable
-from holdfast.server import ServerSettings
-from holdfast.store import Admission, DeadLetter, Outlet, Receipt, Store
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing.clock import ManualClock
-from holdfast.testing.scripted import ScriptedError, ScriptedModel, call, say
-from holdfast.testing.wrapped import WrappedStore
-from holdfast.webhook import WebhookSettings, sign
+from outlast import Agent, Connection, Context, Event, Outlast, tool
+from outlast.agents.model.client import ModelRequest
+from outlast.errors import OutlastError, SessionOver, StoreUnavailable, Unreachable
+from outlast.integration.channel import (
+    Channel,
+    Inbound,
+    InboundRequest,
+    Outgoing,
+    SignedWebhookChannel,
+)
+from outlast.integration.channel.sender import Speaker
+from outlast.integration.outbox import WebhookSettings, sign
+from outlast.server import ServerSettings
+from outlast.store import Admission, DeadLetter, Outlet, Receipt, Store
+from outlast.stores.memory import MemoryStore
+from outlast.testing.clock import ManualClock
+from outlast.testing.scripted import ScriptedError, ScriptedModel, call, say
+from outlast.testing.wrapped_store import WrappedStore
 
 # In
 
@@ -38,7 +44,7 @@ from holdfast.webhook import WebhookSettings, sign
 async def test_a_thread_is_a_session_and_what_it_answers_is_posted(
     store: str, tmp_path: Path
 ) -> None:
-    url = "memory://" if store == "memory" else f"sqlite:///{tmp_path / 'holdfast.db'}"
+    url = "memory://" if store == "memory" else f"sqlite:///{tmp_path / 'outlast.db'}"
     async with front_desk(store=url) as desk:
         first = await desk.say("room-7", "hello")
         await desk.told(1)
@@ -88,7 +94,7 @@ async def test_no_dispatch_id_of_a_user_takes_a_messages_place() -> None:
 async def test_two_messages_for_a_new_thread_at_once_go_to_one_session(
     store: str, tmp_path: Path
 ) -> None:
-    url = "memory://" if store == "memory" else f"sqlite:///{tmp_path / 'holdfast.db'}"
+    url = "memory://" if store == "memory" else f"sqlite:///{tmp_path / 'outlast.db'}"
     async with front_desk(store=url) as desk:
         texts = [f"hello {n}" for n in range(6)]
         sent = [desk.say("room-7", text, id=text) for text in (*texts, *texts)]
@@ -138,7 +144,7 @@ class Forgetful(WrappedStore):
         super().__init__(store)
         self._times = times
 
-    async def admit(self, admissions: Sequence[Admission]) -> Sequence[Receipt | HoldfastError]:
+    async def admit(self, admissions: Sequence[Admission]) -> Sequence[Receipt | OutlastError]:
         found = await super().admit(admissions)
         if self._times:
             self._times -= 1
@@ -159,12 +165,12 @@ async def test_a_sender_who_was_told_nothing_tries_again_and_is_heard_once() -> 
 KILLED = """
 import asyncio, os, signal, sys
 from http_scene import teller
-from holdfast import Holdfast
-from holdfast.channel import SignedWebhookChannel
-from holdfast.stores.url import open_store
-from holdfast.clock import Clock
-from holdfast.testing.wrapped import WrappedStore
-from holdfast.webhook import sign
+from outlast import Outlast
+from outlast.integration.channel import SignedWebhookChannel
+from outlast.stores.url import open_store
+from outlast.clock import Clock
+from outlast.testing.wrapped_store import WrappedStore
+from outlast.integration.outbox import sign
 
 class Deadly(WrappedStore):
     async def admit(self, admissions):
@@ -175,7 +181,7 @@ async def main(url, secret):
     clock = Clock()
     desk = SignedWebhookChannel("desk", teller, secret, "https://desk.example/")
     store = Deadly(open_store(url, clock))
-    async with Holdfast([teller], store=store, worker=None, channels=[desk]) as app:
+    async with Outlast([teller], store=store, worker=None, channels=[desk]) as app:
         body = b'{"thread":"room-7","text":"hello","user":"ada"}'
         await app.receive("desk", sign(secret, body, clock.now() // 1000, "msg_a"), body)
 
@@ -186,7 +192,7 @@ asyncio.run(main(*sys.argv[1:]))
 async def test_a_kill_between_the_delivery_and_the_answer_to_its_sender_loses_nothing(
     tmp_path: Path,
 ) -> None:
-    url = f"sqlite:///{tmp_path / 'holdfast.db'}"
+    url = f"sqlite:///{tmp_path / 'outlast.db'}"
     ended = await asyncio.to_thread(
         subprocess.run,
         [sys.executable, "-c", KILLED, url, SECRET],
@@ -221,7 +227,7 @@ class EndsOnce(WrappedStore):
         super().__init__(store)
         self.ended = 0
 
-    async def admit(self, admissions: Sequence[Admission]) -> Sequence[Receipt | HoldfastError]:
+    async def admit(self, admissions: Sequence[Admission]) -> Sequence[Receipt | OutlastError]:
         if not self.ended:
             self.ended += 1
             return [SessionOver("the session is over")]
@@ -330,7 +336,7 @@ async def test_a_sign_in_is_told_of_in_words_and_its_address_apart_from_them() -
     clerk: Agent[Any, Any] = Agent("clerk", ScriptedModel([call("look")]), tools=[look])
     async with Receiver(ok) as hook:
         desk = SignedWebhookChannel("desk", clerk, SECRET, hook.url, allow_private=True)
-        app = Holdfast(
+        app = Outlast(
             [clerk], store="memory://", worker=FAST, webhooks=QUICK, channels=[desk],
             connections=[hub], secret_key=KEY, public_url="https://us.example",
         )  # fmt: skip
@@ -480,7 +486,7 @@ class Board(Channel):
             await self.news.wait_for(lambda: len(self.sent) >= count)
 
 
-async def say_to(app: Holdfast, thread: str, text: str, id: str) -> str:
+async def say_to(app: Outlast, thread: str, text: str, id: str) -> str:
     body = msgspec.json.encode({"thread": thread, "text": text, "id": id})
     received = await app.receive("board", {"FROM": "ada"}, body)
     assert received.receipt is not None
@@ -498,7 +504,7 @@ async def test_a_conversation_that_moves_to_another_thread_is_the_same_session()
 
     script = [say("In here."), call("open_thread"), say("Over here."), say("Still."), say("Yes.")]
     clerk: Agent[Any, Any] = Agent("clerk", ScriptedModel(script), tools=[open_thread])
-    app = Holdfast([clerk], store="memory://", worker=FAST, webhooks=QUICK, channels=[board])
+    app = Outlast([clerk], store="memory://", worker=FAST, webhooks=QUICK, channels=[board])
     async with app:
         sessions = {await say_to(app, "dm-1", "hello", "1")}
         await board.until(1)
@@ -532,7 +538,7 @@ async def test_a_session_that_ends_badly_says_so_where_it_was_last() -> None:
         return call("open_thread")
 
     clerk: Agent[Any, Any] = Agent("clerk", ScriptedModel(follow), tools=[open_thread])
-    app = Holdfast([clerk], store="memory://", worker=FAST, webhooks=QUICK, channels=[board])
+    app = Outlast([clerk], store="memory://", worker=FAST, webhooks=QUICK, channels=[board])
     async with app:
         session = await app.session(await say_to(app, "dm-1", "hello", "1"))
         await board.until(1)
@@ -542,7 +548,7 @@ async def test_a_session_that_ends_badly_says_so_where_it_was_last() -> None:
 
 async def test_what_is_nothing_for_an_agent_starts_nothing() -> None:
     clerk: Agent[Any, Any] = Agent("clerk", ScriptedModel([]))
-    app = Holdfast([clerk], store="memory://", worker=None, channels=[Board()])
+    app = Outlast([clerk], store="memory://", worker=None, channels=[Board()])
     async with app:
         received = await app.receive("board", {"from": "ada"}, b"{}")
         assert (received.receipt, received.answer) == (None, None)
@@ -554,7 +560,7 @@ async def test_a_channel_that_hangs_keeps_nobody_else_from_being_told() -> None:
     board.hang = asyncio.Event()
     clerk: Agent[Any, Any] = Agent("clerk", ScriptedModel(lambda _: say("Yes.")))
     settings = WebhookSettings(poll=0.02, at_once_per_receiver=1)
-    app = Holdfast([clerk], store="memory://", worker=FAST, webhooks=settings, channels=[board])
+    app = Outlast([clerk], store="memory://", worker=FAST, webhooks=settings, channels=[board])
     heard: asyncio.Queue[Event] = asyncio.Queue()
     app.hook("turn.completed")(heard.put)
 
@@ -584,7 +590,7 @@ async def test_a_channel_that_raises_is_called_again() -> None:
     store = Settled()
     board = Shaky()
     clerk: Agent[Any, Any] = Agent("clerk", ScriptedModel([say("Yes.")]))
-    app = Holdfast(
+    app = Outlast(
         [clerk], store=store, clock=store.clock, worker=PATIENT, webhooks=QUICK, channels=[board]
     )
     async with app:
@@ -599,7 +605,7 @@ async def test_a_channel_that_raises_is_called_again() -> None:
 async def test_nothing_is_told_of_a_session_that_was_erased_meanwhile() -> None:
     board = Board()
     clerk: Agent[Any, Any] = Agent("clerk", ScriptedModel([say("Yes.")]))
-    app = Holdfast([clerk], store="memory://", worker=FAST, webhooks=QUICK, channels=[board])
+    app = Outlast([clerk], store="memory://", worker=FAST, webhooks=QUICK, channels=[board])
     async with app:
         session = await app.session(await say_to(app, "dm-1", "hello", "1"))
         await board.until(1)

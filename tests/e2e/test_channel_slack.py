@@ -19,8 +19,8 @@ from http_scene import FAST, Scene, scene
 from webhook_receiver import Post as Got
 from webhook_receiver import Receiver, Reply
 
-from holdfast import Event
-from holdfast.channel import Channel, Outgoing, Post, SignIn
+from outlast import Event
+from outlast.integration.channel import Channel, Outgoing, Post, SignIn
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "channels.md"
 SECRET = "a signing secret of our own"

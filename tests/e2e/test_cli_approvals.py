@@ -1,4 +1,4 @@
-"""`holdfast approvals`: the list in a pipe and at a terminal, and answers to what is in it."""
+"""`outlast approvals`: the list in a pipe and at a terminal, and answers to what is in it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from click.testing import Result
 from terminal import Place, Terminal
 from typer.testing import CliRunner
 
-from holdfast import Agent, Holdfast, tool
-from holdfast.cli import make_app
-from holdfast.cli.approval_list import ApprovalList
-from holdfast.cli.approval_screen import ApprovalScreen, split
-from holdfast.cli.asking import Answer
-from holdfast.errors import RequestClosed
-from holdfast.session import Request
-from holdfast.testing.scripted import ScriptedModel, call, say
+from outlast import Agent, Outlast, tool
+from outlast.cli import make_app
+from outlast.cli.terminal.approval_list import ApprovalList
+from outlast.cli.terminal.approval_screen import ApprovalScreen, split
+from outlast.cli.terminal.prompt import Answer
+from outlast.errors import RequestClosed
+from outlast.session import Request
+from outlast.testing.scripted import ScriptedModel, call, say
 
 T = TypeVar("T")
 EDITOR = """
@@ -39,7 +39,7 @@ app = guarded()
 """
 
 
-def guarded() -> Holdfast:
+def guarded() -> Outlast:
     """An app in which only Ann may approve."""
 
     @tool(approval="always", approvers=lambda who: who == "ann")
@@ -48,7 +48,7 @@ def guarded() -> Holdfast:
         return "gave it back"
 
     model = ScriptedModel([call("refund", order=1), say("Done.")])
-    return Holdfast([Agent("support", model, tools=[refund])], worker=shop.FAST)
+    return Outlast([Agent("support", model, tools=[refund])], worker=shop.FAST)
 
 
 class Shop(Place):
@@ -56,11 +56,11 @@ class Shop(Place):
 
     @property
     def url(self) -> str:
-        return f"sqlite:///{self.path / 'holdfast.db'}"
+        return f"sqlite:///{self.path / 'outlast.db'}"
 
-    def within(self, do: Callable[[Holdfast], Awaitable[T]]) -> T:
+    def within(self, do: Callable[[Outlast], Awaitable[T]]) -> T:
         async def run() -> T:
-            async with Holdfast([shop.support], store=self.url, worker=shop.FAST) as app:
+            async with Outlast([shop.support], store=self.url, worker=shop.FAST) as app:
                 return await do(app)
 
         return asyncio.run(run())
@@ -68,7 +68,7 @@ class Shop(Place):
     def ask(self, *messages: str) -> list[Request]:
         """Hold a conversation for each message, and return what is asked then."""
 
-        async def run(app: Holdfast) -> list[Request]:
+        async def run(app: Outlast) -> list[Request]:
             for message in messages:
                 await (await app.start("support", message)).wait()
             return list(await app.requests())
@@ -78,7 +78,7 @@ class Shop(Place):
     def carry(self, session_id: str) -> list[str]:
         """Carry a session until it rests, and return what its tools said."""
 
-        async def run(app: Holdfast) -> list[str]:
+        async def run(app: Outlast) -> list[str]:
             session = await app.session(session_id)
             await session.wait()
             results = [m for m in await session.history() if hasattr(m, "results")]
@@ -87,7 +87,7 @@ class Shop(Place):
         return self.within(run)
 
     def answer(self, request: Request, option: str, by: str) -> None:
-        async def run(app: Holdfast) -> None:
+        async def run(app: Outlast) -> None:
             session = await app.session(request.session_id)
             await session.answer(request.request_id, option, by=by)
 
@@ -102,7 +102,7 @@ def place(tmp_path: Path) -> Shop:
 @pytest.fixture
 def run(place: Shop, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """Run the command in this process, as in a pipe."""
-    monkeypatch.setenv("HOLDFAST_STORE", place.url)
+    monkeypatch.setenv("OUTLAST_STORE", place.url)
     monkeypatch.chdir(place.path)
 
     def invoke(*args: str) -> Result:
@@ -147,7 +147,7 @@ def test_a_request_is_approved_denied_or_edited_by_its_id(place: Shop, run: Run)
     assert "gave back 3 for 1" in told[0]
     assert "too much" in told[1]
 
-    async def who(app: Holdfast) -> list[str]:
+    async def who(app: Outlast) -> list[str]:
         events = (await app.session(one.session_id)).events(follow=False)
         return [e.data["by"] async for e in events if e.type == "input.resolved"]
 
@@ -214,7 +214,7 @@ def test_without_the_app_nobody_approves_what_has_rules(guarded_request: str, co
 
 @asynccontextmanager
 async def listed(*messages: str) -> Any:
-    async with Holdfast([shop.support], store="memory://", worker=shop.FAST) as app:
+    async with Outlast([shop.support], store="memory://", worker=shop.FAST) as app:
         for message in messages:
             await (await app.start("support", message)).wait()
         found = ApprovalList(app, tenant=None, agent=None, limit=100)

@@ -9,14 +9,14 @@ import pytest
 from terminal import Place
 
 HUB = """
-from holdfast import Agent, Connection, Context, Holdfast, tool
-from holdfast.testing import ScriptedModel, call
+from outlast import Agent, Connection, Context, Outlast, tool
+from outlast.testing import ScriptedModel, call
 
 @tool
 async def look(ctx: Context) -> str:
     return await ctx.require_auth("hub")
 
-app = Holdfast(
+app = Outlast(
     [Agent("a", ScriptedModel([call("look")]), tools=[look])],
     connections=[
         Connection(

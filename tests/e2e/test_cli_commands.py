@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from terminal import Place
 
-from holdfast import Agent, Holdfast
-from holdfast.testing.scripted import ScriptedModel
+from outlast import Agent, Outlast
+from outlast.testing.scripted import ScriptedModel
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +63,8 @@ def test_sessions_are_chosen_by_status_agent_and_number(place: Place, waiting: s
 async def test_sessions_of_several_tenants_are_told_apart_and_chosen(tmp_path: Path) -> None:
     place = Place(tmp_path)
     agent = Agent("support", ScriptedModel([]))
-    store = f"sqlite:///{tmp_path}/holdfast.db"
-    async with Holdfast([agent], store=store, worker=None) as app:
+    store = f"sqlite:///{tmp_path}/outlast.db"
+    async with Outlast([agent], store=store, worker=None) as app:
         ours = await app.start("support", "hi", tenant="acme")
         await app.start("support", "hi", tenant="globex")
 
@@ -223,7 +223,7 @@ def test_who_does_not_wait_for_the_answer_is_told_where_to_look_for_it(fresh: Pl
             terminal.until("no worker is running")
             terminal.type("\x03")
             terminal.until("dlv_")
-            terminal.until(f"look at it with: holdfast show {session}\n")
+            terminal.until(f"look at it with: outlast show {session}\n")
             assert terminal.wait() == 130
         assert "Traceback" not in terminal.shown
 
@@ -330,8 +330,8 @@ def test_sound_sessions_are_verified(place: Place, done: str) -> None:
 
 def test_what_is_wrong_is_told_and_makes_the_command_fail(fresh: Place) -> None:
     session = fresh.chat("hello")
-    with closing(sqlite3.connect(fresh.path / "holdfast.db", isolation_level=None)) as db:
-        db.execute("UPDATE holdfast_lanes SET turn = 't9'")
+    with closing(sqlite3.connect(fresh.path / "outlast.db", isolation_level=None)) as db:
+        db.execute("UPDATE outlast_lanes SET turn = 't9'")
 
     told, printed = fresh.run("verify"), fresh.run("verify", session, "--json")
 

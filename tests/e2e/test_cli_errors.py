@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from terminal import EXECUTABLE, Place
 
-from holdfast import Holdfast
+from outlast import Outlast
 
 COMMANDS = "chat sessions show logs send answer cancel retry end verify".split()
 BOXES = "─│╭╮╰╯┏┃━\x1b"
@@ -38,7 +38,7 @@ def test_an_error_is_a_sentence_a_code_and_what_to_do(place: Place) -> None:
     assert ended.stderr.splitlines() == [
         "error: there is no session ses_none",
         "  code: UNKNOWN_SESSION",
-        "  help: `holdfast sessions` lists those that exist.",
+        "  help: `outlast sessions` lists those that exist.",
     ]
 
 
@@ -56,15 +56,15 @@ def test_looking_at_a_missing_database_says_so_and_makes_none(empty: Place, comm
     ended = empty.run(*command.split())
 
     assert ended.returncode == 1
-    assert f"error: there is no database at {empty.path / 'holdfast.db'};" in ended.stderr
+    assert f"error: there is no database at {empty.path / 'outlast.db'};" in ended.stderr
     assert [file.name for file in empty.path.iterdir()] == ["shop.py"]
 
 
 def test_an_empty_file_is_left_empty(empty: Place) -> None:
-    (empty.path / "holdfast.db").touch()
+    (empty.path / "outlast.db").touch()
 
     assert "there is nothing in" in empty.run("sessions").stderr
-    assert (empty.path / "holdfast.db").stat().st_size == 0
+    assert (empty.path / "outlast.db").stat().st_size == 0
 
 
 LOOKING = [
@@ -84,7 +84,7 @@ LOOKING = [
 
 @pytest.mark.parametrize("mode", ["DELETE", "WAL"])
 def test_another_programs_database_is_left_as_it_is(empty: Place, mode: str) -> None:
-    file = empty.path / "holdfast.db"
+    file = empty.path / "outlast.db"
     with closing(sqlite3.connect(file)) as db:
         db.execute(f"PRAGMA journal_mode = {mode}")
         db.execute("CREATE TABLE theirs (id)")
@@ -94,13 +94,13 @@ def test_another_programs_database_is_left_as_it_is(empty: Place, mode: str) -> 
         ended = empty.run(*command.split())
 
         assert ended.returncode == 1, command
-        assert f"error: there is nothing of Holdfast's in {file};" in ended.stderr, command
+        assert f"error: there is nothing of Outlast's in {file};" in ended.stderr, command
     assert file.read_bytes() == before
-    assert sorted(each.name for each in empty.path.iterdir()) == ["holdfast.db", "shop.py"]
+    assert sorted(each.name for each in empty.path.iterdir()) == ["outlast.db", "shop.py"]
 
 
 async def test_a_database_that_is_at_work_and_still_in_its_log_is_known(empty: Place) -> None:
-    async with Holdfast(store=f"sqlite:///{empty.path / 'holdfast.db'}", worker=None):
+    async with Outlast(store=f"sqlite:///{empty.path / 'outlast.db'}", worker=None):
         ended = await asyncio.to_thread(empty.run, "sessions")
 
     assert ended.stdout == "no sessions\n"
@@ -132,14 +132,14 @@ def test_a_store_is_not_named_beside_an_app(empty: Place, command: str) -> None:
 
 
 def test_the_store_is_named_by_the_option_or_the_environment(place: Place, empty: Place) -> None:
-    url = f"sqlite:///{place.path / 'holdfast.db'}"
+    url = f"sqlite:///{place.path / 'outlast.db'}"
 
     assert len(empty.run("sessions", "--store", url).stdout.splitlines()) == 2
     assert len(empty.run("sessions", store=url).stdout.splitlines()) == 2
 
 
 def test_a_file_that_is_no_database_is_refused(empty: Place) -> None:
-    (empty.path / "holdfast.db").write_text("not a database at all, but a text " * 100)
+    (empty.path / "outlast.db").write_text("not a database at all, but a text " * 100)
 
     ended = empty.run("sessions")
 
@@ -152,7 +152,7 @@ def test_a_file_that_is_no_database_is_refused(empty: Place) -> None:
     [
         ("nowhere:app", "there is no module nowhere in"),
         ("shop:nothing", "the module shop has no nothing; there is shop:app"),
-        ("shop:support", "shop:support is of type Agent, and no Holdfast app; there is shop:app"),
+        ("shop:support", "shop:support is of type Agent, and no Outlast app; there is shop:app"),
         ("broken:app", "importing broken failed: ZeroDivisionError: division by zero"),
         ("lacking:app", "importing lacking failed: ModuleNotFoundError: No module named 'gone'"),
         (
@@ -171,9 +171,9 @@ def test_an_app_that_cannot_be_loaded_is_an_error(empty: Place, app: str, senten
     (empty.path / "lacking.py").write_text("import gone")
     (empty.path / "torn.py").write_text("a = 1\nb = (")
     (empty.path / "twins.py").write_text(
-        "from holdfast import Agent, Holdfast\n"
-        "from holdfast.testing import ScriptedModel\n"
-        "app = Holdfast([Agent('a', ScriptedModel([])) for _ in range(2)])\n"
+        "from outlast import Agent, Outlast\n"
+        "from outlast.testing import ScriptedModel\n"
+        "app = Outlast([Agent('a', ScriptedModel([])) for _ in range(2)])\n"
     )
 
     ended = empty.run("chat", app)
@@ -188,7 +188,7 @@ def test_a_model_that_cannot_be_had_is_told_before_any_work_is_taken(
     empty: Place, command: str
 ) -> None:
     (empty.path / "keyless.py").write_text(
-        "from holdfast import Agent, Holdfast\napp = Holdfast([Agent('a', 'nobody:gpt-5')])\n"
+        "from outlast import Agent, Outlast\napp = Outlast([Agent('a', 'nobody:gpt-5')])\n"
     )
 
     ended = empty.run(command, "keyless:app", say="hello")
@@ -209,9 +209,9 @@ def test_talking_to_an_agent_that_is_not_there_is_an_error(empty: Place) -> None
 
 def test_a_session_that_is_not_there_is_told_whatever_agents_there_are(empty: Place) -> None:
     (empty.path / "two.py").write_text(
-        "from holdfast import Agent, Holdfast\n"
-        "from holdfast.testing import ScriptedModel\n"
-        "app = Holdfast([Agent(name, ScriptedModel([])) for name in ('a', 'b')])\n"
+        "from outlast import Agent, Outlast\n"
+        "from outlast.testing import ScriptedModel\n"
+        "app = Outlast([Agent(name, ScriptedModel([])) for name in ('a', 'b')])\n"
     )
 
     unnamed, lost = empty.run("chat", "two:app"), empty.run("chat", "two:app", "--session", "nope")
@@ -236,7 +236,7 @@ def test_wrong_usage_exits_with_two(place: Place, args: str) -> None:
     ended = place.run(*args.split())
 
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert "Usage: holdfast" in ended.stderr
+    assert "Usage: outlast" in ended.stderr
     assert not set(ended.stderr) & set(BOXES)
 
 
@@ -264,7 +264,7 @@ def test_every_command_explains_itself_with_an_example(place: Place, command: st
     ended = place.run(command, "--help")
 
     assert ended.returncode == 0
-    assert f"Example: holdfast {command}" in ended.stdout
+    assert f"Example: outlast {command}" in ended.stdout
     assert "--json" in ended.stdout
     assert not set(ended.stdout) & set(BOXES)
 
@@ -277,19 +277,19 @@ def test_a_terminal_is_given_help_too(place: Place) -> None:
 
 def test_the_module_runs_like_the_executable(place: Place) -> None:
     ended = subprocess.run(
-        [sys.executable, "-m", "holdfast.cli", "--version"],
+        [sys.executable, "-m", "outlast.cli", "--version"],
         capture_output=True,
         text=True,
         check=True,
     )
 
     assert ended.stdout == place.run("--version").stdout
-    assert ended.stdout.startswith("holdfast 0.")
+    assert ended.stdout.startswith("outlast 0.")
 
 
 def test_a_reader_that_stops_reading_is_no_error(place: Place) -> None:
     [info] = place.json("sessions")
-    command = f"while holdfast logs {info['session_id']}; do :; done | head -n 1"
+    command = f"while outlast logs {info['session_id']}; do :; done | head -n 1"
 
     ended = subprocess.run(
         ["/bin/bash", "-c", f"PATH={Path(sys.executable).parent}:$PATH; {command}"],

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 from terminal import EXECUTABLE, PATIENCE, Place, environment
 
-from holdfast import Agent, Event, Holdfast
-from holdfast.cli.following import follow
-from holdfast.store import WorkerInfo
-from holdfast.testing.scripted import ScriptedModel
+from outlast import Agent, Event, Outlast
+from outlast.cli.terminal.follow import follow
+from outlast.store import WorkerInfo
+from outlast.testing.scripted import ScriptedModel
 
 ATTEMPTS, OPENED = "attempts", "opened"
 
@@ -32,11 +32,11 @@ class Yard(Place):
         shutil.copy(Path(__file__).with_name("yard.py"), path)
 
     @asynccontextmanager
-    async def opened(self) -> AsyncIterator[Holdfast]:
+    async def opened(self) -> AsyncIterator[Outlast]:
         """The store as somebody outside uses it, who does no work."""
         agents = [Agent(name, ScriptedModel(())) for name in ("guard", "poet")]
-        store = f"sqlite:///{self.path}/holdfast.db"
-        async with Holdfast(agents, store=store, worker=None) as app:
+        store = f"sqlite:///{self.path}/outlast.db"
+        async with Outlast(agents, store=store, worker=None) as app:
             yield app
 
     def start(self, text: str, *more: str, agent: str = "guard") -> str:
@@ -135,7 +135,7 @@ def yard(tmp_path: Path) -> Yard:
 def test_a_worker_says_in_one_line_when_it_is_ready_and_for_what(yard: Yard) -> None:
     with yard.worker("--concurrency", "7", "--name", "w1") as worker:
         assert worker.said == [
-            f"worker w1 is ready: SqliteStore({yard.path}/holdfast.db), agents guard, poet,"
+            f"worker w1 is ready: SqliteStore({yard.path}/outlast.db), agents guard, poet,"
             " 7 lanes at once"
         ]
 
@@ -150,7 +150,7 @@ def test_a_worker_tells_as_json_what_becomes_of_it(yard: Yard) -> None:
     assert ready == {
         "worker": "w1",
         "state": "ready",
-        "store": f"SqliteStore({yard.path}/holdfast.db)",
+        "store": f"SqliteStore({yard.path}/outlast.db)",
         "agents": ["poet"],
         "lanes": [],
         "concurrency": 200,
@@ -264,7 +264,7 @@ def test_a_worker_that_nobody_knows_cannot_be_drained(yard: Yard) -> None:
     ended = yard.run("drain", "w9")
     assert ended.returncode == 1
     assert "error: no living worker is called w9" in ended.stderr
-    assert "help: `holdfast workers` lists those that are alive." in ended.stderr
+    assert "help: `outlast workers` lists those that are alive." in ended.stderr
 
 
 # Looking

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from holdfast import Agent, Holdfast, tool
-from holdfast.cli.conversation import Conversation
-from holdfast.store import DeliveryInfo, Store
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import ScriptedModel, calls, say
-from holdfast.testing.wrapped import WrappedStore
+from outlast import Agent, Outlast, tool
+from outlast.cli.terminal.conversation import Conversation
+from outlast.store import DeliveryInfo, Store
+from outlast.stores.memory import MemoryStore
+from outlast.testing import ScriptedModel, calls, say
+from outlast.testing.wrapped_store import WrappedStore
 
 
 class Slow(WrappedStore):
@@ -36,7 +36,7 @@ async def test_a_turn_that_ends_while_the_chat_looks_is_shown_from_its_start():
         return "seen"
 
     agent = Agent("a", ScriptedModel([calls(("look", {})), say("Done.")]), tools=[look])
-    async with Holdfast([agent], store=store) as app:
+    async with Outlast([agent], store=store) as app:
         session = await app.start(agent, "Go")
         talk = Conversation(app, "", by="ada", as_json=False)
         resuming = asyncio.create_task(talk.resume(session.id, asked_for=None))

@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 from terminal import Place
 
-from holdfast.schedule.mark import SKIPPED, mark
-from holdfast.store import ScheduleInfo
-from holdfast.stores.sqlite import SqliteStore
+from outlast.integration.schedule.mark import SKIPPED, mark
+from outlast.store import ScheduleInfo
+from outlast.stores.sqlite import SqliteStore
 
 APP = """
-from holdfast import Agent, Holdfast, Schedule
-from holdfast.testing import ScriptedModel, say
+from outlast import Agent, Outlast, Schedule
+from outlast.testing import ScriptedModel, say
 
 digest = Agent("digest", ScriptedModel(lambda asked: say("Nothing new.")))
 morning = Schedule("30 2 * * *", agent=digest, message="Go.", timezone="Europe/Berlin")
 evening = Schedule("0 18 * * 1-5", agent=digest, message="Go.", name="evening")
-app = Holdfast([digest], schedules=[morning, evening])
+app = Outlast([digest], schedules=[morning, evening])
 """
 
 SPRING = int(datetime(2126, 3, 31, 1, tzinfo=UTC).timestamp() * 1000)
@@ -49,7 +49,7 @@ async def armed(path: Path) -> None:
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     (tmp_path / "daily.py").write_text(APP, "utf-8")
-    asyncio.run(armed(tmp_path / "holdfast.db"))
+    asyncio.run(armed(tmp_path / "outlast.db"))
     return Place(tmp_path)
 
 
@@ -103,7 +103,7 @@ def test_a_schedule_is_paused_resumed_and_forgotten(place: Place) -> None:
     assert (forgotten, again.returncode) == ("forgot old\n", 1)
     assert "error: this store knows no schedule 'old'" in again.stderr
     assert "code: UNKNOWN_SCHEDULE" in again.stderr
-    assert "help: `holdfast schedules list`" in again.stderr
+    assert "help: `outlast schedules list`" in again.stderr
 
 
 def test_a_schedule_is_triggered_by_hand(place: Place) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from client_scene import far_away
 
-from holdfast.client import Client
-from holdfast.errors import InvalidInput
+from outlast.client import Client
+from outlast.errors import InvalidInput
 
 
 async def test_a_bookmark_moves_on_with_what_is_read_and_is_gone_on_from() -> None:

@@ -10,9 +10,9 @@ from typing import Any
 from http_scene import FAST, on_a_socket
 from terminal import Place
 
-from holdfast import Agent, Holdfast, tool
-from holdfast.client import Client
-from holdfast.testing.scripted import ScriptedModel, call, say
+from outlast import Agent, Outlast, tool
+from outlast.client import Client
+from outlast.testing.scripted import ScriptedModel, call, say
 
 
 @tool(approval="always")
@@ -32,7 +32,7 @@ def troupe() -> Agent[Any, Any]:
 
 async def test_a_client_reads_all_that_a_session_started_and_may_answer_meanwhile() -> None:
     async with (
-        Holdfast([troupe()], store="memory://", worker=FAST) as app,
+        Outlast([troupe()], store="memory://", worker=FAST) as app,
         on_a_socket(app) as (host, port),
         Client(f"http://{host}:{port}") as client,
     ):
@@ -59,7 +59,7 @@ async def test_a_client_reads_on_though_a_child_was_erased() -> None:
     script = [call("writer", message="go"), say("done")]
     boss: Agent[Any, Any] = Agent("boss", ScriptedModel(script), subagents=[writer])
     async with (
-        Holdfast([boss], store="memory://", worker=FAST) as app,
+        Outlast([boss], store="memory://", worker=FAST) as app,
         on_a_socket(app) as (host, port),
         Client(f"http://{host}:{port}") as client,
     ):
@@ -72,10 +72,10 @@ async def test_a_client_reads_on_though_a_child_was_erased() -> None:
 
 
 def test_the_log_of_a_session_is_printed_with_those_of_its_children(tmp_path: Path) -> None:
-    store = f"sqlite:///{tmp_path}/holdfast.db"
+    store = f"sqlite:///{tmp_path}/outlast.db"
 
     async def play() -> str:
-        async with Holdfast([troupe()], store=store, worker=FAST) as app:
+        async with Outlast([troupe()], store=store, worker=FAST) as app:
             session = await app.start("first", "go")
             async for event in session.events(children=True):
                 if event.type == "input.requested" and not event.path:

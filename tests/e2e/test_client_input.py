@@ -10,18 +10,18 @@ import pytest
 from client_scene import Hasty, far_away
 from webhook_receiver import Post, Receiver, Reply
 
-from holdfast.client import Client
-from holdfast.errors import (
-    HoldfastError,
+from outlast.client import Client
+from outlast.errors import (
     InvalidAnswer,
     InvalidInput,
     InvalidUrl,
+    OutlastError,
     ServerUnavailable,
 )
-from holdfast.server import ServerSettings
-from holdfast.server.key import mint
+from outlast.server import ServerSettings
+from outlast.server.key import mint
 
-SECRET = "hf_abc_a-secret-that-nobody-repeats"
+SECRET = "outlast_abc_a-secret-that-nobody-repeats"
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ async def test_a_key_opens_what_its_scopes_say() -> None:
             session = await client.start("teller", "hi")
             assert (await session.wait()).output == "You said: hi"
             assert (await far.app.sessions(tenant="acme"))[0].session_id == session.id
-            with pytest.raises(HoldfastError) as caught:
+            with pytest.raises(OutlastError) as caught:
                 await client.erase(session.id)
         assert (caught.value.code, caught.value.details) == ("MISSING_SCOPE", {"scope": "admin"})
         assert text not in "".join(traceback.format_exception(caught.value))
@@ -127,7 +127,7 @@ async def test_no_error_and_no_description_holds_the_token() -> None:
         Receiver(repeat) as server,
         Client(f"http://127.0.0.1:{server.port}", SECRET, patience=1.0) as client,
     ):
-        with pytest.raises(HoldfastError) as caught:
+        with pytest.raises(OutlastError) as caught:
             await client.start("teller", "hi")
 
         assert server.posts[0].headers["authorization"] == f"Bearer {SECRET}"

@@ -15,16 +15,16 @@ from client_scene import AGENTS, Plan, far_away, planner
 from http_scene import FAST, teller
 from webhook_receiver import Receiver, Reply
 
-from holdfast import Event, Holdfast, Image, Receipt
-from holdfast.client import Client, RemoteSession
-from holdfast.errors import CursorAhead, HoldfastError, InvalidInput, UnknownLane
-from holdfast.server import ServerSettings
-from holdfast.server.model.request import A_REQUEST
-from holdfast.server.model.session import AN_ITEM
-from holdfast.session import Session
+from outlast import Event, Image, Outlast, Receipt
+from outlast.client import Client, RemoteSession
+from outlast.errors import CursorAhead, InvalidInput, OutlastError, UnknownLane
+from outlast.server import ServerSettings
+from outlast.server.model.request import A_REQUEST
+from outlast.server.model.session import AN_ITEM
+from outlast.session import Session
 
 Place = Any
-"""A Holdfast or a Client: what stands below does not care which."""
+"""A Outlast or a Client: what stands below does not care which."""
 
 IDS = re.compile(r"(?:ses|dlv|req|dsp)_\w+")
 IN_TIME = datetime(2099, 1, 31, 12, tzinfo=UTC)
@@ -112,7 +112,7 @@ async def talk(place: Place, seen: list[Any]) -> None:
 async def test_the_same_code_sees_the_same_here_and_over_the_wire() -> None:
     near: list[Any] = []
     far: list[Any] = []
-    async with Holdfast([teller], store="memory://", worker=FAST) as app:
+    async with Outlast([teller], store="memory://", worker=FAST) as app:
         await talk(app, near)
     async with far_away() as there:
         await talk(there.client, far)
@@ -278,7 +278,7 @@ async def mistakes(place: Place) -> list[Any]:
     [request] = (await session.wait()).requests
     found: list[Any] = []
     for code, make in MISTAKES.items():
-        with pytest.raises(HoldfastError) as caught:
+        with pytest.raises(OutlastError) as caught:
             await make(place, session, request.request_id)
         error = caught.value
         assert (error.code, type(error).code) == (code, code)
@@ -288,7 +288,7 @@ async def mistakes(place: Place) -> list[Any]:
 
 async def test_a_mistake_is_the_same_error_here_and_over_the_wire() -> None:
     async with (
-        Holdfast(AGENTS, store="memory://", worker=FAST) as app,
+        Outlast(AGENTS, store="memory://", worker=FAST) as app,
         far_away(patience=0.0) as far,
     ):
         names, same = Names(), Names()
@@ -299,7 +299,7 @@ async def test_a_mistake_is_the_same_error_here_and_over_the_wire() -> None:
 
 async def test_an_event_says_whose_it_is_here_and_over_the_wire() -> None:
     async with (
-        Holdfast(AGENTS, store="memory://", worker=FAST) as app,
+        Outlast(AGENTS, store="memory://", worker=FAST) as app,
         far_away() as far,
     ):
         for place in (app, far.client):
@@ -319,13 +319,13 @@ async def test_a_cursor_beyond_the_end_is_refused() -> None:
 
 async def test_what_only_a_server_refuses_is_an_error_with_its_code() -> None:
     async with far_away(ServerSettings(port=0, require_key=True)) as far:
-        with pytest.raises(HoldfastError) as caught:
+        with pytest.raises(OutlastError) as caught:
             await far.client.start("teller", "hi")
 
-        assert type(caught.value) is HoldfastError
+        assert type(caught.value) is OutlastError
         assert caught.value.code == "UNAUTHENTICATED"
-        assert HoldfastError.code == "ERROR"
-        assert "holdfast keys create" in caught.value.message
+        assert OutlastError.code == "ERROR"
+        assert "outlast keys create" in caught.value.message
 
 
 def test_a_remote_session_can_do_what_a_session_can() -> None:

@@ -27,16 +27,16 @@ from stream_scene import talker
 from stream_troupe import troupe
 from webhook_receiver import Post, Reply
 
-from holdfast import Event, Holdfast
-from holdfast.client import Client, RemoteSession
-from holdfast.core.event import encode
-from holdfast.errors import ServerUnavailable, UnknownSession
-from holdfast.server import ServerSettings
+from outlast import Event, Outlast
+from outlast.client import Client, RemoteSession
+from outlast.core.event import encode
+from outlast.errors import ServerUnavailable, UnknownSession
+from outlast.server import ServerSettings
 
 
 async def test_a_reader_goes_on_when_the_server_is_started_again(tmp_path: Path) -> None:
     store, settings = f"sqlite:///{tmp_path / 'restart.db'}", ServerSettings(port=free_port())
-    async with Holdfast([teller, poet], store=store, worker=FAST) as app:
+    async with Outlast([teller, poet], store=store, worker=FAST) as app:
         async with on_a_socket(app, settings) as (host, port):
             client = Client(f"http://{host}:{port}", clock=Hasty(), stream_patience=None)
             await client.open()
@@ -59,7 +59,7 @@ async def read_on(events: Any) -> list[Event]:
 async def test_a_reader_goes_on_when_the_server_is_killed(tmp_path: Path) -> None:
     store, port = f"sqlite:///{tmp_path / 'kill.db'}", free_port()
     async with (
-        Holdfast([talker], store=store, worker=FAST) as app,
+        Outlast([talker], store=store, worker=FAST) as app,
         troupe(["serve", "serve"], store, port) as (first, second),
         Client(f"http://127.0.0.1:{port}", stream_patience=None) as client,
     ):
@@ -177,7 +177,7 @@ async def test_a_stream_is_refused_with_the_error_that_it_is() -> None:
             await anext(far.client.session("ses_none").events())
     html = Reply(200, (("content-type", "text/html"),), b"<html>welcome</html>")
     async with a_client(lambda post: html) as session:
-        with pytest.raises(ServerUnavailable, match="not as a Holdfast server"):
+        with pytest.raises(ServerUnavailable, match="not as a Outlast server"):
             await anext(session.events())
     nonsense = HEAD + chunk(b'{"hello": "world"}\n') + END
     async with a_client(lambda post: Reply(raw=nonsense)) as session:

@@ -13,11 +13,11 @@ from client_scene import LOST, BadWire, Far, Hasty, answer, far_away
 from free_port import free_port
 from webhook_receiver import Post, Receiver, Reply
 
-from holdfast import Receipt
-from holdfast.client import Client, RemoteSession
-from holdfast.client.trouble import LONGEST_PAUSE
-from holdfast.errors import (
-    HoldfastError,
+from outlast import Receipt
+from outlast.client import Client, RemoteSession
+from outlast.client.retry import LONGEST_PAUSE
+from outlast.errors import (
+    OutlastError,
     QueueFull,
     ServerUnavailable,
     SessionOver,
@@ -107,7 +107,7 @@ async def test_what_is_not_safe_to_do_twice_is_not_repeated_when_it_may_have_bee
             for bad in (LOST, BAD_ANSWERS["503"], BAD_ANSWERS["504"]):
                 far.wire.instead, far.wire.requests = [bad], []
 
-                with pytest.raises(HoldfastError, match="may have been done"):
+                with pytest.raises(OutlastError, match="may have been done"):
                     await act()
 
                 assert len(far.wire.requests) == 1
@@ -189,7 +189,7 @@ async def test_an_answer_is_tried_ten_times_more_while_its_session_is_not_found(
 async def test_what_will_not_change_is_not_tried_again() -> None:
     refusals = [
         (refusal(404, "UNKNOWN_REQUEST"), UnknownRequest),
-        (refusal(500, "STORE_ERROR"), HoldfastError),
+        (refusal(500, "STORE_ERROR"), OutlastError),
         (Reply(500, (), b"<html>oh no</html>"), ServerUnavailable),
         (Reply(404, (), b"<html>not found</html>"), ServerUnavailable),
         (Reply(200, (), b"<html>welcome</html>"), ServerUnavailable),

@@ -22,8 +22,8 @@ from client_wire import (
 )
 from webhook_receiver import Answers, Post, Receiver, Reply
 
-from holdfast.client import Client
-from holdfast.core.event import encode
+from outlast.client import Client
+from outlast.core.event import encode
 
 
 async def test_a_stream_cut_at_any_byte_goes_on_without_a_gap_or_a_repeat() -> None:

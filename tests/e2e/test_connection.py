@@ -22,10 +22,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from sign_in_scene import KEY, Hub, required
 
-from holdfast import Holdfast, Session, Telemetry
-from holdfast.cli.transcript import Transcript
-from holdfast.clock import Clock
-from holdfast.server import Principal, ServerSettings
+from outlast import Outlast, Session, Telemetry
+from outlast.cli.terminal.transcript import Transcript
+from outlast.clock import Clock
+from outlast.server import Principal, ServerSettings
 
 ADA = {"principal": "ada"}
 
@@ -39,7 +39,7 @@ def remote() -> Iterator[Remote]:
 class Office:
     """An app that works, its server on a socket, and who uses it with a browser."""
 
-    def __init__(self, app: Holdfast, hub: Hub, browser: httpx.AsyncClient) -> None:
+    def __init__(self, app: Outlast, hub: Hub, browser: httpx.AsyncClient) -> None:
         self.app = app
         self.hub = hub
         self.browser = browser
@@ -64,7 +64,7 @@ async def office(
     given = {"store": "memory://", "worker": FAST, **hub.app, **options}
     settings = ServerSettings(port=0, **(server or {}))
     async with (
-        Holdfast([hub.agent()], **given) as app,
+        Outlast([hub.agent()], **given) as app,
         on_a_socket(app, settings) as (host, port),
         httpx.AsyncClient(verify=PLAIN) as browser,
     ):
@@ -203,7 +203,7 @@ async def test_no_secret_is_in_the_log_the_stream_a_trace_a_log_line_or_the_file
     tracers.add_span_processor(SimpleSpanProcessor(spans))
     hub, clock = Hub(remote), Ahead()
     options = {
-        "store": f"sqlite:///{tmp_path / 'holdfast.db'}",
+        "store": f"sqlite:///{tmp_path / 'outlast.db'}",
         "clock": clock,
         "worker": replace(FAST, lease=2.0),  # soon renewed, where the clock jumps
         "telemetry": Telemetry(tracer_provider=tracers, content=True),
@@ -259,7 +259,7 @@ class Later(Clock):
 async def test_a_server_that_is_killed_while_it_takes_somebody_in_costs_one_more_visit(
     remote: Remote, tmp_path: Path
 ) -> None:
-    hub, store = Hub(remote), f"sqlite:///{tmp_path / 'holdfast.db'}"
+    hub, store = Hub(remote), f"sqlite:///{tmp_path / 'outlast.db'}"
     script = str(Path(__file__).with_name("sign_in_process.py"))
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, script, store, remote.url.rpartition(":")[2]),
@@ -268,7 +268,7 @@ async def test_a_server_that_is_killed_while_it_takes_somebody_in_costs_one_more
     assert process.stdout is not None
     port = int(await process.stdout.readline())
     async with (
-        Holdfast([hub.agent()], store=store, worker=None, **hub.app) as app,
+        Outlast([hub.agent()], store=store, worker=None, **hub.app) as app,
         httpx.AsyncClient(verify=PLAIN, timeout=60) as browser,
     ):
         session = await app.start("a", "go", **ADA)

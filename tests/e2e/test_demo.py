@@ -1,4 +1,4 @@
-"""`holdfast demo` as a user runs it, and the counting that its promises rest on."""
+"""`outlast demo` as a user runs it, and the counting that its promises rest on."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from typing import IO, Any
 
 import pytest
 
-from holdfast.core import record as r
-from holdfast.core.message import Text
-from holdfast.core.record import AnyRecord, Entry
-from holdfast.demo.ledger import Asked, Effect
-from holdfast.demo.plan import MOST_KILLS, plan
-from holdfast.demo.reaper import Kill
-from holdfast.demo.tally import Tally, count
+from outlast.cli.demo.count import Tally, count
+from outlast.cli.demo.effect import Asked, Effect
+from outlast.cli.demo.kill import Kill
+from outlast.cli.demo.plan import MOST_KILLS, plan
+from outlast.core import record as r
+from outlast.core.message import Text
+from outlast.core.record import AnyRecord, Entry
 
-DEMO = (sys.executable, "-m", "holdfast.cli", "demo")
+DEMO = (sys.executable, "-m", "outlast.cli", "demo")
 Running = subprocess.Popen[str]
 
 

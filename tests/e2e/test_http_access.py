@@ -9,8 +9,8 @@ import pytest
 from http_scene import OF_OTHERS, Caller, Json, scene
 from starlette.requests import Request
 
-from holdfast.server import Principal, ServerSettings
-from holdfast.server.principal import SCOPES
+from outlast.server import Principal, ServerSettings
+from outlast.server.principal import SCOPES
 
 ELSEWHERE = "203.0.113.9"
 KEYS_ONLY = ServerSettings(require_key=True)
@@ -92,11 +92,11 @@ async def test_a_revoked_key_opens_nothing_from_then_on() -> None:
         lambda key: key + "x",
         lambda key: key.replace("Bearer", "Basic"),
         lambda key: key.replace("Bearer ", ""),
-        lambda key: key.replace("hf_", ""),
+        lambda key: key.replace("outlast_", ""),
         lambda key: key.rpartition("_")[0],
         lambda key: key.partition("_")[0] + "_" * 200,
-        lambda key: "Bearer " + "hf_" + "a" * 5000,
-        lambda key: "Bearer hf_\u00e9_x",
+        lambda key: "Bearer " + "outlast_" + "a" * 5000,
+        lambda key: "Bearer outlast_\u00e9_x",
         lambda key: "Bearer",
         lambda key: "",
     ],

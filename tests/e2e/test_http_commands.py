@@ -1,4 +1,4 @@
-"""`holdfast serve`, `holdfast dev` and `holdfast keys`, as processes of their own."""
+"""`outlast serve`, `outlast dev` and `outlast keys`, as processes of their own."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from msgspec.structs import replace
 from terminal import EXECUTABLE, PATIENCE, Place, environment
 from typer.testing import CliRunner
 
-from holdfast import Holdfast
-from holdfast.cli import make_app
-from holdfast.cli.service import server_settings
-from holdfast.errors import InvalidInput
-from holdfast.server import ServerSettings
-from holdfast.server.key import mint
-from holdfast.server.listening import check_closed, open_socket
+from outlast import Outlast
+from outlast.cli import make_app
+from outlast.cli.terminal.service import server_settings
+from outlast.errors import InvalidInput
+from outlast.server import ServerSettings
+from outlast.server.key import mint
+from outlast.server.serve import check_closed, open_socket
 
 BODY = {"agent": "support", "message": "hello"}
 
@@ -89,11 +89,11 @@ def started(place: Place, *args: str, until: str) -> Iterator[Server]:
 
 
 class Keys:
-    """`holdfast keys` on a store that is there, in this process."""
+    """`outlast keys` on a store that is there, in this process."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.store = f"sqlite:///{path}/holdfast.db"
+        self.store = f"sqlite:///{path}/outlast.db"
         asyncio.run(make(self.store))
 
     def run(self, *args: str) -> Result:
@@ -104,7 +104,7 @@ class Keys:
 
 
 async def make(store: str) -> None:
-    async with Holdfast(store=store, worker=None):
+    async with Outlast(store=store, worker=None):
         pass
 
 
@@ -118,7 +118,7 @@ def test_a_key_is_shown_once_and_kept_as_a_digest(keys: Keys) -> None:
     text = made.stdout.strip()
     [listed] = keys.json("list")
 
-    assert re.fullmatch(r"hf_\w+_[\w-]{32}", text)
+    assert re.fullmatch(r"outlast_\w+_[\w-]{32}", text)
     assert (listed["tenant"], listed["name"], listed["scopes"]) == (
         "acme",
         "till",
@@ -127,7 +127,7 @@ def test_a_key_is_shown_once_and_kept_as_a_digest(keys: Keys) -> None:
     assert "digest" not in listed
     secret = text.partition("_")[2].partition("_")[2]
     assert secret not in keys.run("list").stdout
-    kept = b"".join(file.read_bytes() for file in keys.path.glob("holdfast.db*") if file.is_file())
+    kept = b"".join(file.read_bytes() for file in keys.path.glob("outlast.db*") if file.is_file())
     assert listed["key_id"].encode() in kept
     assert secret.encode() not in kept
 
@@ -173,7 +173,7 @@ EVERYWHERE = "0.0.0.0"  # noqa: S104 - that it is refused
 @pytest.mark.parametrize("host", [EVERYWHERE, "::", "192.168.0.5", "shop.example", ""])
 async def test_where_others_reach_it_a_server_does_not_start_without_a_key(host: str) -> None:
     settings = ServerSettings(host=host)
-    async with Holdfast(store="memory://", worker=None) as app:
+    async with Outlast(store="memory://", worker=None) as app:
         with pytest.raises(InvalidInput, match="there is no key yet"):
             await check_closed(app, settings)
 
@@ -190,12 +190,12 @@ async def test_where_others_reach_it_a_server_does_not_start_without_a_key(host:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
 async def test_on_this_machine_a_server_starts_without_a_key(host: str) -> None:
-    async with Holdfast(store="memory://", worker=None) as app:
+    async with Outlast(store="memory://", worker=None) as app:
         await check_closed(app, ServerSettings(host=host))
 
 
 async def test_where_others_reach_it_not_even_this_machine_gets_in_without_a_key() -> None:
-    async with Holdfast(store="memory://", worker=None) as app:
+    async with Outlast(store="memory://", worker=None) as app:
         text, key = mint(app.clock, tenant="a", name="", scopes=["read"])
         await app.store.add_key(key)
         header = {"Authorization": f"Bearer {text}"}
@@ -218,7 +218,7 @@ def test_settings_of_the_users_own_are_taken_and_options_go_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "own_settings.py").write_text(
-        "from holdfast.server import ServerSettings\n"
+        "from outlast.server import ServerSettings\n"
         "settings = ServerSettings(port=9, burst=7, cors_origins=('https://a.example',))\n"
         "other = 17\n"
     )
@@ -246,17 +246,17 @@ def test_the_command_refuses_to_open_a_server_to_everybody(place: Place) -> None
 
 def test_a_server_that_asks_for_a_key_says_how_to_make_one_that_it_knows(place: Place) -> None:
     (place.path / "desk.py").write_text(
-        "from holdfast import Holdfast\napp = Holdfast(store='sqlite:///desk.db')\n"
+        "from outlast import Outlast\napp = Outlast(store='sqlite:///desk.db')\n"
     )
     refused = place.run("serve", "desk:app", "--host", EVERYWHERE, "--port", "0")
 
-    found = re.search("`holdfast (.*?)`", refused.stderr)
+    found = re.search("`outlast (.*?)`", refused.stderr)
     assert found
     place.run(*found.group(1).split())
     known = place.json("keys", "list", "--app", "desk:app")
 
     assert [key["scopes"] for key in known] == [["read", "send"]]
-    assert not (place.path / "holdfast.db").exists()
+    assert not (place.path / "outlast.db").exists()
     key_id = known[0]["key_id"]
     assert place.json("keys", "revoke", key_id, "--app", "desk:app")["revoked"]
 

@@ -80,8 +80,8 @@ async def test_numbers_are_told_as_prometheus_reads_them() -> None:
         told = await caller.get("/metrics")
 
         assert told.headers["content-type"].startswith("text/plain; version=0.0.4")
-        assert 'holdfast_lanes{status="waiting",wait="input"} 1' in told.text
-        assert 'holdfast_workers{state="working"} 1' in told.text
+        assert 'outlast_lanes{status="waiting",wait="input"} 1' in told.text
+        assert 'outlast_workers{state="working"} 1' in told.text
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/v1/healthz", "/v1/readyz"])

@@ -14,9 +14,9 @@ import pytest
 from http_scene import OF_OTHERS, teller
 from terminal import EXECUTABLE, PATIENCE, environment
 
-from holdfast import Holdfast
-from holdfast.server import ServerSettings
-from holdfast.server.principal import SCOPES
+from outlast import Outlast
+from outlast.server import ServerSettings
+from outlast.server.principal import SCOPES
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "http.md"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -138,7 +138,7 @@ async def test_the_routes_of_ones_own_start_answer_and_refuse(
 
 
 def test_every_route_has_its_command_in_the_guide() -> None:
-    document = Holdfast([teller], store="memory://", worker=None).asgi().openapi()
+    document = Outlast([teller], store="memory://", worker=None).asgi().openapi()
     wanted = {(method, path) for path, item in document["paths"].items() for method in item}
     wanted -= set(OF_OTHERS)
 

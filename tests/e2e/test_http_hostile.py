@@ -12,8 +12,8 @@ import httpx
 import pytest
 from http_scene import Json, scene
 
-from holdfast.server import ServerSettings
-from holdfast.server.key import PREFIX
+from outlast.server import ServerSettings
+from outlast.server.key import PREFIX
 
 PAGE = "text/html; charset=utf-8"
 """What people are shown who come back from signing in."""
@@ -59,7 +59,7 @@ def operations(document: Json) -> Iterator[tuple[str, str, list[Json]]]:
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Each database minds other things: a NUL, half a character, a number that is too large."""
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/holdfast.db"
+        return f"sqlite:///{tmp_path}/outlast.db"
     return str(request.getfixturevalue("postgres_url"))
 
 

@@ -8,8 +8,8 @@ import pytest
 from http_scene import HERE, Caller, scene
 from starlette.requests import Request
 
-from holdfast.server import Principal, ServerSettings
-from holdfast.server.principal import LOCAL
+from outlast.server import Principal, ServerSettings
+from outlast.server.principal import LOCAL
 
 ELSEWHERE = "203.0.113.9"
 KEYS_ONLY = ServerSettings(require_key=True)

@@ -12,13 +12,13 @@ import uvicorn
 from fastapi import FastAPI
 from http_scene import FAST, Caller, teller
 
-from holdfast import Holdfast
-from holdfast.server import ServerSettings
-from holdfast.server.listening import Listener, open_socket
+from outlast import Outlast
+from outlast.server import ServerSettings
+from outlast.server.serve import Listener, open_socket
 
 
-def app_of(**given: str) -> Holdfast:
-    return Holdfast([teller], store="memory://", worker=FAST, **given)
+def app_of(**given: str) -> Outlast:
+    return Outlast([teller], store="memory://", worker=FAST, **given)
 
 
 @asynccontextmanager
@@ -128,7 +128,7 @@ async def test_a_server_that_waits_no_longer_for_streams_cuts_them_and_logs_no_t
 
 @pytest.mark.parametrize("path", ["/readyz", "/v1/sessions"])
 async def test_an_app_that_nobody_opened_is_not_ready(path: str, postgres_server: str) -> None:
-    app = Holdfast([teller], store=postgres_server, worker=None)
+    app = Outlast([teller], store=postgres_server, worker=None)
     transport = httpx.ASGITransport(app.asgi())
     async with Caller(transport=transport, base_url="http://127.0.0.1:8000") as caller:
         assert (await caller.get(path)).status_code == 503

@@ -12,12 +12,12 @@ import pytest
 from http_scene import OF_OTHERS, Caller, Json, on_a_socket, scene
 from postgres_proxy import Wire, through
 
-from holdfast.clock import Clock
-from holdfast.errors import StoreCorrupt, StoreFull, StoreUnavailable
-from holdfast.server import ServerSettings
-from holdfast.store import Store
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing.wrapped import WrappedStore
+from outlast.clock import Clock
+from outlast.errors import StoreCorrupt, StoreFull, StoreUnavailable
+from outlast.server import ServerSettings
+from outlast.store import Store
+from outlast.stores.memory import MemoryStore
+from outlast.testing.wrapped_store import WrappedStore
 
 ELSEWHERE = {"/v1/healthz", *(path for _, path in OF_OTHERS)}
 """Routes that need no store, or have tests of their own."""

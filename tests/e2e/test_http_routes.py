@@ -5,8 +5,8 @@ from __future__ import annotations
 from http_scene import FAST, OUTSIDE, scene
 from msgspec.structs import replace
 
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing.clock import ManualClock
+from outlast.stores.memory import MemoryStore
+from outlast.testing.clock import ManualClock
 
 HOUR = 3_600_000
 AN_HOUR_LATER = "2023-11-14T23:13:20Z"

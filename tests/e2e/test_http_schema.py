@@ -16,7 +16,7 @@ import jsonschema_rs
 import pytest
 from http_scene import Json, on_a_socket, scene, teller
 
-from holdfast.server import ServerSettings
+from outlast.server import ServerSettings
 
 HERE = Path(__file__).parent
 EXECUTABLE = str(Path(sys.executable).with_name("schemathesis"))
@@ -55,7 +55,7 @@ async def test_nothing_that_is_sent_meets_an_error_of_ours_or_an_answer_not_desc
                     **os.environ,
                     "PYTHONPATH": str(HERE),
                     "SCHEMATHESIS_HOOKS": "schema_hooks",
-                    "HOLDFAST_KNOWN": json.dumps(known),
+                    "OUTLAST_KNOWN": json.dumps(known),
                 },
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from http_scene import Caller, Json, on_a_socket, scene
 
-from holdfast.server import ServerSettings
+from outlast.server import ServerSettings
 
 SMALL = ServerSettings(
     port=0, max_body=10_000, max_callback=1000, max_header=4000, body_patience=0.2
@@ -194,7 +194,7 @@ async def test_no_log_has_an_address_or_a_key_in_it(caplog: pytest.LogCaptureFix
     async with scene() as bank, on_a_socket(bank.app) as (_, port):
         logging.getLogger("uvicorn.error").setLevel("DEBUG")
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as caller:
-            header = {"Authorization": "Bearer hf_abc_verysecret"}
+            header = {"Authorization": "Bearer outlast_abc_verysecret"}
             answers = [
                 await caller.post("/v1/callback/verysecret", content=b"verysecret"),
                 await caller.get("/v1/sessions?agent=verysecret", headers=header),

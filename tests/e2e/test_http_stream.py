@@ -8,7 +8,7 @@ import httpx
 import pytest
 from stream_scene import events_of, sent_events_of, serving, talker
 
-from holdfast.server import ServerSettings
+from outlast.server import ServerSettings
 
 QUICK = ServerSettings(heartbeat=0.05)
 
@@ -116,7 +116,7 @@ async def test_a_page_says_where_it_ends_behind_what_is_hidden_too() -> None:
             f"/sessions/{session.id}/stream", params={"follow": "false"}
         )
 
-        assert response.headers["holdfast-cursor"] == str((await session.info()).end)
+        assert response.headers["outlast-cursor"] == str((await session.info()).end)
         assert response.headers["content-type"] == "application/x-ndjson"
         assert response.headers["cache-control"] == "no-cache, no-store"
 
@@ -238,7 +238,7 @@ async def test_streams_are_cut_when_the_server_is_about_to_stop() -> None:
 
 
 async def test_a_reader_who_leaves_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.server.stream.feeds.LINGER", 0.0)
+    monkeypatch.setattr("outlast.server.stream.feeds.LINGER", 0.0)
     async with serving() as scene:
         session = await scene.start()
         _, header = await scene.key("read")

@@ -9,10 +9,10 @@ import httpx
 import pytest
 from stream_scene import Scene, serving
 
-from holdfast import Session
-from holdfast.clock import Clock
-from holdfast.server import ServerSettings
-from holdfast.server.stream.protocol import next_cursor
+from outlast import Session
+from outlast.clock import Clock
+from outlast.server import ServerSettings
+from outlast.server.stream.protocol import next_cursor
 
 QUICK = ServerSettings(heartbeat=0.05, long_poll=0.05)
 
@@ -51,8 +51,8 @@ async def sent(
 async def test_pages_are_arrays_that_lead_to_the_end_of_the_stream(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("holdfast.server.stream.durable.CHUNK", 1)
-    monkeypatch.setattr("holdfast.server.stream.durable.PAGE", 3)
+    monkeypatch.setattr("outlast.server.stream.durable.CHUNK", 1)
+    monkeypatch.setattr("outlast.server.stream.durable.PAGE", 3)
     async with serving() as scene:
         session = await scene.start()
         seen, offset, offsets = [], "-1", []

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from stream_scene import ENOUGH, SPEECH, events_of, serving, talker
 
-from holdfast import Holdfast, Session
-from holdfast.errors import StoreUnavailable
-from holdfast.server.stream.feeds import Feeds
-from holdfast.server.stream.line import Line
-from holdfast.server.stream.page import up_to_end
-from holdfast.server.stream.reader import Cut, Reader
-from holdfast.server.stream.window import Window
-from holdfast.store import Page, SessionInfo, Store
-from holdfast.testing.wrapped import WrappedStore
+from outlast import Outlast, Session
+from outlast.errors import StoreUnavailable
+from outlast.server.stream.feeds import Feeds
+from outlast.server.stream.line import Line
+from outlast.server.stream.page import up_to_end
+from outlast.server.stream.reader import Cut, Reader
+from outlast.server.stream.window import Window
+from outlast.store import Page, SessionInfo, Store
+from outlast.testing.wrapped_store import WrappedStore
 
 LONG = 5.0
 
@@ -79,7 +79,7 @@ async def turn(session: Session[str], message: str) -> int:
 
 
 async def test_a_thousand_readers_ask_no_more_of_the_database_than_one() -> None:
-    async with Holdfast([talker], store="memory://") as app, AsyncExitStack() as stack:
+    async with Outlast([talker], store="memory://") as app, AsyncExitStack() as stack:
         store = CountingStore(app.store)
         feeds = Feeds(store, app.clock)
         session = await app.start(talker, "look")
@@ -108,7 +108,7 @@ async def test_a_thousand_readers_ask_no_more_of_the_database_than_one() -> None
 
 
 async def test_a_reader_who_is_slow_gets_all_and_holds_up_nobody() -> None:
-    async with Holdfast([talker], store="memory://") as app, AsyncExitStack() as stack:
+    async with Outlast([talker], store="memory://") as app, AsyncExitStack() as stack:
         feeds = Feeds(app.store, app.clock)
         session = await app.start(talker, "look")
         await session.wait()
@@ -172,8 +172,8 @@ async def test_a_reader_that_takes_nothing_is_given_one_piece_and_no_more() -> N
 async def test_pieces_of_an_answer_are_heard_of_and_so_is_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.server.stream.feed.POLL", 60.0)  # nothing is found by chance
-    monkeypatch.setattr("holdfast.server.stream.feed.AT_REST_POLL", 60.0)
+    monkeypatch.setattr("outlast.server.stream.feed.POLL", 60.0)  # nothing is found by chance
+    monkeypatch.setattr("outlast.server.stream.feed.AT_REST_POLL", 60.0)
     enough = tmp_path / "enough"
     monkeypatch.setenv(ENOUGH, str(enough))
     async with serving() as scene:
@@ -194,8 +194,8 @@ async def test_pieces_of_an_answer_are_heard_of_and_so_is_its_end(
 
 
 async def test_without_any_hint_a_feed_looks_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.server.stream.feed.AT_REST_POLL", 0.01)
-    async with Holdfast([talker], store="memory://") as app, AsyncExitStack() as stack:
+    monkeypatch.setattr("outlast.server.stream.feed.AT_REST_POLL", 0.01)
+    async with Outlast([talker], store="memory://") as app, AsyncExitStack() as stack:
         feeds = Feeds(DeafStore(app.store), app.clock)
         session = await app.start(talker, "look")
         await session.wait()
@@ -211,7 +211,7 @@ async def test_without_any_hint_a_feed_looks_by_itself(monkeypatch: pytest.Monke
 
 
 async def test_a_page_ends_where_the_log_ended_when_it_was_asked_for() -> None:
-    async with Holdfast([talker], store="memory://") as app:
+    async with Outlast([talker], store="memory://") as app:
         session = await app.start(talker, "look")
         await session.wait()
         info = await session.info()
@@ -225,7 +225,7 @@ async def test_a_page_ends_where_the_log_ended_when_it_was_asked_for() -> None:
 
 
 async def test_a_feed_waits_for_a_database_that_is_away() -> None:
-    async with Holdfast([talker], store="memory://") as app, AsyncExitStack() as stack:
+    async with Outlast([talker], store="memory://") as app, AsyncExitStack() as stack:
         store = CountingStore(app.store)
         feeds = Feeds(store, app.clock)
         session = await app.start(talker, "look")
@@ -246,7 +246,7 @@ async def test_a_feed_waits_for_a_database_that_is_away() -> None:
 
 
 async def test_readers_of_a_history_that_is_no_more_are_sent_away() -> None:
-    async with Holdfast([talker], store="memory://") as app, AsyncExitStack() as stack:
+    async with Outlast([talker], store="memory://") as app, AsyncExitStack() as stack:
         store = CountingStore(app.store)
         feeds = Feeds(store, app.clock)
         session = await app.start(talker, "look")
@@ -264,7 +264,7 @@ async def test_readers_of_a_history_that_is_no_more_are_sent_away() -> None:
 
 
 async def test_readers_of_feeds_that_are_closed_are_sent_away() -> None:
-    async with Holdfast([talker], store="memory://") as app:
+    async with Outlast([talker], store="memory://") as app:
         feeds = Feeds(app.store, app.clock)
         session = await app.start(talker, "look")
         await session.wait()

@@ -18,8 +18,8 @@ from stream_troupe import (
     troupe,
 )
 
-from holdfast import Holdfast
-from holdfast.server.stream.line import encode
+from outlast import Outlast
+from outlast.server.stream.line import encode
 
 
 async def test_every_reader_of_a_turn_sees_the_same_whatever_is_killed(
@@ -31,7 +31,7 @@ async def test_every_reader_of_a_turn_sees_the_same_whatever_is_killed(
     url = f"http://127.0.0.1:{port}/v1"
     roles = ["serve", "serve", "serve", "work", "work"]
     async with (
-        Holdfast([talker], store=store, worker=None) as app,
+        Outlast([talker], store=store, worker=None) as app,
         troupe(roles, store, port) as players,
         httpx.AsyncClient(base_url=url, timeout=60) as http,
     ):

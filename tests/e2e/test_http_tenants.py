@@ -16,9 +16,9 @@ import httpx
 import pytest
 from http_scene import Caller, Json, Scene, scene
 
-from holdfast.server import ServerSettings
-from holdfast.server.asgi import create
-from holdfast.server.route.fleet import cursor_of
+from outlast.server import ServerSettings
+from outlast.server.asgi import create
+from outlast.server.route.fleet import cursor_of
 
 SECRET = "the-secret-of-acme"
 METHODS = ("get", "head", "post", "put", "patch", "delete")
@@ -183,7 +183,7 @@ def leaks(attempt: Attempt, response: httpx.Response, victim: Victim) -> list[st
 async def test_no_route_of_one_tenant_reaches_the_data_of_another(
     kind: str, tmp_path: Path
 ) -> None:
-    store = "memory://" if kind == "memory" else f"sqlite:///{tmp_path}/holdfast.db"
+    store = "memory://" if kind == "memory" else f"sqlite:///{tmp_path}/outlast.db"
     async with two_tenants(store) as (bank, acme, other):
         victim = await settle(bank, acme)
         own = (await other.start("hello"))["session_id"]

@@ -1,4 +1,4 @@
-"""An agent asks one of another Holdfast, over real sockets."""
+"""An agent asks one of another Outlast, over real sockets."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from free_port import free_port
 from http_scene import FAST, on_a_socket, teller
 from remote_scene import boss, far_side, output_of, the, told, two_apps, until
 
-from holdfast import Agent, Holdfast, Session
-from holdfast.agents.model import ModelRequest
-from holdfast.agents.subagent import MAX_DEPTH
-from holdfast.errors import HoldfastError
-from holdfast.remote import RemoteAgent
-from holdfast.server import ServerSettings
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import crash_everywhere
-from holdfast.testing.scripted import Reply, ScriptedModel, call, say
-from holdfast.verify import verify
+from outlast import Agent, Outlast, Session
+from outlast.agents.model.client import ModelRequest
+from outlast.agents.subagent import MAX_DEPTH
+from outlast.errors import OutlastError
+from outlast.integration.remote import RemoteAgent
+from outlast.log.verify import verify
+from outlast.server import ServerSettings
+from outlast.stores.memory import MemoryStore
+from outlast.testing import crash_everywhere
+from outlast.testing.scripted import Reply, ScriptedModel, call, say
 
 
 async def test_a_remote_agent_is_asked_and_its_answer_is_the_calls_result() -> None:
@@ -55,7 +55,7 @@ async def test_agents_that_ask_each_other_over_the_wire_come_to_an_end() -> None
 
     echo = Agent("echo", ScriptedModel(again), subagents=[itself])
     async with (
-        Holdfast([echo], store="memory://", worker=FAST) as app,
+        Outlast([echo], store="memory://", worker=FAST) as app,
         on_a_socket(app, ServerSettings(port=port)),
     ):
         session = await app.start("echo", "go")
@@ -146,18 +146,18 @@ async def test_a_typed_output_is_of_its_type() -> None:
 
 
 def test_a_remote_agent_that_cannot_be_reached_is_refused_at_once() -> None:
-    with pytest.raises(HoldfastError):
+    with pytest.raises(OutlastError):
         RemoteAgent("far", "not a url")
-    with pytest.raises(HoldfastError):
+    with pytest.raises(OutlastError):
         RemoteAgent("far", "https://agents.example", "two\nlines")
-    assert "token" not in repr(RemoteAgent("far", "https://agents.example", "hf_token"))
+    assert "token" not in repr(RemoteAgent("far", "https://agents.example", "outlast_token"))
 
 
 async def test_a_caller_that_is_killed_at_every_commit_asks_once() -> None:
     async with far_side() as (far, url, token):
         asked: list[int] = []
 
-        async def ask(app: Holdfast) -> str | None:
+        async def ask(app: Outlast) -> str | None:
             before = len(await far.sessions(limit=1000))
             session: Session[Any] = await app.start("boss", "go")
             request = await until(app, session, "input.requested")
@@ -181,10 +181,10 @@ async def test_a_caller_that_is_killed_at_every_commit_asks_once() -> None:
 
 
 async def test_an_agent_that_is_killed_at_every_commit_while_it_is_asked_answers_once() -> None:
-    async def ask(far: Holdfast) -> str | None:
+    async def ask(far: Outlast) -> str | None:
         async with on_a_socket(far) as (host, port):
             asker = boss(f"http://{host}:{port}", "refund", poll=0.05)
-            async with Holdfast([asker], store="memory://", worker=FAST) as near:
+            async with Outlast([asker], store="memory://", worker=FAST) as near:
                 session: Session[Any] = await near.start("boss", "go")
                 [request] = (await session.wait()).requests
                 await session.answer(request.request_id, "approve")

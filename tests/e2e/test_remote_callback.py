@@ -10,13 +10,13 @@ import pytest
 from msgspec.structs import replace
 from remote_scene import HOOKS, Pair, output_of, the, told, two_apps, until
 
-from holdfast import Agent, Holdfast, Session, tool
-from holdfast.errors import InvalidInput
-from holdfast.reading import Wakeups
-from holdfast.store import Outlet
-from holdfast.testing.scripted import Reply, ScriptedModel, call, say
-from holdfast.verify import verify
-from holdfast.webhook import sign
+from outlast import Agent, Outlast, Session, tool
+from outlast.errors import InvalidInput
+from outlast.integration.outbox import sign
+from outlast.log.reader import Wakeups
+from outlast.log.verify import verify
+from outlast.store import Outlet
+from outlast.testing.scripted import Reply, ScriptedModel, call, say
 
 BODY = b'{"event": {"type": "turn.completed"}}'
 
@@ -72,7 +72,7 @@ async def test_only_the_signed_callback_of_the_far_side_wakes_the_caller() -> No
         assert await pair.far.store.dead_letters() == []
 
 
-async def all_is_told(app: Holdfast, session_id: str) -> Outlet:
+async def all_is_told(app: Outlast, session_id: str) -> Outlet:
     """Wait until a session has nothing left to tell, and return to whom it did."""
     with Wakeups(app.store, session_id) as wakeups:
         while True:

@@ -1,4 +1,4 @@
-"""A tool asks an agent of another Holdfast, over real sockets."""
+"""A tool asks an agent of another Outlast, over real sockets."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 from remote_scene import far_side, free_port, output_of, the, told, until
 
-from holdfast import Agent, Context, Holdfast, Image, Session, tool
-from holdfast.errors import InvalidDefinition, UnknownAgent
-from holdfast.reading import Wakeups
-from holdfast.remote import RemoteAgent
-from holdfast.server import ServerSettings
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import crash_everywhere
-from holdfast.testing.scripted import ScriptedModel, call, say
-from holdfast.verify import verify
+from outlast import Agent, Context, Image, Outlast, Session, tool
+from outlast.errors import InvalidDefinition, UnknownAgent
+from outlast.integration.remote import RemoteAgent
+from outlast.log.reader import Wakeups
+from outlast.log.verify import verify
+from outlast.server import ServerSettings
+from outlast.stores.memory import MemoryStore
+from outlast.testing import crash_everywhere
+from outlast.testing.scripted import ScriptedModel, call, say
 
 
 @tool(on_interrupt="rerun")
@@ -57,15 +57,15 @@ def boss(*others: Any, **args: Any) -> Agent[Any, Any]:
 @asynccontextmanager
 async def asking(
     boss: Agent[Any, Any], **options: Any
-) -> AsyncIterator[tuple[Holdfast, Session[Any]]]:
+) -> AsyncIterator[tuple[Outlast, Session[Any]]]:
     """Give an app, and a session of an agent of it that has just been started."""
-    async with Holdfast([boss], **{"store": "memory://", "worker": FAST, **options}) as near:
+    async with Outlast([boss], **{"store": "memory://", "worker": FAST, **options}) as near:
         yield near, await near.start("boss", "go")
         for each in await near.sessions():
             assert not await verify(near.store, each.session_id)
 
 
-async def until_over(app: Holdfast) -> str:
+async def until_over(app: Outlast) -> str:
     """Wait for the end of the only session of an app."""
     [info] = await app.sessions()
     session = await app.session(info.session_id)
@@ -94,7 +94,7 @@ async def test_the_callback_wakes_the_one_that_asks_and_no_poll_is_needed() -> N
         agent = boss(remote, name="teller", message="refund")
         address = f"http://127.0.0.1:{port}"
         async with (
-            Holdfast([agent], store="memory://", worker=FAST, public_url=address) as near,
+            Outlast([agent], store="memory://", worker=FAST, public_url=address) as near,
             on_a_socket(near, ServerSettings(port=port)),
         ):
             session = await near.start("boss", "go")
@@ -207,7 +207,7 @@ async def test_a_tool_that_is_killed_at_every_commit_asks_once() -> None:
         asked: list[int] = []
         remote = RemoteAgent("teller", url, token, poll=0.05)
 
-        async def go(app: Holdfast) -> str | None:
+        async def go(app: Outlast) -> str | None:
             before = len(await far.sessions(limit=1000))
             session: Session[Any] = await app.start("boss", "go")
             request = await until(app, session, "input.requested")
@@ -236,7 +236,7 @@ async def test_a_worker_for_an_agent_asks_the_remote_ones_that_this_one_knows() 
 
 async def test_nobody_starts_a_session_of_a_remote_agent_from_outside() -> None:
     remote = RemoteAgent("teller", "http://127.0.0.1:9")
-    async with Holdfast([boss(remote, name="teller", message="hi")], store="memory://") as app:
+    async with Outlast([boss(remote, name="teller", message="hi")], store="memory://") as app:
         assert list(app.agents) == ["boss"]
         with pytest.raises(UnknownAgent, match=r"it has: boss$"):
             await app.start("teller", "hello")
@@ -254,7 +254,7 @@ async def test_an_agent_here_goes_before_a_remote_one_of_its_name() -> None:
     remote = RemoteAgent("helper", "http://127.0.0.1:9")
     helper = Agent("helper", ScriptedModel([say("I am here")]))
     agents = [boss(remote, name="helper", message="hi"), helper]
-    async with Holdfast(agents, store="memory://", worker=FAST) as app:
+    async with Outlast(agents, store="memory://", worker=FAST) as app:
         session = await app.start("boss", "go")
         await session.wait()
         assert await told(session) == ["'I am here'"]

@@ -8,12 +8,12 @@ import pytest
 from http_scene import FAST
 from remote_scene import Pair, boss, far_side, the, two_apps, until
 
-from holdfast import Agent, Holdfast, Session
-from holdfast.errors import Unreachable
-from holdfast.reading import Wakeups
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import crash_everywhere
-from holdfast.testing.scripted import ScriptedModel, call, say
+from outlast import Agent, Outlast, Session
+from outlast.errors import Unreachable
+from outlast.log.reader import Wakeups
+from outlast.stores.memory import MemoryStore
+from outlast.testing import crash_everywhere
+from outlast.testing.scripted import ScriptedModel, call, say
 
 
 async def asked(pair: Pair) -> Session[Any]:
@@ -23,7 +23,7 @@ async def asked(pair: Pair) -> Session[Any]:
     return session
 
 
-async def over(app: Holdfast, session: Session[Any]) -> str:
+async def over(app: Outlast, session: Session[Any]) -> str:
     with Wakeups(app.store, session.id) as wakeups:
         while True:
             wakeups.clear()
@@ -51,7 +51,7 @@ async def test_a_caller_that_is_stopped_by_its_own_parent_stops_what_it_asked_fo
         script = [call("boss", message="go"), say("done")]
         remote = boss(url, "refund", poll=0.05)
         top: Agent[Any, Any] = Agent("top", ScriptedModel(script), subagents=[remote])
-        async with Holdfast([top], store="memory://", worker=FAST) as app:
+        async with Outlast([top], store="memory://", worker=FAST) as app:
             session = await app.start("top", "go")
             await until(app, session, "input.requested")
             await session.cancel("enough")
@@ -61,7 +61,7 @@ async def test_a_caller_that_is_stopped_by_its_own_parent_stops_what_it_asked_fo
 async def test_a_caller_that_is_killed_at_every_commit_of_a_cancel_stops_it_all_the_same() -> None:
     async with far_side() as (far, url, token):
 
-        async def ask_and_cancel(app: Holdfast) -> str:
+        async def ask_and_cancel(app: Outlast) -> str:
             before = {info.session_id for info in await far.sessions(limit=1000)}
             session: Session[Any] = await app.start("boss", "go")
             await until(app, session, "input.requested")

@@ -12,8 +12,8 @@ from oauth_provider import Remote, brought, provider_process
 from remote_scene import boss, far_side, output_of, the, told, two_apps, until
 from sign_in_scene import Hub, required, visit
 
-from holdfast import Holdfast, Session
-from holdfast.verify import verify
+from outlast import Outlast, Session
+from outlast.log.verify import verify
 
 
 @pytest.fixture(scope="module")
@@ -148,13 +148,13 @@ async def test_a_sign_in_here_says_nothing_of_one_there(remote: Remote, tmp_path
     store = f"sqlite:///{tmp_path / 'near.db'}"
     async with far_side(there.agent(name="teller"), **there.app) as (_, url, token):
         agents = [boss(url, "go", token=token), here.agent(name="local")]
-        async with Holdfast(agents, store=store, worker=FAST, **here.app) as near:
+        async with Outlast(agents, store=store, worker=FAST, **here.app) as near:
             session = await near.start("boss", "go")
             asked = await required(session)
             back = await visit(here, await near.start("local", "go"))
             assert await near.complete_authorization("hub", **back) == "completed"
         # By the time that the app is closed, all who wait for it were told.
-        async with Holdfast(store=store, worker=None) as closed:
+        async with Outlast(store=store, worker=None) as closed:
             [left] = await closed.store.requests(session.id, kinds=("authorization",))
             assert left.request_id == asked.data["request_id"]
 

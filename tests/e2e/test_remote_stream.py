@@ -8,9 +8,9 @@ import pytest
 from http_scene import FAST
 from remote_scene import two_apps
 
-from holdfast import Agent, Context, Holdfast, tool
-from holdfast.remote import RemoteAgent
-from holdfast.testing.scripted import Reply, ScriptedModel, call, say
+from outlast import Agent, Context, Outlast, tool
+from outlast.integration.remote import RemoteAgent
+from outlast.testing.scripted import Reply, ScriptedModel, call, say
 
 
 async def test_the_events_of_a_remote_session_come_between_those_of_its_caller() -> None:
@@ -87,6 +87,6 @@ async def test_progress_of_another_tool_names_no_remote_session() -> None:
     far = RemoteAgent("teller", "http://127.0.0.1:9", patience=0.1)
     script: list[Reply] = [call("pretend"), say("done")]
     agent: Agent[Any, Any] = Agent("a", ScriptedModel(script), tools=[pretend], subagents=[far])
-    async with Holdfast([agent], store="memory://", worker=FAST) as app:
+    async with Outlast([agent], store="memory://", worker=FAST) as app:
         session = await app.start(agent, "go")
         assert {event.session_id async for event in session.events(children=True)} == {session.id}

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-import holdfast.sync
-from holdfast import Agent, Holdfast, tool
-from holdfast.errors import StoreUnavailable, UnknownAgent
-from holdfast.testing.scripted import ScriptedModel, call, say
+import outlast.sync
+from outlast import Agent, Outlast, tool
+from outlast.errors import StoreUnavailable, UnknownAgent
+from outlast.testing.scripted import ScriptedModel, call, say
 
 
-def an_app(path: object) -> Holdfast:
+def an_app(path: object) -> Outlast:
     agent = Agent("greeter", ScriptedModel([say("Hello!"), say("Again!")]))
-    return Holdfast([agent], store=f"sqlite:///{path}/sync.db")
+    return Outlast([agent], store=f"sqlite:///{path}/sync.db")
 
 
 def test_a_script_starts_reads_and_waits_without_await(tmp_path):
-    with holdfast.sync.opened(an_app(tmp_path)) as app:
+    with outlast.sync.opened(an_app(tmp_path)) as app:
         session = app.start("greeter", "Hi")
         types = [event.type for event in session.events()]
         assert session.wait().output == "Hello!"
@@ -26,12 +26,12 @@ def test_a_script_starts_reads_and_waits_without_await(tmp_path):
 
 
 def test_an_error_reaches_the_script_as_it_is(tmp_path):
-    with holdfast.sync.opened(an_app(tmp_path)) as app, pytest.raises(UnknownAgent):
+    with outlast.sync.opened(an_app(tmp_path)) as app, pytest.raises(UnknownAgent):
         app.start("nobody", "Hi")
 
 
 def test_leaving_a_stream_early_closes_it(tmp_path):
-    with holdfast.sync.opened(an_app(tmp_path)) as app:
+    with outlast.sync.opened(an_app(tmp_path)) as app:
         session = app.start("greeter", "Hi")
         for event in session.events():
             if event.type == "turn.started":
@@ -40,7 +40,7 @@ def test_leaving_a_stream_early_closes_it(tmp_path):
 
 
 def test_an_app_that_was_closed_says_so(tmp_path):
-    with holdfast.sync.opened(an_app(tmp_path)) as app:
+    with outlast.sync.opened(an_app(tmp_path)) as app:
         session = app.start("greeter", "Hi")
         left = iter(session.events())
         next(left)
@@ -57,8 +57,8 @@ def test_an_async_tool_that_uses_the_bridge_is_told_that_it_would_wait_for_itsel
 
     model = ScriptedModel([call("delegate"), say("done")])
     agents = [Agent("boss", model, tools=[delegate]), Agent("greeter", ScriptedModel([]))]
-    app = Holdfast(agents, store=f"sqlite:///{tmp_path}/sync.db")
-    with holdfast.sync.opened(app) as bridge:
+    app = Outlast(agents, store=f"sqlite:///{tmp_path}/sync.db")
+    with outlast.sync.opened(app) as bridge:
         session = bridge.start("boss", "Greet them")
         assert session.wait().output == "done"
         [told] = [event.data["error"] for event in session.events() if event.type == "tool.failed"]
@@ -74,8 +74,8 @@ def test_a_sync_tool_may_use_the_bridge(tmp_path):
 
     boss = Agent("boss", ScriptedModel([call("delegate"), say("done")]), tools=[delegate])
     greeter = Agent("greeter", ScriptedModel([say("Hello!")]))
-    app = Holdfast([boss, greeter], store=f"sqlite:///{tmp_path}/sync.db")
-    with holdfast.sync.opened(app) as bridge:
+    app = Outlast([boss, greeter], store=f"sqlite:///{tmp_path}/sync.db")
+    with outlast.sync.opened(app) as bridge:
         session = bridge.start("boss", "Greet them")
         assert session.wait().output == "done"
         [done] = [event for event in session.events() if event.type == "tool.completed"]
@@ -84,7 +84,7 @@ def test_a_sync_tool_may_use_the_bridge(tmp_path):
 
 
 def test_what_the_bridge_gives_says_what_it_is_and_can(tmp_path):
-    with holdfast.sync.opened(an_app(tmp_path)) as app:
+    with outlast.sync.opened(an_app(tmp_path)) as app:
         session = app.start("greeter", "Hi")
 
         assert repr(session) == f"Bridge({session._target!r})"

@@ -13,17 +13,17 @@ import shop
 from damage import NOTHING, Copy, Row, change, drop, places, repeat, swap
 from msgspec.structs import replace
 
-from holdfast import Holdfast, Session
-from holdfast.core import codec
-from holdfast.core import record as r
-from holdfast.core.outcome import NOT_RUN
-from holdfast.errors import UnknownSession
-from holdfast.store import DeliveryInfo
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.clock import ManualClock
-from holdfast.testing.store_contract.builder import admit, new_session
-from holdfast.testing.wrapped import WrappedStore
-from holdfast.verify import Finding, verify
+from outlast import Outlast, Session
+from outlast.core import codec
+from outlast.core import record as r
+from outlast.core.outcome import NOT_RUN
+from outlast.errors import UnknownSession
+from outlast.log.verify import Finding, verify
+from outlast.store import DeliveryInfo
+from outlast.stores.sqlite import SqliteStore
+from outlast.testing.clock import ManualClock
+from outlast.testing.contract.builder import admit, new_session
+from outlast.testing.wrapped_store import WrappedStore
 
 
 @asynccontextmanager
@@ -36,7 +36,7 @@ async def opened(path: Path) -> AsyncIterator[SqliteStore]:
         await store.close()
 
 
-async def live(app: Holdfast) -> tuple[str, str]:
+async def live(app: Outlast) -> tuple[str, str]:
     """Make one session in which nearly everything happens, and one that waits."""
     async with app:
         session: Session[str] = await app.start("support", "two refunds")
@@ -68,7 +68,7 @@ async def live(app: Holdfast) -> tuple[str, str]:
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
     path = tmp_path_factory.mktemp("verify") / "original.db"
-    app = Holdfast([shop.support], store=f"sqlite:///{path}", worker=shop.FAST)
+    app = Outlast([shop.support], store=f"sqlite:///{path}", worker=shop.FAST)
     return path, *asyncio.run(live(app))
 
 
@@ -102,7 +102,7 @@ async def test_a_session_in_which_everything_happened_is_sound(
 
 
 async def test_a_session_in_memory_is_sound() -> None:
-    app = Holdfast([shop.support], store="memory://", worker=shop.FAST)
+    app = Outlast([shop.support], store="memory://", worker=shop.FAST)
     for session_id in await live(app):
         assert await verify(app.store, session_id) == []
 
@@ -246,7 +246,7 @@ async def test_an_offset_that_is_used_twice_is_found(copy: Copy) -> None:
 
 
 async def test_time_that_goes_back_is_found(copy: Copy) -> None:
-    copy.sql("UPDATE holdfast_log SET at = at - 60000 WHERE key = :sid << 32 | 3")
+    copy.sql("UPDATE outlast_log SET at = at - 60000 WHERE key = :sid << 32 | 3")
 
     [finding] = [f for f in await findings(copy) if f.code == "TIME_WENT_BACK"]
 
@@ -254,7 +254,7 @@ async def test_time_that_goes_back_is_found(copy: Copy) -> None:
 
 
 async def test_a_commit_that_cannot_be_read_is_found_at_its_offset(copy: Copy) -> None:
-    copy.sql("UPDATE holdfast_log SET data = x'0200ff' WHERE key = :sid << 32 | 3")
+    copy.sql("UPDATE outlast_log SET data = x'0200ff' WHERE key = :sid << 32 | 3")
 
     [finding] = [f for f in await findings(copy) if f.code == "UNREADABLE"]
 
@@ -262,7 +262,7 @@ async def test_a_commit_that_cannot_be_read_is_found_at_its_offset(copy: Copy) -
 
 
 async def test_a_missing_blob_is_found(copy: Copy) -> None:
-    copy.sql("DELETE FROM holdfast_blobs")
+    copy.sql("DELETE FROM outlast_blobs")
 
     assert "UNREADABLE" in {finding.code for finding in await findings(copy)}
 
@@ -270,34 +270,34 @@ async def test_a_missing_blob_is_found(copy: Copy) -> None:
 # The indexes
 
 INDEXES: list[tuple[str, str]] = [
-    ("DELIVERY_INDEX", "UPDATE holdfast_deliveries SET state = 'running'"),
-    ("DELIVERY_INDEX", "UPDATE holdfast_deliveries SET outcome = 'failed'"),
-    ("DELIVERY_INDEX", "UPDATE holdfast_deliveries SET turn = 't9'"),
-    ("DELIVERY_INDEX", "UPDATE holdfast_deliveries SET settled_offset = 1"),
-    ("DELIVERY_INDEX", "DELETE FROM holdfast_deliveries"),
-    ("DELIVERY_INDEX", "UPDATE holdfast_deliveries SET id = 'dlv_none' WHERE key = :sid << 32 | 2"),
-    ("REQUEST_INDEX", "UPDATE holdfast_requests SET state = 'open'"),
-    ("REQUEST_INDEX", "UPDATE holdfast_requests SET expires_at = 1"),
-    ("REQUEST_INDEX", "UPDATE holdfast_requests SET data = '{}'"),
-    ("REQUEST_INDEX", "DELETE FROM holdfast_requests"),
-    ("TOKEN_INDEX", "UPDATE holdfast_tokens SET living = 0"),
-    ("TOKEN_INDEX", "DELETE FROM holdfast_tokens"),
-    ("TOKEN_INDEX", "INSERT INTO holdfast_tokens (tenant, token, sid, living)"
+    ("DELIVERY_INDEX", "UPDATE outlast_deliveries SET state = 'running'"),
+    ("DELIVERY_INDEX", "UPDATE outlast_deliveries SET outcome = 'failed'"),
+    ("DELIVERY_INDEX", "UPDATE outlast_deliveries SET turn = 't9'"),
+    ("DELIVERY_INDEX", "UPDATE outlast_deliveries SET settled_offset = 1"),
+    ("DELIVERY_INDEX", "DELETE FROM outlast_deliveries"),
+    ("DELIVERY_INDEX", "UPDATE outlast_deliveries SET id = 'dlv_none' WHERE key = :sid << 32 | 2"),
+    ("REQUEST_INDEX", "UPDATE outlast_requests SET state = 'open'"),
+    ("REQUEST_INDEX", "UPDATE outlast_requests SET expires_at = 1"),
+    ("REQUEST_INDEX", "UPDATE outlast_requests SET data = '{}'"),
+    ("REQUEST_INDEX", "DELETE FROM outlast_requests"),
+    ("TOKEN_INDEX", "UPDATE outlast_tokens SET living = 0"),
+    ("TOKEN_INDEX", "DELETE FROM outlast_tokens"),
+    ("TOKEN_INDEX", "INSERT INTO outlast_tokens (tenant, token, sid, living)"
      " VALUES ('default', 'mine', :sid, 1)"),
-    ("SESSION_INDEX", "UPDATE holdfast_sessions SET over = 'ended' WHERE sid = :sid"),
-    ("SESSION_INDEX", "UPDATE holdfast_sessions SET agent = 'other' WHERE sid = :sid"),
-    ("SESSION_INDEX", "UPDATE holdfast_sessions SET created_at = 1 WHERE sid = :sid"),
-    ("SESSION_INDEX", "UPDATE holdfast_sessions SET parent = 'ses_1' WHERE sid = :sid"),
-    ("LANE_INDEX", "UPDATE holdfast_lanes SET status = 'running' WHERE sid = :sid"),
-    ("LANE_INDEX", "UPDATE holdfast_lanes SET turn = 't9' WHERE sid = :sid"),
-    ("LANE_INDEX", "UPDATE holdfast_lanes SET queued = 3 WHERE sid = :sid"),
-    ("LANE_INDEX", "DELETE FROM holdfast_lanes WHERE sid = :sid AND lane = 'side'"),
-    ("SNAPSHOT", "UPDATE holdfast_snapshots SET offset = offset - 1"),
-    ("SNAPSHOT", "UPDATE holdfast_snapshots SET data = :other"),
-    ("NOT_LOADABLE", "UPDATE holdfast_snapshots SET data = x'00'"),
-    ("SLICES", "UPDATE holdfast_slices SET data = :slices"),
-    ("LANE_INDEX", "UPDATE holdfast_log SET lane = 'else' WHERE key = :sid << 32 | 1"),
-    ("LOAD", "UPDATE holdfast_log SET marks = 0"),
+    ("SESSION_INDEX", "UPDATE outlast_sessions SET over = 'ended' WHERE sid = :sid"),
+    ("SESSION_INDEX", "UPDATE outlast_sessions SET agent = 'other' WHERE sid = :sid"),
+    ("SESSION_INDEX", "UPDATE outlast_sessions SET created_at = 1 WHERE sid = :sid"),
+    ("SESSION_INDEX", "UPDATE outlast_sessions SET parent = 'ses_1' WHERE sid = :sid"),
+    ("LANE_INDEX", "UPDATE outlast_lanes SET status = 'running' WHERE sid = :sid"),
+    ("LANE_INDEX", "UPDATE outlast_lanes SET turn = 't9' WHERE sid = :sid"),
+    ("LANE_INDEX", "UPDATE outlast_lanes SET queued = 3 WHERE sid = :sid"),
+    ("LANE_INDEX", "DELETE FROM outlast_lanes WHERE sid = :sid AND lane = 'side'"),
+    ("SNAPSHOT", "UPDATE outlast_snapshots SET offset = offset - 1"),
+    ("SNAPSHOT", "UPDATE outlast_snapshots SET data = :other"),
+    ("NOT_LOADABLE", "UPDATE outlast_snapshots SET data = x'00'"),
+    ("SLICES", "UPDATE outlast_slices SET data = :slices"),
+    ("LANE_INDEX", "UPDATE outlast_log SET lane = 'else' WHERE key = :sid << 32 | 1"),
+    ("LOAD", "UPDATE outlast_log SET marks = 0"),
 ]  # fmt: skip
 
 
@@ -314,10 +314,10 @@ async def test_an_index_that_differs_from_the_log_is_found(
 
 
 OUTLETS = [
-    "UPDATE holdfast_outlets SET cursor = 3",
-    "UPDATE holdfast_outlets SET url = 'https://elsewhere.example'",
-    "UPDATE holdfast_outlets SET events = '[]'",
-    "DELETE FROM holdfast_outlets",
+    "UPDATE outlast_outlets SET cursor = 3",
+    "UPDATE outlast_outlets SET url = 'https://elsewhere.example'",
+    "UPDATE outlast_outlets SET events = '[]'",
+    "DELETE FROM outlast_outlets",
 ]
 
 
@@ -343,7 +343,7 @@ async def test_an_outlet_that_is_not_as_the_log_says_is_found(
 
 async def test_a_lane_that_nobody_would_come_for_is_found(waiting: Copy) -> None:
     waiting.edit(lambda rows: rows[-1].records.append(r.CancelRequested(delivery_id="dlv_new")))
-    waiting.sql("UPDATE holdfast_lanes SET ready_at = NULL, worker = NULL WHERE sid = :sid")
+    waiting.sql("UPDATE outlast_lanes SET ready_at = NULL, worker = NULL WHERE sid = :sid")
 
     assert "STUCK" in {finding.code for finding in await findings(waiting)}
 
@@ -355,6 +355,6 @@ async def test_a_lane_that_was_left_open_at_the_end_of_its_session_is_found(wait
         rows.append(Row(first, "side", last.at, 4, [r.SessionEnded(reason="enough")]))
 
     waiting.edit(end_elsewhere)
-    waiting.sql("UPDATE holdfast_lanes SET ready_at = NULL, worker = NULL WHERE sid = :sid")
+    waiting.sql("UPDATE outlast_lanes SET ready_at = NULL, worker = NULL WHERE sid = :sid")
 
     assert "STUCK" in {finding.code for finding in await findings(waiting)}

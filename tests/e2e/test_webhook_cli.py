@@ -10,7 +10,7 @@ from mail import Office
 from terminal import Place
 from webhook_receiver import Receiver, always
 
-from holdfast.stores.sqlite import SqliteStore
+from outlast.stores.sqlite import SqliteStore
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def place(tmp_path: Path) -> Place:
 
 async def test_the_commands_show_what_was_told_what_fails_and_what_is_dead(place: Place) -> None:
     office = Office()
-    office.store = SqliteStore(place.path / "holdfast.db", office.clock)
+    office.store = SqliteStore(place.path / "outlast.db", office.clock)
     async with Receiver(always(410)) as gone, Receiver(always(500)) as busy:
         first = await office.talk("one", callback_url=gone.url + "?token=s3cret")
         second = await office.talk("one", callback_url=busy.url, tenant="acme")

@@ -10,13 +10,13 @@ import pytest
 from mail import HOUR, QUICK, SECRET, Office, poet
 from webhook_receiver import Post, Receiver, Reply, hang, ok
 
-from holdfast import Holdfast
-from holdfast.clock import Clock
-from holdfast.errors import StoreUnavailable
-from holdfast.store import Outlet
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing.wrapped import WrappedStore
-from holdfast.webhook import WebhookSettings
+from outlast import Outlast
+from outlast.clock import Clock
+from outlast.errors import StoreUnavailable
+from outlast.integration.outbox import WebhookSettings
+from outlast.store import Outlet
+from outlast.stores.memory import MemoryStore
+from outlast.testing.wrapped_store import WrappedStore
 
 
 def real_office(**settings: Any) -> Office:
@@ -109,7 +109,7 @@ async def test_sessions_that_tell_nothing_cost_a_courier_no_write(
 
     store, clock = Counting(MemoryStore()), Clock()
     settings = WebhookSettings(secret=SECRET, allow_private=True)
-    async with Holdfast([poet()], store=store, worker=QUICK, webhooks=settings) as app:
+    async with Outlast([poet()], store=store, worker=QUICK, webhooks=settings) as app:
         began = clock.monotonic()
         session = await app.start("poet", "one")
         for _ in range(50):

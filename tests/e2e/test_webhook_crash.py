@@ -12,17 +12,17 @@ from mail import QUICK, SECRET, poet
 from terminal import EXECUTABLE, environment
 from webhook_receiver import Post, Receiver, Reply
 
-from holdfast import Event, Holdfast
-from holdfast.clock import Clock
-from holdfast.webhook import WebhookSettings, verify
+from outlast import Event, Outlast
+from outlast.clock import Clock
+from outlast.integration.outbox import WebhookSettings, verify
 
 MODULE = """
 from mail import QUICK, SECRET, poet
-from holdfast import Holdfast
-from holdfast.webhook import WebhookSettings
+from outlast import Outlast
+from outlast.integration.outbox import WebhookSettings
 
 settings = WebhookSettings(secret=SECRET, allow_private=True, poll=0.05)
-app = Holdfast([poet()], worker=QUICK, webhooks=settings)
+app = Outlast([poet()], worker=QUICK, webhooks=settings)
 """
 
 
@@ -33,10 +33,10 @@ class Later(Clock):
         return super().now() + 600_000
 
 
-def new_app(path: Path, clock: Clock | None = None) -> Holdfast:
-    return Holdfast(
+def new_app(path: Path, clock: Clock | None = None) -> Outlast:
+    return Outlast(
         [poet()],
-        store=f"sqlite:///{path / 'holdfast.db'}",
+        store=f"sqlite:///{path / 'outlast.db'}",
         worker=QUICK if clock else None,
         clock=clock,
         webhooks=WebhookSettings(secret=SECRET, allow_private=True, poll=0.05),

@@ -10,14 +10,14 @@ import pytest
 from mail import DAY, QUICK, SECRET, Office, poet
 from webhook_receiver import Receiver, always, failing
 
-from holdfast import Agent, Context, Holdfast, tool
-from holdfast.core.event import encode
-from holdfast.errors import AddressRefused, InvalidDefinition, InvalidInput, InvalidSignature
-from holdfast.outbound.client import Outbound
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing.scripted import ScriptedModel, call, say
-from holdfast.webhook import DEFAULT_EVENTS, Subscription, WebhookSettings, verify
-from holdfast.webhook.subscription import EVENTS
+from outlast import Agent, Context, Outlast, tool
+from outlast.agents.subscription import EVENTS
+from outlast.core.event import encode
+from outlast.errors import AddressRefused, InvalidDefinition, InvalidInput, InvalidSignature
+from outlast.integration.outbox import DEFAULT_EVENTS, Subscription, WebhookSettings, verify
+from outlast.net.client import Outbound
+from outlast.stores.memory import MemoryStore
+from outlast.testing.scripted import ScriptedModel, call, say
 
 OTHER = "staple of another sort"
 
@@ -242,7 +242,7 @@ async def test_nobody_but_the_receiver_gets_to_know_a_secret_or_a_url() -> None:
 
 async def refused(kind: type[Exception], match: str, **options: Any) -> None:
     settings = options.pop("webhooks", WebhookSettings(secret=SECRET))
-    async with Holdfast([poet()], store="memory://", worker=None, webhooks=settings) as app:
+    async with Outlast([poet()], store="memory://", worker=None, webhooks=settings) as app:
         with pytest.raises(kind, match=match) as found:
             await app.start("poet", "one", **options)
         assert "s3cret" not in str(found.value)
@@ -273,8 +273,8 @@ async def test_events_that_do_not_exist_or_are_internal_are_refused_at_the_start
 def test_a_subscription_without_any_secret_is_refused_where_the_app_is_made() -> None:
     agent = poet(Subscription("https://shop.example/"))
     with pytest.raises(InvalidDefinition, match="no secret"):
-        Holdfast([agent], store="memory://")
-    Holdfast([agent], store="memory://", webhooks=WebhookSettings(secret=SECRET))
+        Outlast([agent], store="memory://")
+    Outlast([agent], store="memory://", webhooks=WebhookSettings(secret=SECRET))
 
 
 def test_two_subscriptions_of_an_agent_have_different_names() -> None:
@@ -286,7 +286,7 @@ async def test_a_start_that_is_repeated_after_a_change_of_subscriptions_is_the_s
     store = MemoryStore()
     ids = []
     for agent in (poet(), poet(Subscription("https://a.example/", secret=SECRET))):
-        async with Holdfast([agent], store=store, worker=None) as app:
+        async with Outlast([agent], store=store, worker=None) as app:
             ids.append((await app.start("poet", "one", dispatch_id="d")).id)
     assert ids[0] == ids[1]
 
@@ -298,7 +298,7 @@ async def test_a_start_that_is_repeated_after_a_change_of_subscriptions_is_the_s
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     match request.param:
         case "sqlite":
-            return f"sqlite:///{tmp_path / 'holdfast.db'}"
+            return f"sqlite:///{tmp_path / 'outlast.db'}"
         case "postgres":
             return str(request.getfixturevalue("postgres_url"))
     return "memory://"
@@ -307,7 +307,7 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 async def test_an_app_with_webhooks_sends_them_by_itself(store_url: str) -> None:
     settings = WebhookSettings(secret=SECRET, allow_private=True, poll=60.0)
     async with Receiver(failing(1)) as hook:
-        app = Holdfast([poet()], store=store_url, worker=QUICK, webhooks=settings)
+        app = Outlast([poet()], store=store_url, worker=QUICK, webhooks=settings)
         async with app:
             session = await app.start("poet", "one", callback_url=hook.url)
             await hook.until(1)
@@ -329,7 +329,7 @@ async def test_what_was_recorded_in_a_tools_transaction_is_told(store_url: str) 
     settings = WebhookSettings(secret=SECRET, allow_private=True, poll=60.0)
     counter = Agent("counter", ScriptedModel([call("count"), say("one")]), tools=[count])
     async with Receiver() as hook:
-        app = Holdfast([counter], store=store_url, worker=QUICK, webhooks=settings)
+        app = Outlast([counter], store=store_url, worker=QUICK, webhooks=settings)
         async with app:
             events = ["tool.completed"]
             await app.start("counter", "go", callback_url=hook.url, callback_events=events)
@@ -340,16 +340,16 @@ async def test_what_was_recorded_in_a_tools_transaction_is_told(store_url: str) 
 async def test_what_is_due_when_an_app_closes_is_told_before() -> None:
     settings = WebhookSettings(secret=SECRET, allow_private=True)
     async with Receiver() as hook:
-        async with Holdfast([poet()], store="memory://", worker=QUICK, webhooks=settings) as app:
+        async with Outlast([poet()], store="memory://", worker=QUICK, webhooks=settings) as app:
             await (await app.start("poet", "one", callback_url=hook.url)).wait()
         assert hook.types == ["turn.completed"]
 
 
 async def test_an_app_without_webhooks_has_no_courier() -> None:
-    async with Holdfast([poet()], store="memory://", worker=QUICK):
+    async with Outlast([poet()], store="memory://", worker=QUICK):
         names = {task.get_name() for task in asyncio.all_tasks()}
-    assert "holdfast claim" in names
-    assert "holdfast courier" not in names
+    assert "outlast claim" in names
+    assert "outlast courier" not in names
 
 
 def test_the_default_events_say_how_turns_ended_and_what_is_asked() -> None:

@@ -10,9 +10,9 @@ from free_port import free_port
 from mail import DAY, HOUR, Office
 from webhook_receiver import Receiver, Reply, always, failing, hang, ok
 
-from holdfast.outbound.client import Outbound
-from holdfast.webhook import verify
-from holdfast.webhook.visit import pause_of
+from outlast.integration.outbox import verify
+from outlast.integration.outbox.delivery import pause_of
+from outlast.net.client import Outbound
 
 
 async def test_a_webhook_is_tried_again_later_each_time_under_the_same_id() -> None:

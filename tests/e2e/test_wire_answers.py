@@ -15,7 +15,7 @@ from pydantic_ai import messages as ai
 from pydantic_ai.direct import model_request
 from pydantic_ai.models.test import TestModel
 
-from holdfast.agents.model import (
+from outlast.agents.model.client import (
     BeganToolCall,
     Finished,
     ModelRequest,
@@ -25,8 +25,8 @@ from holdfast.agents.model import (
     StillSpeaking,
     ToolSpec,
 )
-from holdfast.agents.provider import ProviderModel, parameters
-from holdfast.core.message import (
+from outlast.agents.model.pydantic_ai import ProviderModel, parameters
+from outlast.core.message import (
     Answer,
     File,
     Image,
@@ -38,9 +38,9 @@ from holdfast.core.message import (
     ToolResults,
     UserMessage,
 )
-from holdfast.core.result import Usage
-from holdfast.core.view import View
-from holdfast.testing.wire import (
+from outlast.core.result import Usage
+from outlast.core.view import View
+from outlast.testing.provider_server import (
     WireServer,
     anthropic_model,
     call,
@@ -444,7 +444,7 @@ def test_a_model_serves_one_event_loop_after_the_other(monkeypatch: pytest.Monke
 
 def test_importing_the_provider_imports_no_provider() -> None:
     code = (
-        "import sys, holdfast.agents.provider, holdfast.testing.wire\n"
+        "import sys, outlast.agents.model.pydantic_ai, outlast.testing.provider_server\n"
         "print(sorted({'pydantic_ai', 'openai', 'anthropic', 'httpx'} & set(sys.modules)))"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

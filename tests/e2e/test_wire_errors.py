@@ -18,15 +18,14 @@ from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from holdfast import Agent, Holdfast, WorkerSettings
-from holdfast.agents.classification import MEANINGS
-from holdfast.agents.model import AnswerCutOff, ModelFailure, ModelRequest
-from holdfast.agents.provider import AnswerRefused, ProviderModel, finished
-from holdfast.core.message import Text, UserMessage
-from holdfast.core.view import View
-from holdfast.errors import InvalidDefinition, StoreCorrupt, StoreFromTheFuture
-from holdfast.testing.scripted import ScriptedModel, say
-from holdfast.testing.wire import (
+from outlast import Agent, Outlast, WorkerSettings
+from outlast.agents.model.client import AnswerCutOff, ModelFailure, ModelRequest
+from outlast.agents.model.error import MEANINGS
+from outlast.agents.model.pydantic_ai import AnswerRefused, ProviderModel, finished
+from outlast.core.message import Text, UserMessage
+from outlast.core.view import View
+from outlast.errors import InvalidDefinition, StoreCorrupt, StoreFromTheFuture
+from outlast.testing.provider_server import (
     KEY,
     Fault,
     Reset,
@@ -37,6 +36,7 @@ from holdfast.testing.wire import (
     responses_model,
     words,
 )
+from outlast.testing.scripted import ScriptedModel, say
 
 BUILDERS = {"chat": openai_model, "messages": anthropic_model, "responses": responses_model}
 every_protocol = pytest.mark.parametrize("build", BUILDERS.values(), ids=BUILDERS.keys())
@@ -318,17 +318,17 @@ async def test_a_worker_that_cannot_have_a_model_says_so_and_takes_nothing(
 ) -> None:
     for variable in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
         monkeypatch.delenv(variable, raising=False)
-    store = f"sqlite:///{tmp_path}/holdfast.db"
+    store = f"sqlite:///{tmp_path}/outlast.db"
     agents = [Agent("poet", "openai:gpt-5.2"), Agent("clerk", ScriptedModel([say("Hello!")]))]
-    async with Holdfast(agents, store=store, worker=None) as app:
+    async with Outlast(agents, store=store, worker=None) as app:
         waiting = await app.start("poet", "A poem!")
 
     with pytest.raises(InvalidDefinition, match=r"cannot serve agent poet: .*API_KEY") as refused:
-        await Holdfast(agents, store=store).open()
+        await Outlast(agents, store=store).open()
     assert refused.value.details["agent"] == "poet"
 
     only = WorkerSettings(agents=("clerk",))
-    async with Holdfast(agents, store=store, worker=only) as app:
+    async with Outlast(agents, store=store, worker=only) as app:
         assert (await (await app.start("clerk", "Hi")).wait()).output == "Hello!"
         assert (await (await app.session(waiting.id)).info()).status == "queued"
 
@@ -336,9 +336,9 @@ async def test_a_worker_that_cannot_have_a_model_says_so_and_takes_nothing(
 @pytest.mark.parametrize(
     ("name", "package", "remedy"),
     [
-        ("anthropic:claude-opus-4-5", "anthropic", "pip install 'holdfast[anthropic]'"),
-        ("openai:gpt-5.2", "openai", "pip install 'holdfast[openai]'"),
-        ("google:gemini-3-pro", "google.genai", "pip install 'holdfast[google]'"),
+        ("anthropic:claude-opus-4-5", "anthropic", "pip install 'outlast[anthropic]'"),
+        ("openai:gpt-5.2", "openai", "pip install 'outlast[openai]'"),
+        ("google:gemini-3-pro", "google.genai", "pip install 'outlast[google]'"),
         ("groq:llama", "groq", "pip install 'pydantic-ai-slim[groq]'"),
     ],
 )
@@ -346,8 +346,8 @@ def test_a_missing_extra_is_named(name: str, package: str, remedy: str) -> None:
     code = (
         "import sys\n"
         f"sys.modules[{package!r}] = None\n"
-        "from holdfast.agents.provider import build\n"
-        "from holdfast.errors import InvalidDefinition\n"
+        "from outlast.agents.model.pydantic_ai import build\n"
+        "from outlast.errors import InvalidDefinition\n"
         "try:\n"
         f"    build({name!r})\n"
         "except InvalidDefinition as error:\n"

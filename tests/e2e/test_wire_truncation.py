@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast.agents.model import (
+from outlast.agents.model.client import (
     AnswerCutOff,
     Finished,
     ModelRequest,
@@ -16,11 +16,10 @@ from holdfast.agents.model import (
     StillSpeaking,
     ToolSpec,
 )
-from holdfast.agents.provider import ProviderModel
-from holdfast.core.message import Text, UserMessage
-from holdfast.core.view import View
-from holdfast.testing.protocol import anthropic_events, chat_events, responses_events
-from holdfast.testing.wire import (
+from outlast.agents.model.pydantic_ai import ProviderModel
+from outlast.core.message import Text, UserMessage
+from outlast.core.view import View
+from outlast.testing.provider_server import (
     Reply,
     WireServer,
     anthropic_model,
@@ -31,6 +30,7 @@ from holdfast.testing.wire import (
     thoughts,
     words,
 )
+from outlast.testing.provider_wire import anthropic_events, chat_events, responses_events
 
 ANSWERS = {
     "text": reply(words("The ", "answer ", "is 42.")),

@@ -107,7 +107,7 @@ def tell_exit(child: int, to: int) -> None:
 
 
 if __name__ == "__main__":
-    from holdfast.cli import main
+    from outlast.cli import main
 
     gc.freeze()  # else every child that collects would copy what was imported
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who wait

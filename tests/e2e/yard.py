@@ -1,6 +1,6 @@
 """An app for tests of workers: tools that stay at work until they may go on.
 
-Run as a user would: `holdfast worker yard:app` in a directory with a copy of this file.
+Run as a user would: `outlast worker yard:app` in a directory with a copy of this file.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
-from holdfast import Agent, Context, Holdfast, WorkerSettings, tool
-from holdfast.agents.model import ModelRequest
-from holdfast.core.message import UserMessage, text_of
-from holdfast.testing.scripted import Reply, ScriptedError, ScriptedModel, call, say
+from outlast import Agent, Context, Outlast, WorkerSettings, tool
+from outlast.agents.model.client import ModelRequest
+from outlast.core.message import UserMessage, text_of
+from outlast.testing.scripted import Reply, ScriptedError, ScriptedModel, call, say
 
 log = logging.getLogger("yard")
 
@@ -65,7 +65,7 @@ def follow(request: ModelRequest) -> Reply:
 
 guard = Agent("guard", ScriptedModel(follow), tools=[gate, nap, refund])
 poet = Agent("poet", ScriptedModel([say("A rose.")]))
-app = Holdfast(
+app = Outlast(
     agents=[guard, poet],
     worker=WorkerSettings(poll=0.05, watch=0.1, grace=30.0, stop_grace=0.1, flush=0.0),
 )

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.clock import ManualClock
+from outlast.stores.sqlite import SqliteStore
+from outlast.testing.clock import ManualClock
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return tmp_path / "holdfast.db"
+    return tmp_path / "outlast.db"
 
 
 @pytest.fixture

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from holdfast.core import record as r
-from holdfast.core.lane import FOLD
-from holdfast.core.limit import Bound
-from holdfast.core.record import NewOutlet
-from holdfast.store import Claim, DeadLetter, Effect, Snapshot, Wish
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.clock import ManualClock
-from holdfast.testing.store_contract.builder import (
+from outlast.core import record as r
+from outlast.core.lane import FOLD
+from outlast.core.limit import Bound
+from outlast.core.record import NewOutlet
+from outlast.store import Claim, DeadLetter, Effect, Snapshot, Wish
+from outlast.stores.sqlite import SqliteStore
+from outlast.testing.clock import ManualClock
+from outlast.testing.contract.builder import (
     commit,
     delta,
     effect,
@@ -33,7 +33,7 @@ HOOK = NewOutlet(name="callback", url=f"https://shop.example/{SECRET}", events=(
 LARGE = random.Random(1).randbytes(40_000).hex() + SECRET
 NOISE = random.Random(2).randbytes(3000)  # what cannot be compressed is stored as it is
 
-STAYS = {"holdfast_deliveries", "holdfast_dispatches", "holdfast_effects", "holdfast_workers"}
+STAYS = {"outlast_deliveries", "outlast_dispatches", "outlast_effects", "outlast_workers"}
 
 
 @contextmanager
@@ -56,7 +56,7 @@ async def opened(path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
 
 def tables_with_rows(path: Path) -> set[str]:
     with closing(sqlite3.connect(path)) as database:
-        query = "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'holdfast%'"
+        query = "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'outlast%'"
         names = [name for (name,) in database.execute(query)]
         return {name for name in names if database.execute(f"SELECT 1 FROM {name}").fetchone()}  # noqa: S608
 

@@ -14,14 +14,14 @@ from typing import Any
 import msgspec
 import psycopg
 
-from holdfast.core.codec import Packer
-from holdfast.store import Admission, Claim, Commit, Wish
-from holdfast.stores.postgres import PostgresStore
-from holdfast.stores.postgres.admission import AdmissionEntry
-from holdfast.stores.postgres.commit import CommitEntry
-from holdfast.stores.postgres.place import read_url
-from holdfast.stores.postgres.statement import load_queries
-from holdfast.stores.postgres.writer import Buffer, Entry
+from outlast.core.codec import Packer
+from outlast.store import Admission, Claim, Commit, Wish
+from outlast.stores.postgres import PostgresStore
+from outlast.stores.postgres.admission import AdmissionEntry
+from outlast.stores.postgres.commit import CommitEntry
+from outlast.stores.postgres.statement import load_queries
+from outlast.stores.postgres.url import read_url
+from outlast.stores.postgres.writer import Buffer, Entry
 
 PATIENCE = 60.0
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid))"
@@ -31,7 +31,7 @@ OF_SESSIONS = (
     " AND relkind IN ('r', 'p') AND NOT relispartition"
 )
 NAMES_STAY = "dispatches"
-COMMIT_ALONE = load_queries("holdfast")["commit_alone"]
+COMMIT_ALONE = load_queries("outlast")["commit_alone"]
 
 Rows = list[tuple[Any, ...]]
 

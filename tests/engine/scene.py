@@ -9,12 +9,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast import Agent, Event, Holdfast, Session, WorkerSettings
-from holdfast.agents.model import ModelRequest
-from holdfast.core.message import Message, ToolResults
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing.clock import ManualClock
-from holdfast.testing.scripted import Reply, ScriptedModel
+from outlast import Agent, Event, Outlast, Session, WorkerSettings
+from outlast.agents.model.client import ModelRequest
+from outlast.core.message import Message, ToolResults
+from outlast.stores.memory import MemoryStore
+from outlast.testing.clock import ManualClock
+from outlast.testing.scripted import Reply, ScriptedModel
 
 DAY = 86_400_000
 
@@ -28,17 +28,17 @@ PATIENT = replace(FAST, lease=400 * DAY / 1000)
 @asynccontextmanager
 async def running(
     *agents: Agent[Any, Any], settings: WorkerSettings = FAST, **options: Any
-) -> AsyncIterator[Holdfast]:
+) -> AsyncIterator[Outlast]:
     """An app with these agents, at work on a memory store."""
     options.setdefault("store", "memory://")
-    async with Holdfast(agents, worker=settings, **options) as app:
+    async with Outlast(agents, worker=settings, **options) as app:
         yield app
 
 
 @asynccontextmanager
 async def at_standstill(
     *agents: Agent[Any, Any], **options: Any
-) -> AsyncIterator[tuple[Holdfast, ManualClock]]:
+) -> AsyncIterator[tuple[Outlast, ManualClock]]:
     """An app whose time stands still until the test moves it."""
     clock = ManualClock()
     options |= {"store": MemoryStore(clock), "clock": clock}

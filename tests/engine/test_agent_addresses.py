@@ -4,12 +4,12 @@ from pathlib import Path
 import pytest
 from scene import agent, results_of, running, the
 
-from holdfast import Agent, Context, Holdfast, HoldfastError, tool
-from holdfast.errors import NoActiveSession
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing.scripted import ScriptedModel, call, say
-from holdfast.testing.wrapped import WrappedStore
-from holdfast.verify import verify
+from outlast import Agent, Context, Outlast, OutlastError, tool
+from outlast.errors import NoActiveSession
+from outlast.log.verify import verify
+from outlast.stores.memory import MemoryStore
+from outlast.testing.scripted import ScriptedModel, call, say
+from outlast.testing.wrapped_store import WrappedStore
 
 
 @tool
@@ -18,7 +18,7 @@ async def move(ctx: Context, to: str, revoke: list[str] | None = None) -> str:
     return f"moved to {to}"
 
 
-async def delivered_to(app: Holdfast, token: str) -> str:
+async def delivered_to(app: Outlast, token: str) -> str:
     """The session that a message to a token wakes."""
     return (await app.deliver(token, "hello?")).session_id
 
@@ -63,7 +63,7 @@ async def test_a_delivery_starts_a_session_where_an_agent_is_given() -> None:
 
 async def test_a_delivery_to_an_unknown_token_is_refused() -> None:
     async with running(agent([say("one")])) as app:
-        with pytest.raises(HoldfastError) as refused:
+        with pytest.raises(OutlastError) as refused:
             await app.deliver("nowhere", "hello?")
 
     assert refused.value.code == "NO_ACTIVE_SESSION"
@@ -72,7 +72,7 @@ async def test_a_delivery_to_an_unknown_token_is_refused() -> None:
 async def test_a_token_belongs_to_one_living_session() -> None:
     async with running(agent([say("one")])) as app:
         session = await app.start("a", "hi", continuation_token="thread-1")
-        with pytest.raises(HoldfastError) as refused:
+        with pytest.raises(OutlastError) as refused:
             await app.start("a", "hi", continuation_token="thread-1")
         assert refused.value.code == "TOKEN_TAKEN"
 
@@ -109,7 +109,7 @@ async def test_a_revoked_token_leads_nowhere() -> None:
         session = await app.start("a", "hi", continuation_token="old")
         await session.wait()
 
-        with pytest.raises(HoldfastError) as dead:
+        with pytest.raises(OutlastError) as dead:
             await app.deliver("old", "hello?")
         assert dead.value.code == "NO_ACTIVE_SESSION"
         assert await delivered_to(app, "new") == session.id
@@ -153,7 +153,7 @@ async def test_a_delivery_keeps_its_receipt_when_its_token_leads_nowhere_any_mor
             ("hello?", None, "NO_ACTIVE_SESSION"),
             ("other", "d-1", "DISPATCH_CONFLICT"),
         ):
-            with pytest.raises(HoldfastError) as refused:
+            with pytest.raises(OutlastError) as refused:
                 await app.deliver("here", message, dispatch_id=dispatch_id)
             assert refused.value.code == code
 
@@ -176,7 +176,7 @@ async def test_the_same_start_with_the_same_dispatch_id_is_the_same_session() ->
         again = await app.start("a", "hi", dispatch_id="req-1")
 
         assert again.id == first.id
-        with pytest.raises(HoldfastError) as conflict:
+        with pytest.raises(OutlastError) as conflict:
             await app.start("a", "something else", dispatch_id="req-1")
         assert conflict.value.code == "DISPATCH_CONFLICT"
 
@@ -190,7 +190,7 @@ async def test_the_same_message_with_the_same_dispatch_id_is_taken_once() -> Non
 
         assert (again.delivery_id, again.duplicate) == (first.delivery_id, True)
         assert len(await the(session, "turn.started")) == 2
-        with pytest.raises(HoldfastError) as conflict:
+        with pytest.raises(OutlastError) as conflict:
             await session.send("other", dispatch_id="m-1")
         assert conflict.value.code == "DISPATCH_CONFLICT"
 

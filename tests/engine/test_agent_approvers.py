@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from scene import at_standstill, running, the, until
 
-from holdfast import Agent, Context, Holdfast, HoldfastError, Request, Session, tool
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing.scripted import Reply, ScriptedError, ScriptedModel, call, say
+from outlast import Agent, Context, Outlast, OutlastError, Request, Session, tool
+from outlast.stores.memory import MemoryStore
+from outlast.testing.scripted import Reply, ScriptedError, ScriptedModel, call, say
 
 
 class Bank:
@@ -34,7 +34,7 @@ def only_the_cfo(who: str) -> bool:
 
 
 async def code_of(answer: Awaitable[Any]) -> str:
-    with pytest.raises(HoldfastError) as refused:
+    with pytest.raises(OutlastError) as refused:
         await answer
     return refused.value.code
 
@@ -161,8 +161,8 @@ async def test_a_child_is_asked_for_what_its_parents_turn_was_asked_for() -> Non
 
 async def test_an_app_without_the_tools_code_takes_no_answer_for_it() -> None:
     bank, store = Bank(approvers=only_the_cfo), MemoryStore()
-    strange = Holdfast([Agent("other", ScriptedModel([]))], store=store, worker=None)
-    renamed = Holdfast([Agent("a", ScriptedModel([]))], store=store, worker=None)
+    strange = Outlast([Agent("other", ScriptedModel([]))], store=store, worker=None)
+    renamed = Outlast([Agent("a", ScriptedModel([]))], store=store, worker=None)
     async with running(bank.agent(), store=store) as app:
         session = await app.start("a", "go")
         request = await asked_of(session)
@@ -176,7 +176,7 @@ async def test_an_app_without_the_tools_code_takes_no_answer_for_it() -> None:
 
 async def let_in(session: Session[Any], store: MemoryStore, request_id: str, by: str) -> Any:
     """Have an app answer whose code knows the tool, and not its rules."""
-    careless = Holdfast([Bank().agent()], store=store, worker=None)
+    careless = Outlast([Bank().agent()], store=store, worker=None)
     elsewhere = await careless.session(session.id)
     return await (await elsewhere.answer(request_id, "approve", by=by)).result()
 
@@ -243,7 +243,7 @@ async def test_what_is_refused_to_a_child_is_asked_anew_where_people_watch() -> 
     script: Callable[[], list[Reply]] = lambda: [call("a", message="pay"), say("done")]  # noqa: E731
     boss = Agent("boss", ScriptedModel(script()), subagents=[bank.agent()])
     without = Agent("boss", ScriptedModel(script()), subagents=[Bank().agent()])
-    careless = Holdfast([without], store=store, worker=None)
+    careless = Outlast([without], store=store, worker=None)
     async with running(boss, store=store) as app:
         session = await app.start("boss", "go")
         shown = await until(session, "input.requested")

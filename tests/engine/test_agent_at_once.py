@@ -9,14 +9,14 @@ import msgspec
 import pytest
 from scene import results_of, running
 
-from holdfast import Agent, Context, Holdfast, Tool, tool
-from holdfast.core.message import Answer
-from holdfast.core.record import DeliveryQueued
-from holdfast.errors import DispatchConflict
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing import ScriptedModel, calls, say
-from holdfast.testing.wrapped import WrappedStore
-from holdfast.verify import verify
+from outlast import Agent, Context, Outlast, Tool, tool
+from outlast.core.message import Answer
+from outlast.core.record import DeliveryQueued
+from outlast.errors import DispatchConflict
+from outlast.log.verify import verify
+from outlast.stores.sqlite import SqliteStore
+from outlast.testing import ScriptedModel, calls, say
+from outlast.testing.wrapped_store import WrappedStore
 
 
 class Budget(msgspec.Struct):
@@ -35,7 +35,7 @@ async def test_of_two_calls_that_update_a_slice_at_the_same_time_none_is_lost():
 
     script = [calls(("spend", {"cents": 3_000}), ("spend", {"cents": 4_000})), say("Spent.")]
     agent = Agent("spender", ScriptedModel(script), tools=[spend])
-    async with Holdfast([agent], store="memory://") as app:
+    async with Outlast([agent], store="memory://") as app:
         session = await app.start(agent, "Go")
         assert (await session.wait()).output == "Spent."
         assert (await session.query(Budget)).latest() == Budget(3_000)
@@ -46,7 +46,7 @@ def greeter() -> Agent:
 
 
 async def test_a_repeated_delivery_to_a_token_gets_the_first_receipt_whether_it_started_or_not():
-    async with Holdfast([greeter()], store="memory://") as app:
+    async with Outlast([greeter()], store="memory://") as app:
         first = await app.deliver("thread-1", "Hi", agent="greeter", dispatch_id="m-1")
         again = await app.deliver("thread-1", "Hi", agent="greeter", dispatch_id="m-1")
         assert again.delivery_id == first.delivery_id
@@ -56,7 +56,7 @@ async def test_a_repeated_delivery_to_a_token_gets_the_first_receipt_whether_it_
 
 
 async def test_many_first_deliveries_to_a_token_at_once_make_one_session_and_lose_none():
-    async with Holdfast([greeter()], store="memory://") as app:
+    async with Outlast([greeter()], store="memory://") as app:
         sent = [app.deliver("thread-2", f"Hi {n}", agent="greeter") for n in range(10)]
         receipts = await asyncio.gather(*sent)
         assert len({receipt.session_id for receipt in receipts}) == 1
@@ -83,7 +83,7 @@ async def test_lanes_that_work_at_once_see_all_that_the_others_have_kept(store):
         return calls(("note", {"cents": notes})) if notes < 10 else say("Done.")
 
     agent = Agent("noter", ScriptedModel(script), tools=[note])
-    app = Holdfast([agent], store=store)
+    app = Outlast([agent], store=store)
     async with app:
         session = await app.start(agent, "Go")
         for lane in ("left", "right"):
@@ -217,7 +217,7 @@ async def test_the_end_of_a_session_reaches_a_lane_that_waits_for_a_human(store)
         return "paid"
 
     agent = Agent("payer", ScriptedModel([calls(("pay", {})), say("Paid.")]), tools=[pay])
-    async with Holdfast([agent], store=store) as app:
+    async with Outlast([agent], store=store) as app:
         session = await app.start(agent, "Go", lane="side")
         assert (await session.wait()).status == "waiting"
         queued = await session.send("And then?", lane="side")

@@ -8,12 +8,12 @@ import pytest
 from pydantic import BaseModel
 from scene import PATIENT, at_standstill, log_of, results_of, running, the, types_of, until
 
-from holdfast import Agent, Context, Holdfast, HoldfastError, Session, tool
-from holdfast.errors import StoreCorrupt
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing.clock import ManualClock
-from holdfast.testing.scripted import Reply, ScriptedModel, call, calls, say
-from holdfast.verify import verify
+from outlast import Agent, Context, Outlast, OutlastError, Session, tool
+from outlast.errors import StoreCorrupt
+from outlast.log.verify import verify
+from outlast.stores.memory import MemoryStore
+from outlast.testing.clock import ManualClock
+from outlast.testing.scripted import Reply, ScriptedModel, call, calls, say
 
 DAY = 86_400_000
 
@@ -26,7 +26,7 @@ def asks(name: str, message: str = "please") -> Reply:
     return call(name, message=message)
 
 
-async def child_of(app: Holdfast, session: Session[Any]) -> Session[Any]:
+async def child_of(app: Outlast, session: Session[Any]) -> Session[Any]:
     called = await until(session, "subagent.called")
     return await app.session(called.data["child"])
 
@@ -249,7 +249,7 @@ def dynasty() -> Agent[Any, Any]:
     return Agent("top", ScriptedModel([asks("middle"), say("done")]), subagents=[middle])
 
 
-async def three_levels(app: Holdfast) -> list[Session[Any]]:
+async def three_levels(app: Outlast) -> list[Session[Any]]:
     top = await app.start("top", "go")
     middle = await child_of(app, top)
     bottom = await child_of(app, middle)
@@ -346,12 +346,12 @@ class Bank:
         self.agent = an_agent("owner", asks("manager"), say("done"), subagents=[manager])
 
 
-async def levels_of(app: Holdfast, top: Session[Any]) -> list[Session[Any]]:
+async def levels_of(app: Outlast, top: Session[Any]) -> list[Session[Any]]:
     middle = await child_of(app, top)
     return [top, middle, await child_of(app, middle)]
 
 
-async def asked_everywhere(app: Holdfast) -> list[Session[Any]]:
+async def asked_everywhere(app: Outlast) -> list[Session[Any]]:
     top = await app.start("owner", "go")
     levels = await levels_of(app, top)
     for each in levels:
@@ -400,7 +400,7 @@ async def test_edited_arguments_are_checked_by_the_tool_of_the_child() -> None:
         levels = await asked_everywhere(app)
         [asked] = (await levels[0].wait()).requests
 
-        with pytest.raises(HoldfastError) as refused:
+        with pytest.raises(OutlastError) as refused:
             await levels[0].answer(asked.request_id, "approve", args={"cents": "few"})
 
         assert refused.value.code == "INVALID_ANSWER"
@@ -480,7 +480,7 @@ async def test_an_answer_given_above_in_time_counts_whenever_it_is_handed_down()
     async with running(bank.agent, store=store, clock=clock, settings=PATIENT) as app:
         top, *_ = await asked_everywhere(app)
         [request] = await top.requests()
-    async with Holdfast([bank.agent], store=store, clock=clock, worker=None) as app:
+    async with Outlast([bank.agent], store=store, clock=clock, worker=None) as app:
         top = await app.session(top.id)
         await top.answer(request.request_id, "approve", by="ada")
     clock.advance(DAY)

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from scene import log_of, results_of, running, the, until
 
-from holdfast import Agent, Context, Holdfast, tool
-from holdfast.agents.model import ModelRequest
-from holdfast.core.message import UserMessage, text_of
-from holdfast.errors import SubagentFailed
-from holdfast.testing.everywhere import crash_everywhere
-from holdfast.testing.ledger import Ledger
-from holdfast.testing.scripted import Reply, ScriptedModel, call, say
-from holdfast.verify import verify
+from outlast import Agent, Context, Outlast, tool
+from outlast.agents.model.client import ModelRequest
+from outlast.core.message import UserMessage, text_of
+from outlast.errors import SubagentFailed
+from outlast.log.verify import verify
+from outlast.testing.crash_everywhere import crash_everywhere
+from outlast.testing.ledger import Ledger
+from outlast.testing.scripted import Reply, ScriptedModel, call, say
 
 Ask = Callable[[Context[Any]], Awaitable[list[str]]]
 
@@ -329,7 +329,7 @@ async def test_a_crash_at_any_commit_starts_none_twice() -> None:
 
         return an_agent(name, call("work"), say(name), tools=[work])
 
-    async def play(app: Holdfast) -> Any:
+    async def play(app: Outlast) -> Any:
         session = await app.start("boss", "go")
         result = await session.wait()
         called = [e.data["child"] for e in await log_of(session) if e.type == "subagent.called"]

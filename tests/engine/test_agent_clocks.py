@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from scene import PATIENT, agent, results_of, running, the, types_of, until
 
-from holdfast import Agent, Context, Holdfast, Session, tool
-from holdfast.reading import Wakeups
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing.clock import START, ManualClock
-from holdfast.testing.everywhere import KeptOpen
-from holdfast.testing.scripted import calls, say
+from outlast import Agent, Context, Outlast, Session, tool
+from outlast.log.reader import Wakeups
+from outlast.stores.memory import MemoryStore
+from outlast.testing.clock import START, ManualClock
+from outlast.testing.crash_everywhere import KeptOpen
+from outlast.testing.scripted import calls, say
 
 HOUR = 3_600_000
 DUE = START + HOUR
@@ -22,13 +22,13 @@ behind_or_ahead = pytest.mark.parametrize("off", [-3 * HOUR, 0, 3 * HOUR])
 
 
 @asynccontextmanager
-async def off_by(off: int, *agents: Agent[Any, Any]) -> AsyncIterator[tuple[Holdfast, ManualClock]]:
+async def off_by(off: int, *agents: Agent[Any, Any]) -> AsyncIterator[tuple[Outlast, ManualClock]]:
     """An app by the store's clock, which is given as well; its worker's clock is off by so much."""
     clock, worker = ManualClock(), ManualClock(START + off)
     store = KeptOpen(MemoryStore(clock))
     async with (
         running(*agents, settings=PATIENT, store=store, clock=worker),
-        Holdfast(agents, store=store, worker=None, clock=clock) as app,
+        Outlast(agents, store=store, worker=None, clock=clock) as app,
     ):
         yield app, clock
 
@@ -101,7 +101,7 @@ async def test_a_reader_waits_for_what_is_ready_by_the_stores_clock(off: int) ->
     asking = agent([calls(("ask", {})), say("done")], tools=[ask])
     async with (
         running(asking, settings=PATIENT, store=store, clock=clock),
-        Holdfast([asking], store=store, worker=None, clock=reader) as app,
+        Outlast([asking], store=store, worker=None, clock=reader) as app,
     ):
         session = await app.start("a", "go")
         [request] = (await session.wait()).requests

@@ -5,15 +5,15 @@ from typing import Any
 import pytest
 from scene import PATIENT, agent, at_standstill, results_of, running, the, until
 
-from holdfast import Context, HoldfastError, tool
-from holdfast.core.record import Tokens
-from holdfast.errors import DeadlineExceeded
-from holdfast.explanation import read_state
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing.clock import ManualClock
-from holdfast.testing.scripted import call, calls, say
-from holdfast.testing.wrapped import WrappedStore
-from holdfast.verify import verify
+from outlast import Context, OutlastError, tool
+from outlast.core.record import Tokens
+from outlast.errors import DeadlineExceeded
+from outlast.log.explain import read_state
+from outlast.log.verify import verify
+from outlast.stores.memory import MemoryStore
+from outlast.testing.clock import ManualClock
+from outlast.testing.scripted import call, calls, say
+from outlast.testing.wrapped_store import WrappedStore
 
 DAY = 86_400_000
 
@@ -94,7 +94,7 @@ async def test_a_repeated_start_with_a_span_of_time_is_the_same_start() -> None:
 )
 async def test_a_deadline_that_has_passed_is_refused(deadline: datetime | timedelta) -> None:
     async with running(agent([])) as app:
-        with pytest.raises(HoldfastError) as refused:
+        with pytest.raises(OutlastError) as refused:
             await app.start("a", "go", deadline=deadline)
         assert refused.value.code == "INVALID_INPUT"
         assert await app.sessions() == []
@@ -128,7 +128,7 @@ async def test_what_is_new_after_its_deadline_fails_though_it_may_be_said_again(
 
 async def test_a_deadline_needs_a_time_zone() -> None:
     async with running(agent([])) as app:
-        with pytest.raises(HoldfastError, match="time zone"):
+        with pytest.raises(OutlastError, match="time zone"):
             await app.start("a", "go", deadline=datetime(2030, 1, 1))  # noqa: DTZ001
         assert await app.sessions() == []
 
@@ -233,7 +233,7 @@ async def test_a_call_that_nobody_approves_in_time_is_denied() -> None:
 
         assert (await session.wait()).output == "sorry"
         assert await results_of(session) == ["Not run: nobody answered in time."]
-        with pytest.raises(HoldfastError) as refused:
+        with pytest.raises(OutlastError) as refused:
             await session.answer(request.request_id, "approve")
         assert refused.value.code == "REQUEST_CLOSED"
 

@@ -4,9 +4,9 @@ from typing import Any
 import pytest
 from scene import agent, results_of, running, the, until
 
-from holdfast import Context, Limit, ToolError, tool
-from holdfast.testing.scripted import Reply, call, calls, say
-from holdfast.verify import verify
+from outlast import Context, Limit, ToolError, tool
+from outlast.log.verify import verify
+from outlast.testing.scripted import Reply, call, calls, say
 
 
 class Bank:

@@ -4,8 +4,8 @@ import logging
 import pytest
 from scene import agent, running
 
-from holdfast import HoldfastError, tool
-from holdfast.testing.scripted import call, say
+from outlast import OutlastError, tool
+from outlast.testing.scripted import call, say
 
 
 async def test_an_erased_session_stops_what_runs_in_it_and_nothing_else(
@@ -46,7 +46,7 @@ async def test_a_reader_of_an_erased_session_is_told_so() -> None:
             session.history(),
             app.erase(session.id),
         ):
-            with pytest.raises(HoldfastError) as refused:
+            with pytest.raises(OutlastError) as refused:
                 await attempt
             assert refused.value.code == "UNKNOWN_SESSION"
 
@@ -56,7 +56,7 @@ async def test_a_retried_start_of_an_erased_session_starts_nothing() -> None:
         session = await app.start("a", "go", dispatch_id="d")
         await app.erase(session.id)
 
-        with pytest.raises(HoldfastError) as refused:
+        with pytest.raises(OutlastError) as refused:
             await app.start("a", "go", dispatch_id="d")
 
         assert refused.value.code == "SESSION_ERASED"
@@ -100,7 +100,7 @@ async def test_a_repeated_prompt_is_accepted_once() -> None:
         again = await app.prompt("a", "k", "hello", dispatch_id="d")
 
         assert (again.delivery_id, again.duplicate) == (first.delivery_id, True)
-        with pytest.raises(HoldfastError) as refused:
+        with pytest.raises(OutlastError) as refused:
             await app.prompt("a", "k", "something else", dispatch_id="d")
         assert refused.value.code == "DISPATCH_CONFLICT"
 
@@ -111,7 +111,7 @@ async def test_a_key_whose_session_is_over_takes_no_prompt_and_is_still_found() 
         await receipt.session.end()
         await receipt.session.wait()
 
-        with pytest.raises(HoldfastError) as refused:
+        with pytest.raises(OutlastError) as refused:
             await app.prompt("a", "k", "again")
 
         assert refused.value.code == "SESSION_OVER"
@@ -121,13 +121,13 @@ async def test_a_key_whose_session_is_over_takes_no_prompt_and_is_still_found() 
 @pytest.mark.parametrize("key", ["", "\0", "x" * 300])
 async def test_a_key_that_cannot_be_one_is_refused(key: str) -> None:
     async with running(agent([])) as app:
-        with pytest.raises(HoldfastError) as refused:
+        with pytest.raises(OutlastError) as refused:
             await app.prompt("a", key, "hello")
         assert refused.value.code == "INVALID_NAME"
 
 
 async def test_nobody_else_may_choose_the_address_of_a_key() -> None:
     async with running(agent([])) as app:
-        with pytest.raises(HoldfastError) as refused:
+        with pytest.raises(OutlastError) as refused:
             await app.start("a", "hello", continuation_token="agent:a:k")
         assert refused.value.code == "INVALID_NAME"

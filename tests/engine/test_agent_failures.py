@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 from scene import FAST, Watched, agent, at_standstill, running, the, types_of, until
 
-from holdfast import Agent, Decision, Holdfast, HoldfastError, Proposed, tool
-from holdfast.agents.model import (
+from outlast import Agent, Decision, Outlast, OutlastError, Proposed, tool
+from outlast.agents.model.client import (
     BeganToolCall,
     Finished,
     ModelFailure,
@@ -17,15 +17,15 @@ from holdfast.agents.model import (
     SaidText,
     StillSpeaking,
 )
-from holdfast.clock import Clock
-from holdfast.core.message import Answer, Text, ToolCall, UserMessage, text_of
-from holdfast.core.record import Failure, MessageDelta
-from holdfast.core.result import Usage
-from holdfast.core.view import GO_ON
-from holdfast.store import Commit, Committed, Refused
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing.scripted import Reply, ScriptedError, ScriptedModel, call, calls, say
-from holdfast.testing.wrapped import WrappedStore
+from outlast.clock import Clock
+from outlast.core.message import Answer, Text, ToolCall, UserMessage, text_of
+from outlast.core.record import Failure, MessageDelta
+from outlast.core.result import Usage
+from outlast.core.view import GO_ON
+from outlast.store import Commit, Committed, Refused
+from outlast.stores.memory import MemoryStore
+from outlast.testing.scripted import Reply, ScriptedError, ScriptedModel, call, calls, say
+from outlast.testing.wrapped_store import WrappedStore
 
 
 class Hasty(Clock):
@@ -77,7 +77,7 @@ async def test_tries_that_are_used_up_fail_the_turn_and_leave_the_session_open()
             "delivery.settled",
             "session.waiting",
         ]
-        with pytest.raises(HoldfastError) as failed:
+        with pytest.raises(OutlastError) as failed:
             result.unwrap()
         assert failed.value.code == "SESSION_FAILED"
 
@@ -189,14 +189,14 @@ async def test_a_structural_failure_ends_the_session_and_its_tokens() -> None:
             "delivery.settled",
             "session.failed",
         ]
-        with pytest.raises(HoldfastError) as dead:
+        with pytest.raises(OutlastError) as dead:
             await app.deliver("ticket", "hello?")
         assert dead.value.code == "NO_ACTIVE_SESSION"
 
 
 async def test_a_model_that_does_not_exist_keeps_a_worker_from_opening() -> None:
-    app = Holdfast([Agent("a", "no-such-provider:model")], store="memory://")
-    with pytest.raises(HoldfastError, match="this worker cannot serve agent a: the model 'no-such"):
+    app = Outlast([Agent("a", "no-such-provider:model")], store="memory://")
+    with pytest.raises(OutlastError, match="this worker cannot serve agent a: the model 'no-such"):
         await app.open()
 
     assert not app.is_open
@@ -371,7 +371,7 @@ async def test_hooks_that_take_their_time_to_decide_cost_no_answer() -> None:
 
     started: list[str] = []
     script = [calls(*[("pay", {})] * 4), say("done")]
-    app = Holdfast([agent(script, tools=[pay], idle_timeout=1.0)], store="memory://", worker=FAST)
+    app = Outlast([agent(script, tools=[pay], idle_timeout=1.0)], store="memory://", worker=FAST)
 
     @app.hook("tool.requested", decides=True)
     async def think(call: Proposed) -> Decision:

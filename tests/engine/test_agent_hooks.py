@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from scene import agent, log_of, results_of, running, the
 
-from holdfast import Agent, Decision, Event, Holdfast, HoldfastError, Proposed, tool
-from holdfast.agents import decision
-from holdfast.errors import InvalidDefinition
-from holdfast.testing.scripted import ScriptedModel, calls, say
-from holdfast.verify import verify
-from holdfast.webhook import WebhookSettings
+from outlast import Agent, Decision, Event, Outlast, OutlastError, Proposed, tool
+from outlast.agents import decision
+from outlast.errors import InvalidDefinition
+from outlast.integration.outbox import WebhookSettings
+from outlast.log.verify import verify
+from outlast.testing.scripted import ScriptedModel, calls, say
 
 QUICK = WebhookSettings(poll=0.05)
 
@@ -35,8 +35,8 @@ class Till:
         return agent(script, tools=[self.pay])
 
 
-def app_of(one: Agent[Any, Any], **options: Any) -> Holdfast:
-    return Holdfast([one], store="memory://", webhooks=QUICK, **options)
+def app_of(one: Agent[Any, Any], **options: Any) -> Outlast:
+    return Outlast([one], store="memory://", webhooks=QUICK, **options)
 
 
 # Deciders
@@ -224,8 +224,8 @@ async def test_a_decision_is_not_taken_again_when_the_call_goes_on_elsewhere() -
     asked = []
     store: Any = None
 
-    def build() -> Holdfast:
-        app = Holdfast([till.agent(5)], store=store or "memory://", webhooks=QUICK)
+    def build() -> Outlast:
+        app = Outlast([till.agent(5)], store=store or "memory://", webhooks=QUICK)
 
         @app.hook("tool.requested", decides=True)
         def guard(call: Proposed) -> None:
@@ -292,7 +292,7 @@ async def test_an_observer_that_fails_is_told_again_later() -> None:
 
 async def test_a_sync_observer_that_hangs_holds_up_nobody_and_is_told_again() -> None:
     settings = WebhookSettings(poll=0.05, timeout=0.05)
-    app = Holdfast([agent([say("hi")])], store="memory://", webhooks=settings)
+    app = Outlast([agent([say("hi")])], store="memory://", webhooks=settings)
     release, told = threading.Event(), asyncio.Event()
     loop, tries = asyncio.get_running_loop(), []
 
@@ -316,7 +316,7 @@ async def test_a_sync_observer_that_hangs_holds_up_nobody_and_is_told_again() ->
 async def test_a_hook_that_comes_when_the_app_is_open_is_refused() -> None:
     async with running(agent([])) as app:
         for decides in (True, False):
-            with pytest.raises(HoldfastError, match="add its hooks before"):
+            with pytest.raises(OutlastError, match="add its hooks before"):
                 app.hook("tool.requested", decides=decides)
 
 
@@ -325,20 +325,20 @@ async def test_hooks_that_make_no_sense_are_refused() -> None:
 
     def watch(event: Event) -> None: ...
 
-    with pytest.raises(HoldfastError, match="no events of type"):
+    with pytest.raises(OutlastError, match="no events of type"):
         app.hook("turn.exploded")(watch)
-    with pytest.raises(HoldfastError, match="tells nothing"):
+    with pytest.raises(OutlastError, match="tells nothing"):
         app.hook()(watch)
-    with pytest.raises(HoldfastError, match="only"):
+    with pytest.raises(OutlastError, match="only"):
         app.hook("turn.completed", decides=True)(watch)
-    with pytest.raises(HoldfastError, match="name of a hook"):
+    with pytest.raises(OutlastError, match="name of a hook"):
         app.hook("turn.completed", name=7)(watch)  # type: ignore[arg-type]
-    with pytest.raises(HoldfastError, match="tools are names"):
+    with pytest.raises(OutlastError, match="tools are names"):
         app.hook("tool.requested", decides=True, tools="pay")(watch)
-    with pytest.raises(HoldfastError, match="is for one that decides"):
+    with pytest.raises(OutlastError, match="is for one that decides"):
         app.hook("tool.completed", tools=["pay"])(watch)
     app.hook("turn.completed")(watch)
-    with pytest.raises(HoldfastError, match="two hooks"):
+    with pytest.raises(OutlastError, match="two hooks"):
         app.hook("turn.failed")(watch)
 
 

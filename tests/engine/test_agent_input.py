@@ -6,19 +6,19 @@ from typing import Any
 import pytest
 from scene import FAST, agent, log_of, running
 
-from holdfast import Agent, File, Holdfast, HoldfastError, Image, Session, Text, tool
-from holdfast.admission import Inbox
-from holdfast.core.record import CancelRequested
-from holdfast.errors import InvalidInput, StoreUnavailable
-from holdfast.testing.scripted import call, say
-from holdfast.webhook.settings import WebhookSettings
+from outlast import Agent, File, Image, Outlast, OutlastError, Session, Text, tool
+from outlast.core.record import CancelRequested
+from outlast.errors import InvalidInput, StoreUnavailable
+from outlast.integration.outbox.settings import WebhookSettings
+from outlast.session.inbox import Inbox
+from outlast.testing.scripted import call, say
 
-HOOK = "https://hooks.example.com/holdfast"
+HOOK = "https://hooks.example.com/outlast"
 
 
 async def refusal_of(awaitable: Any) -> str:
     """The code with which something is refused."""
-    with pytest.raises(HoldfastError) as refused:
+    with pytest.raises(OutlastError) as refused:
         await awaitable
     assert str(refused.value)
     return refused.value.code
@@ -26,7 +26,7 @@ async def refusal_of(awaitable: Any) -> str:
 
 async def test_an_unknown_agent_is_refused_and_the_known_ones_are_named() -> None:
     async with running(agent([say("hi")])) as app:
-        with pytest.raises(HoldfastError, match="it has: a") as refused:
+        with pytest.raises(OutlastError, match="it has: a") as refused:
             await app.start("b", "hi")
 
     assert refused.value.code == "UNKNOWN_AGENT"
@@ -51,7 +51,7 @@ async def test_a_message_that_is_none_is_refused(message: Any) -> None:
 @pytest.mark.parametrize("option", ["dispatch_id", "continuation_token", "tenant", "lane"])
 async def test_a_name_with_half_a_character_in_it_is_refused_for_what_is_wrong(option: str) -> None:
     async with running(agent([say("hi")])) as app:
-        with pytest.raises(HoldfastError, match=r"half a character .*: 'caf\\udce9'") as refused:
+        with pytest.raises(OutlastError, match=r"half a character .*: 'caf\\udce9'") as refused:
             await app.start("a", "hi", **{option: "caf\udce9"})
         assert refused.value.code == "INVALID_NAME"
 
@@ -108,7 +108,7 @@ async def test_an_option_that_makes_no_sense_is_refused(option: str, value: Any)
 
 FAR_WEST = timezone(timedelta(hours=-12))
 
-Mistake = Callable[[Holdfast, Session[Any]], Awaitable[Any]]
+Mistake = Callable[[Outlast, Session[Any]], Awaitable[Any]]
 
 MISTAKES: dict[str, tuple[Mistake, str]] = {
     "send by nobody": (lambda _, s: s.send("hi", by=None), "INVALID_NAME"),
@@ -289,26 +289,26 @@ async def test_a_callback_that_cannot_be_is_refused(callback: dict[str, Any]) ->
 def test_an_app_that_cannot_work_is_refused(option: dict[str, Any]) -> None:
     [what] = option
     with pytest.raises(InvalidInput, match=f"^{what} "):
-        Holdfast(**{"agents": [agent([])], "store": "memory://", **option})
+        Outlast(**{"agents": [agent([])], "store": "memory://", **option})
 
 
 def test_two_agents_of_one_name_are_refused() -> None:
     with pytest.raises(InvalidInput, match="two agents are named a"):
-        Holdfast([agent([]), agent([])], store="memory://")
+        Outlast([agent([]), agent([])], store="memory://")
 
 
 def test_something_that_is_no_agent_is_refused() -> None:
     with pytest.raises(InvalidInput, match="str is not an Agent"):
-        Holdfast(["a"], store="memory://")  # type: ignore[list-item]
+        Outlast(["a"], store="memory://")  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize(
     "url",
-    ["mongodb://x", "holdfast.db", "sqlite://", "sqlite://host/x", Path("holdfast.db"), 7, None],
+    ["mongodb://x", "outlast.db", "sqlite://", "sqlite://host/x", Path("outlast.db"), 7, None],
 )
 def test_a_store_that_there_is_none_of_is_refused(url: Any) -> None:
-    with pytest.raises(HoldfastError) as refused:
-        Holdfast([], store=url)
+    with pytest.raises(OutlastError) as refused:
+        Outlast([], store=url)
     assert refused.value.code == "UNSUPPORTED_STORE"
 
 
@@ -330,7 +330,7 @@ async def test_an_app_that_is_open_cannot_be_opened_again() -> None:
 
 
 async def test_an_app_can_be_opened_and_closed_by_hand() -> None:
-    app = Holdfast([agent([say("hi")])], store="memory://", worker=FAST)
+    app = Outlast([agent([say("hi")])], store="memory://", worker=FAST)
     await app.open()
     session = await app.start("a", Text("hello"))
     assert (await session.wait()).output == "hi"
@@ -340,7 +340,7 @@ async def test_an_app_can_be_opened_and_closed_by_hand() -> None:
 
 @pytest.mark.parametrize("store", ["memory://", "sqlite:///never.db"])
 async def test_an_app_that_was_not_opened_takes_nothing_in(store: str) -> None:
-    app = Holdfast([agent([say("hi")])], store=store)
+    app = Outlast([agent([say("hi")])], store=store)
     for attempt in (
         app.start("a", "hello"),
         app.deliver("token", "hello", agent="a"),

@@ -14,17 +14,18 @@ import msgspec
 import pytest
 from scene import FAST, Watched, at_standstill, results_of, running, seen, the, types_of, until
 
-from holdfast import Agent, Context, Holdfast, Limit, WorkerSettings, tool, workshop
-from holdfast.agents.thread import ToolThreads
-from holdfast.clock import Clock
-from holdfast.engine import upkeep
-from holdfast.errors import InvalidDefinition, InvalidName, QueueFull
-from holdfast.store import Permit, Refused, Store, Wish
-from holdfast.stores.memory import MemoryStore
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing import ScriptedModel, call, calls, say
-from holdfast.testing.wrapped import WrappedStore
-from holdfast.verify import verify
+from outlast import Agent, Context, Limit, Outlast, WorkerSettings, tool
+from outlast import runtime as workshop
+from outlast.agents.runtime.thread import ToolThreads
+from outlast.clock import Clock
+from outlast.engine import maintenance as upkeep
+from outlast.errors import InvalidDefinition, InvalidName, QueueFull
+from outlast.log.verify import verify
+from outlast.store import Permit, Refused, Store, Wish
+from outlast.stores.memory import MemoryStore
+from outlast.stores.sqlite import SqliteStore
+from outlast.testing import ScriptedModel, call, calls, say
+from outlast.testing.wrapped_store import WrappedStore
 
 
 @pytest.fixture(params=["memory://", "sqlite:///limits.db"])
@@ -128,7 +129,7 @@ async def test_a_permit_stays_with_a_call_whose_worker_died_until_it_has_an_outc
         return "edited"
 
     agent = worker_of([edit])
-    first = Holdfast([agent], store=store, worker=FAST)
+    first = Outlast([agent], store=store, worker=FAST)
     await first.open()
     one = await first.start(agent, "Go")
     await begun.wait()
@@ -486,8 +487,8 @@ async def test_a_call_that_no_worker_comes_for_loses_its_place_to_the_next(monke
     old, new = worker_of([dig], "old"), worker_of([dig], "new")
     agents = [old, new]
     async with (
-        Holdfast(agents, store=store, worker=WorkerSettings(agents=("new",))) as app,
-        Holdfast(agents, store=store, worker=WorkerSettings(agents=("old",))) as leaving,
+        Outlast(agents, store=store, worker=WorkerSettings(agents=("new",))) as app,
+        Outlast(agents, store=store, worker=WorkerSettings(agents=("old",))) as leaving,
     ):
         await leaving.start(old, "x")
         await began.wait()

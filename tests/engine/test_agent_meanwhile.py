@@ -10,14 +10,14 @@ from msgspec.structs import replace
 from pydantic import BaseModel
 from scene import FAST, Watched, agent, results_of, running, seen, the, until
 
-from holdfast import Agent, Context, Limit, tool
-from holdfast.core import record as r
-from holdfast.errors import StoreUnavailable
-from holdfast.store import Commit, Committed, Lease, Page, Refused, WorkerInfo
-from holdfast.stores.memory import MemoryStore
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.scripted import ScriptedModel, call, calls, say
-from holdfast.testing.wrapped import WrappedStore
+from outlast import Agent, Context, Limit, tool
+from outlast.core import record as r
+from outlast.errors import StoreUnavailable
+from outlast.store import Commit, Committed, Lease, Page, Refused, WorkerInfo
+from outlast.stores.memory import MemoryStore
+from outlast.stores.sqlite import SqliteStore
+from outlast.testing.scripted import ScriptedModel, call, calls, say
+from outlast.testing.wrapped_store import WrappedStore
 
 LONG = "x" * 30_000
 

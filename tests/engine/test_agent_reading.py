@@ -8,15 +8,15 @@ import pytest
 from msgspec.structs import replace
 from scene import FAST, agent, running, until
 
-from holdfast import Agent, Context, Limit, Tool, tool
-from holdfast.agents.model import ModelRequest
-from holdfast.core.event import type_of
-from holdfast.errors import StoreError
-from holdfast.store import Commit, Committed, Refused, Store
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing.crash import CrashingStore
-from holdfast.testing.everywhere import KeptOpen
-from holdfast.testing.scripted import ScriptedModel, call, calls, say
+from outlast import Agent, Context, Limit, Tool, tool
+from outlast.agents.model.client import ModelRequest
+from outlast.core.event import type_of
+from outlast.errors import StoreError
+from outlast.store import Commit, Committed, Refused, Store
+from outlast.stores.memory import MemoryStore
+from outlast.testing.crash import CrashingStore
+from outlast.testing.crash_everywhere import KeptOpen
+from outlast.testing.scripted import ScriptedModel, call, calls, say
 
 PATIENCE = 60.0
 

@@ -9,16 +9,16 @@ from typing import Any
 from msgspec import Struct
 from scene import agent, running
 
-from holdfast import Context, Session, tool
-from holdfast.agents.model import ModelRequest
-from holdfast.core import record as r
-from holdfast.errors import StoreUnavailable
-from holdfast.store import Commit, Committed, Refused, Store, Transaction
-from holdfast.stores.memory import MemoryStore
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.scripted import Reply, call, calls, say
-from holdfast.testing.wrapped import WrappedStore
-from holdfast.verify import verify
+from outlast import Context, Session, tool
+from outlast.agents.model.client import ModelRequest
+from outlast.core import record as r
+from outlast.errors import StoreUnavailable
+from outlast.log.verify import verify
+from outlast.store import Commit, Committed, Refused, Store, Transaction
+from outlast.stores.memory import MemoryStore
+from outlast.stores.sqlite import SqliteStore
+from outlast.testing.scripted import Reply, call, calls, say
+from outlast.testing.wrapped_store import WrappedStore
 
 
 class Note(Struct, frozen=True):
@@ -59,7 +59,7 @@ async def book(ctx: Context) -> str:
 
 
 async def test_what_a_sibling_of_a_transaction_changes_stands_after_it(tmp_path: Path) -> None:
-    store = Pausing(SqliteStore(tmp_path / "holdfast.db"))
+    store = Pausing(SqliteStore(tmp_path / "outlast.db"))
     seen: list[str] = []
 
     @tool

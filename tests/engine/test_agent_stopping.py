@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from scene import Watched, agent, results_of, running, the, types_of, until
 
-from holdfast import Agent, Context, HoldfastError, ToolError, tool
-from holdfast.reading import Wakeups
-from holdfast.testing.scripted import Reply, ScriptedError, ScriptedModel, call, calls, say
-from holdfast.verify import verify
+from outlast import Agent, Context, OutlastError, ToolError, tool
+from outlast.log.reader import Wakeups
+from outlast.log.verify import verify
+from outlast.testing.scripted import Reply, ScriptedError, ScriptedModel, call, calls, say
 
 
 @tool
@@ -103,7 +103,7 @@ async def test_a_cancel_of_a_parked_turn_closes_its_requests() -> None:
         await session.cancel()
         assert (await session.wait()).status == "cancelled"
 
-        with pytest.raises(HoldfastError) as refused:
+        with pytest.raises(OutlastError) as refused:
             await session.answer(request.request_id, "approve")
         assert refused.value.code == "REQUEST_CLOSED"
         assert (await (await session.send("hi")).result()).output == "hello"
@@ -302,9 +302,9 @@ async def test_an_ended_session_takes_nothing_more_and_its_token_is_dead() -> No
         await session.wait()
 
         assert (await session.info()).over == "ended"
-        with pytest.raises(HoldfastError) as over:
+        with pytest.raises(OutlastError) as over:
             await session.send("one more thing")
-        with pytest.raises(HoldfastError) as dead:
+        with pytest.raises(OutlastError) as dead:
             await app.deliver("ticket-1", "hello?")
         assert (over.value.code, dead.value.code) == ("SESSION_OVER", "NO_ACTIVE_SESSION")
 
@@ -421,7 +421,7 @@ async def test_a_failed_turn_of_a_lane_can_be_tried_again_whatever_the_others_di
         assert (await session.wait()).status == "failed"
         assert (await (await session.send("hi")).result()).output == "fine"
 
-        with pytest.raises(HoldfastError) as refused:
+        with pytest.raises(OutlastError) as refused:
             await session.retry()
         assert refused.value.code == "NOTHING_TO_RETRY"
         assert (await (await session.retry(lane="notes")).result()).output == "well"
@@ -458,7 +458,7 @@ async def test_a_turn_that_did_not_fail_cannot_be_tried_again() -> None:
         session = await app.start("a", "hi")
         await session.wait()
 
-        with pytest.raises(HoldfastError) as refused:
+        with pytest.raises(OutlastError) as refused:
             await session.retry()
         assert refused.value.code == "NOTHING_TO_RETRY"
 
@@ -491,7 +491,7 @@ async def test_a_task_takes_no_follow_up() -> None:
         session = await app.start("a", "do it", mode="task")
         [request] = (await session.wait()).requests
 
-        with pytest.raises(HoldfastError) as refused:
+        with pytest.raises(OutlastError) as refused:
             await session.send("by the way")
         assert refused.value.code == "TASK_CANNOT_WAIT"
 

@@ -14,21 +14,21 @@ from msgspec.structs import replace
 from pydantic import BaseModel
 from scene import FAST, agent, at_standstill, results_of, running, seen, the, types_of, until
 
-from holdfast import (
+from outlast import (
     Context,
-    Holdfast,
-    HoldfastError,
     NotDone,
     Option,
+    Outlast,
+    OutlastError,
     Retry,
     Session,
     ToolError,
     ToolResult,
     tool,
 )
-from holdfast.agents.tool import Tool
-from holdfast.testing.clock import ManualClock
-from holdfast.testing.scripted import call, calls, say
+from outlast.agents.tool import Tool
+from outlast.testing.clock import ManualClock
+from outlast.testing.scripted import call, calls, say
 
 # What a tool returns, and how it fails
 
@@ -540,7 +540,7 @@ async def test_a_number_that_json_has_no_word_for_is_refused_wherever_a_tool_giv
             ctx.step("read", lambda: [Reading(float(number))]),
             asyncio.to_thread(ctx.session.put, Reading(float(number))),
         ):
-            with pytest.raises(HoldfastError) as refused:
+            with pytest.raises(OutlastError) as refused:
                 await deed
             told.append(refused.value.message)
         assert await ctx.step("nothing", lambda: {"degrees": None}) == {"degrees": None}
@@ -771,7 +771,7 @@ async def test_a_sync_tool_runs_in_a_thread_with_the_callers_context_variables()
         await session.wait()
 
         assert await results_of(session) == ["acme"]
-        assert threads == ["holdfast tool"]
+        assert threads == ["outlast tool"]
 
 
 async def test_a_sync_tool_does_not_hold_up_the_others() -> None:
@@ -1241,7 +1241,7 @@ async def test_the_model_is_told_that_a_tool_is_gone_from_the_code() -> None:
         asked = await session.wait()
         store = app.store
 
-        after = Holdfast([agent([call("old"), say("done")])], store=store, worker=None)
+        after = Outlast([agent([call("old"), say("done")])], store=store, worker=None)
         assert "old" not in after.agents["a"].tools
         await app.close()
         async with running(after.agents["a"], store=store):

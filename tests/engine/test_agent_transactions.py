@@ -12,23 +12,23 @@ import pytest
 from rival import ask
 from scene import agent, results_of, running, the, until
 
-from holdfast import Context, tool
-from holdfast.errors import StoreUnavailable
-from holdfast.store import Commit, Committed, Refused, Store, Transaction
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.scripted import call, calls, say
-from holdfast.testing.wrapped import WrappedStore
-from holdfast.verify import verify
+from outlast import Context, tool
+from outlast.errors import StoreUnavailable
+from outlast.log.verify import verify
+from outlast.store import Commit, Committed, Refused, Store, Transaction
+from outlast.stores.sqlite import SqliteStore
+from outlast.testing.scripted import call, calls, say
+from outlast.testing.wrapped_store import WrappedStore
 
 PAY = "INSERT INTO paid VALUES (1)"
 
 
 async def store_with_table(path: Path) -> SqliteStore:
-    store = SqliteStore(path / "holdfast.db")
+    store = SqliteStore(path / "outlast.db")
     await store.migrate()
     async with running(agent([call("prepare"), say("done")], tools=[prepare]), store=store) as app:
         await (await app.start("a", "go")).wait()
-    return SqliteStore(path / "holdfast.db")
+    return SqliteStore(path / "outlast.db")
 
 
 @tool(transactional=True)

@@ -7,14 +7,14 @@ import pytest
 from pydantic import BaseModel
 from scene import Watched, agent, log_of, results_of, running, the, types_of, until
 
-from holdfast import Agent, Context, File, HoldfastError, Image, Text, Tool, tool
-from holdfast.agents.model import ModelRequest
-from holdfast.core.message import Answer, UserMessage, text_of
-from holdfast.errors import OutputChanged, UnknownAgent
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing.crash import CrashingStore
-from holdfast.testing.scripted import Reply, call, calls, say
-from holdfast.verify import verify
+from outlast import Agent, Context, File, Image, OutlastError, Text, Tool, tool
+from outlast.agents.model.client import ModelRequest
+from outlast.core.message import Answer, UserMessage, text_of
+from outlast.errors import OutputChanged, UnknownAgent
+from outlast.log.verify import verify
+from outlast.stores.memory import MemoryStore
+from outlast.testing.crash import CrashingStore
+from outlast.testing.scripted import Reply, call, calls, say
 
 
 async def test_a_message_is_answered_and_settled() -> None:
@@ -160,7 +160,7 @@ async def test_a_cursor_beyond_the_end_is_refused() -> None:
         session = await app.start("a", "hi")
         await session.wait()
 
-        with pytest.raises(HoldfastError) as refused:
+        with pytest.raises(OutlastError) as refused:
             [e async for e in session.events(after=1000)]
         assert refused.value.code == "CURSOR_AHEAD"
 
@@ -294,7 +294,7 @@ async def test_an_answer_that_is_not_of_todays_type_can_still_be_had_as_it_was_s
     class Stricter(Order):
         customer: str
 
-    store = f"sqlite:///{tmp_path}/holdfast.db"
+    store = f"sqlite:///{tmp_path}/outlast.db"
     async with running(agent([reply], output_type=Order), store=store) as app:
         session_id = (await app.start("a", "order")).id
         await (await app.session(session_id)).wait()

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from scene import agent, results_of, running, seen, the
 
-from holdfast import Agent, Context, NotDone, tool
-from holdfast.agents.model import ModelRequest
-from holdfast.testing.everywhere import crash_everywhere
-from holdfast.testing.ledger import Ledger
-from holdfast.testing.scripted import ScriptedModel, call, say
-from holdfast.verify import verify
+from outlast import Agent, Context, NotDone, tool
+from outlast.agents.model.client import ModelRequest
+from outlast.log.verify import verify
+from outlast.testing.crash_everywhere import crash_everywhere
+from outlast.testing.ledger import Ledger
+from outlast.testing.scripted import ScriptedModel, call, say
 
 # Finding out takes time
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from scene import agent, at_standstill, results_of, running, the, types_of, until
 
-from holdfast import Agent, Context, Holdfast, HoldfastError, Option, Request, Session, tool
-from holdfast.testing.scripted import Reply, call, calls, say
-from holdfast.verify import verify
+from outlast import Agent, Context, Option, Outlast, OutlastError, Request, Session, tool
+from outlast.log.verify import verify
+from outlast.testing.scripted import Reply, call, calls, say
 
 DAY = 86_400_000
 
@@ -105,7 +105,7 @@ async def test_edited_arguments_are_checked_before_anything_is_written() -> None
         asked = await session.wait()
         before = (await session.info()).end
 
-        with pytest.raises(HoldfastError) as refused:
+        with pytest.raises(OutlastError) as refused:
             await session.answer(asked.requests[0].request_id, "approve", args={"cents": "a few"})
 
         assert refused.value.code == "INVALID_ANSWER"
@@ -115,7 +115,7 @@ async def test_edited_arguments_are_checked_before_anything_is_written() -> None
 
 async def test_what_somebody_without_the_code_edits_amiss_is_asked_anew(tmp_path: Path) -> None:
     bank, url = Bank(), f"sqlite:///{tmp_path / 'a.db'}"
-    elsewhere = Holdfast([], store=url, worker=None)
+    elsewhere = Outlast([], store=url, worker=None)
     async with running(bank.agent(pays(500), say("done")), store=url) as app, elsewhere:
         session = await app.start("a", "go")
         [asked] = (await session.wait()).requests
@@ -305,7 +305,7 @@ async def test_the_first_of_two_answers_wins() -> None:
         [request] = (await session.wait()).requests
         await session.answer(request.request_id, "deny")
 
-        with pytest.raises(HoldfastError) as refused:
+        with pytest.raises(OutlastError) as refused:
             await session.answer(request.request_id, "approve")
         assert refused.value.code == "REQUEST_CLOSED"
         await session.wait()
@@ -390,7 +390,7 @@ async def test_a_question_that_nobody_answers_in_time_fails_its_tool() -> None:
         assert request.expires_at == clock.now() + DAY
 
         clock.advance(DAY)
-        with pytest.raises(HoldfastError) as refused:
+        with pytest.raises(OutlastError) as refused:
             await session.answer(request.request_id, text="late")
         await until(session, "turn.completed")
 
@@ -446,7 +446,7 @@ async def test_an_answer_that_makes_no_sense_is_refused(
         session = await app.start("a", "go")
         [request] = (await session.wait()).requests
 
-        with pytest.raises(HoldfastError) as refused:
+        with pytest.raises(OutlastError) as refused:
             await session.answer(request.request_id, option, **options)
         assert refused.value.code == "INVALID_ANSWER"
 
@@ -457,7 +457,7 @@ async def test_an_answer_to_a_request_that_never_was_is_refused() -> None:
         [request] = (await other.wait()).requests
 
         for name in ("req_none", request.request_id):
-            with pytest.raises(HoldfastError) as refused:
+            with pytest.raises(OutlastError) as refused:
                 await session.answer(name, "approve")
             assert refused.value.code == "UNKNOWN_REQUEST"
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from scene import agent, at_standstill, results_of, running, seen, the, until
 
-from holdfast import Agent, Context, Holdfast, Retry, ToolError, tool
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing.clock import START
-from holdfast.testing.everywhere import crash_everywhere
-from holdfast.testing.ledger import Ledger
-from holdfast.testing.scripted import Reply, ScriptedModel, call, say
-from holdfast.verify import verify
+from outlast import Agent, Context, Outlast, Retry, ToolError, tool
+from outlast.log.verify import verify
+from outlast.stores.memory import MemoryStore
+from outlast.testing.clock import START
+from outlast.testing.crash_everywhere import crash_everywhere
+from outlast.testing.ledger import Ledger
+from outlast.testing.scripted import Reply, ScriptedModel, call, say
 
 Juggle = Callable[[Context[Any]], Awaitable[Any]]
 HOUR = 3_600_000
@@ -646,7 +646,7 @@ async def test_a_crash_at_any_commit_begins_nothing_twice() -> None:
 
         return list(await asyncio.gather(nap(), asked(ctx), chained(ctx)))
 
-    async def play(app: Holdfast) -> Any:
+    async def play(app: Outlast) -> Any:
         session = await app.start("a", "go", dispatch_id="go")
         [request] = await seen(session, "input.requested")
         await session.answer(request.data["request_id"], text="yes", dispatch_id="yes")

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from scene import agent, at_standstill, log_of, results_of, running, the, types_of, until
 
-from holdfast import Agent, Context, Holdfast, HoldfastError, Session, tool
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing.scripted import call, calls, say
-from holdfast.testing.wrapped import WrappedStore
-from holdfast.verify import verify
+from outlast import Agent, Context, Outlast, OutlastError, Session, tool
+from outlast.log.verify import verify
+from outlast.stores.memory import MemoryStore
+from outlast.testing.scripted import call, calls, say
+from outlast.testing.wrapped_store import WrappedStore
 
 DAY = 86_400_000
 HERE = "https://agents.example"
@@ -53,7 +53,7 @@ class Shop:
 
 
 async def code_of(attempt: Any) -> str:
-    with pytest.raises(HoldfastError) as refused:
+    with pytest.raises(OutlastError) as refused:
         await attempt
     return refused.value.code
 
@@ -260,7 +260,7 @@ async def test_a_webhook_survives_the_worker_that_opened_it() -> None:
     async with running(shop.agent(), **kept) as app:
         session_id = (session := await app.start("a", "go")).id
         token = await shop.parked(session)
-    async with Holdfast([shop.agent()], worker=None, **kept) as app:
+    async with Outlast([shop.agent()], worker=None, **kept) as app:
         await app.callback(token, b"7")
     async with running(shop.agent(), **kept) as app:
         assert (await (await app.session(session_id)).wait()).output == "done"

@@ -12,9 +12,9 @@ from oauth_provider import Remote, provider_process
 from scene import at_standstill, log_of, results_of, running, seen, the, until
 from sign_in_scene import Hub, required, sign_in, visit, without_description
 
-from holdfast import Agent, Connection, Context, Session, tool
-from holdfast.testing.scripted import ScriptedModel, call, calls, say
-from holdfast.verify import verify
+from outlast import Agent, Connection, Context, Session, tool
+from outlast.log.verify import verify
+from outlast.testing.scripted import ScriptedModel, call, calls, say
 
 DAY = 86_400_000
 

@@ -10,14 +10,14 @@ from oauth_provider import Remote, provider_process
 from scene import DAY, results_of, running, the
 from sign_in_scene import Hub, sign_in, visit
 
-from holdfast import Context, Holdfast, tool
-from holdfast.errors import HoldfastError, StoreUnavailable
-from holdfast.store import Admission, Receipt, Secret
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import Ledger, crash_everywhere
-from holdfast.testing.clock import ManualClock
-from holdfast.testing.scripted import call, say
-from holdfast.testing.wrapped import WrappedStore
+from outlast import Context, Outlast, tool
+from outlast.errors import OutlastError, StoreUnavailable
+from outlast.store import Admission, Receipt, Secret
+from outlast.stores.memory import MemoryStore
+from outlast.testing import Ledger, crash_everywhere
+from outlast.testing.clock import ManualClock
+from outlast.testing.scripted import call, say
+from outlast.testing.wrapped_store import WrappedStore
 
 ADA = {"principal": "ada"}
 
@@ -40,7 +40,7 @@ async def test_a_crash_at_any_commit_repeats_neither_a_sign_in_nor_a_model_call(
         ledger.record("publish", idempotency_key=ctx.idempotency_key)
         return str(await remote.user(token))
 
-    async def scenario(app: Holdfast) -> list[Any]:
+    async def scenario(app: Outlast) -> list[Any]:
         session = await app.start("a", "go", **ADA)
         back = await visit(hub, session)
         endings = [await app.complete_authorization("hub", **back) for _ in range(2)]
@@ -87,8 +87,8 @@ class Cut(WrappedStore):
         )
         return kept
 
-    async def admit(self, admissions: Sequence[Admission]) -> Sequence[Receipt | HoldfastError]:
-        found: Sequence[Receipt | HoldfastError] = await self._do(
+    async def admit(self, admissions: Sequence[Admission]) -> Sequence[Receipt | OutlastError]:
+        found: Sequence[Receipt | OutlastError] = await self._do(
             "admit", lambda: self.inner.admit(admissions)
         )
         return found
@@ -127,7 +127,7 @@ async def test_who_comes_back_while_no_worker_lives_is_taken_in(remote: Remote) 
     async with running(hub.agent(), store=store, **hub.app) as app:
         session_id = (session := await app.start("a", "go", **ADA)).id
         back = await visit(hub, session)
-    async with Holdfast([hub.agent()], store=store, worker=None, **hub.app) as app:
+    async with Outlast([hub.agent()], store=store, worker=None, **hub.app) as app:
         assert await app.complete_authorization("hub", **back) == "completed"
         assert await app.complete_authorization("hub", **back) == "used"
     async with running(hub.agent(), store=store, **hub.app) as app:
@@ -146,6 +146,6 @@ async def test_who_comes_back_too_late_is_told_so_even_if_nobody_has_noticed_yet
         back = await visit(hub, await app.start("a", "go", **ADA))
     clock.advance(DAY)
     exchanges = await remote.calls("token")
-    async with Holdfast([hub.agent()], worker=None, **kept) as app:
+    async with Outlast([hub.agent()], worker=None, **kept) as app:
         assert await app.complete_authorization("hub", **back) == "expired"
     assert await remote.calls("token") == exchanges

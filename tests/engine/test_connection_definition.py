@@ -12,8 +12,8 @@ from oauth_provider import PUBLIC, Remote, provider_process
 from scene import results_of, running
 from sign_in_scene import Hub, required, sign_in
 
-from holdfast import Connection, Context, Holdfast, HoldfastError, tool
-from holdfast.testing.scripted import call, say
+from outlast import Connection, Context, Outlast, OutlastError, tool
+from outlast.testing.scripted import call, say
 
 ADA = {"principal": "ada"}
 
@@ -99,7 +99,7 @@ def test_a_connection_that_cannot_work_is_refused_when_it_is_written(
         "client_id": "me",
     }
     Connection(**right)
-    with pytest.raises(HoldfastError, match=sentence) as refused:
+    with pytest.raises(OutlastError, match=sentence) as refused:
         Connection(**{**right, **wrong})
     assert refused.value.code == "INVALID_DEFINITION"
 
@@ -115,13 +115,13 @@ def test_a_connection_that_cannot_work_is_refused_when_it_is_written(
 async def test_an_app_with_connections_needs_a_key(
     hub: Hub, wrong: dict[str, Any], sentence: str
 ) -> None:
-    with pytest.raises(HoldfastError, match=sentence):
+    with pytest.raises(OutlastError, match=sentence):
         async with running(hub.agent(), **{**hub.app, **wrong}):
             pass
 
 
 async def test_two_connections_have_two_names(hub: Hub) -> None:
-    with pytest.raises(HoldfastError, match="same name"):
+    with pytest.raises(OutlastError, match="same name"):
         async with running(hub.agent(), **{**hub.app, "connections": [hub.connection] * 2}):
             pass
 
@@ -129,7 +129,7 @@ async def test_two_connections_have_two_names(hub: Hub) -> None:
 def test_without_the_extra_an_app_says_what_to_install(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "holdfast.connection.bureau", None)
+    monkeypatch.setitem(sys.modules, "outlast.integration.connection.connections", None)
 
-    with pytest.raises(HoldfastError, match=r"pip install 'holdfast\[connections\]'"):
-        Holdfast([hub.agent()], store="memory://", **hub.app)
+    with pytest.raises(OutlastError, match=r"pip install 'outlast\[connections\]'"):
+        Outlast([hub.agent()], store="memory://", **hub.app)

@@ -12,12 +12,12 @@ from oauth_provider import Remote, provider_process
 from scene import PATIENT, results_of, running, the, until
 from sign_in_scene import KEY, Hub, required, sign_in
 
-from holdfast import Holdfast, HoldfastError, Session
-from holdfast.errors import StoreUnavailable
-from holdfast.store import Secret
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing.clock import ManualClock
-from holdfast.testing.wrapped import WrappedStore
+from outlast import Outlast, OutlastError, Session
+from outlast.errors import StoreUnavailable
+from outlast.store import Secret
+from outlast.stores.memory import MemoryStore
+from outlast.testing.clock import ManualClock
+from outlast.testing.wrapped_store import WrappedStore
 
 HOUR = 3_600_000
 ADA = {"principal": "ada"}
@@ -34,7 +34,7 @@ def hub(remote: Remote) -> Hub:
     return Hub(remote)
 
 
-async def looked(app: Holdfast, **whose: Any) -> Session[Any]:
+async def looked(app: Outlast, **whose: Any) -> Session[Any]:
     """Have the tool look once."""
     session = await app.start("a", "go", **{**ADA, **whose})
     await session.wait()
@@ -54,7 +54,7 @@ class Meddled(WrappedStore):
 
 
 @asynccontextmanager
-async def signed_in(hub: Hub) -> AsyncIterator[tuple[Holdfast, ManualClock]]:
+async def signed_in(hub: Hub) -> AsyncIterator[tuple[Outlast, ManualClock]]:
     """An app where Ada has signed in, and whose time stands still."""
     clock = ManualClock()
     options = {**hub.app, "store": Meddled(MemoryStore(clock)), "clock": clock}
@@ -64,7 +64,7 @@ async def signed_in(hub: Hub) -> AsyncIterator[tuple[Holdfast, ManualClock]]:
         yield app, clock
 
 
-def before_keeping(app: Holdfast, do: Callable[[], Awaitable[object]]) -> None:
+def before_keeping(app: Outlast, do: Callable[[], Awaitable[object]]) -> None:
     assert isinstance(app.store, Meddled)
     app.store.before = do
 
@@ -278,7 +278,7 @@ async def test_who_signs_out_is_known_no_more_here_or_there(hub: Hub) -> None:
 async def test_a_provider_that_cannot_be_told_leaves_all_as_it_is(remote: Remote) -> None:
     hub = Hub(remote, revoke_url="http://127.0.0.1:9/revoke")
     async with signed_in(hub) as (app, _):
-        with pytest.raises(HoldfastError) as failed:
+        with pytest.raises(OutlastError) as failed:
             await app.sign_out("hub", **ADA)
         assert failed.value.code == "UNREACHABLE"
         assert await results_of(await looked(app)) == ["status 200"]

@@ -6,10 +6,10 @@ import pytest
 from msgspec.structs import replace
 from scene import FAST, agent, results_of, running
 
-from holdfast import Holdfast, tool
-from holdfast.errors import UnknownAgent
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing.scripted import call, say
+from outlast import Outlast, tool
+from outlast.errors import UnknownAgent
+from outlast.stores.memory import MemoryStore
+from outlast.testing.scripted import call, say
 
 SHORT = replace(FAST, lease=6.0, grace=60.0)
 
@@ -80,6 +80,6 @@ async def test_a_worker_serves_only_the_agents_it_is_told_to() -> None:
 
 
 async def test_a_worker_cannot_serve_an_agent_that_the_app_does_not_have() -> None:
-    app = Holdfast([agent([say("a")])], store="memory://", worker=replace(FAST, agents=("nobody",)))
+    app = Outlast([agent([say("a")])], store="memory://", worker=replace(FAST, agents=("nobody",)))
     with pytest.raises(UnknownAgent, match="nobody"):
         await app.open()

@@ -8,13 +8,13 @@ import pytest
 from msgspec.structs import replace
 from scene import FAST, Watched, agent, log_of, results_of, running, the, until
 
-from holdfast import Agent, Context, Holdfast, Session, WorkerSettings, tool
-from holdfast.core.message import Text, UserMessage
-from holdfast.errors import InvalidInput, StoreUnavailable
-from holdfast.store import Commit, Committed, Refused, WorkerInfo
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing.scripted import Reply, call, calls, say
-from holdfast.testing.wrapped import WrappedStore
+from outlast import Agent, Context, Outlast, Session, WorkerSettings, tool
+from outlast.core.message import Text, UserMessage
+from outlast.errors import InvalidInput, StoreUnavailable
+from outlast.store import Commit, Committed, Refused, WorkerInfo
+from outlast.stores.memory import MemoryStore
+from outlast.testing.scripted import Reply, call, calls, say
+from outlast.testing.wrapped_store import WrappedStore
 
 
 def named(name: str, **options: Any) -> WorkerSettings:
@@ -213,7 +213,7 @@ async def test_a_worker_taken_for_dead_enlists_again_and_goes_on() -> None:
 
 async def test_a_worker_leaves_lanes_of_agents_that_it_does_not_know() -> None:
     store = MemoryStore()
-    both = Holdfast(
+    both = Outlast(
         [agent([say("a")]), Agent("b", agent([say("b")]).model)], store=store, worker=None
     )
     theirs = await both.start("b", "go")
@@ -372,7 +372,7 @@ async def test_results_that_end_together_are_committed_together() -> None:
 
 
 async def test_an_app_that_is_being_opened_is_not_opened_again(tmp_path: Path) -> None:
-    app = Holdfast([agent([say("hello")])], store=f"sqlite:///{tmp_path / 'a.db'}", worker=FAST)
+    app = Outlast([agent([say("hello")])], store=f"sqlite:///{tmp_path / 'a.db'}", worker=FAST)
 
     opened = await asyncio.gather(app.open(), app.open(), return_exceptions=True)
 
@@ -387,13 +387,13 @@ async def test_a_worker_that_cannot_listen_leaves_no_lease_behind() -> None:
             raise OSError("too many open files")
 
     store = Deaf(MemoryStore())
-    app = Holdfast([agent([say("hello")])], store=store, worker=FAST)
+    app = Outlast([agent([say("hello")])], store=store, worker=FAST)
 
     with pytest.raises(OSError, match="too many"):
         await app.open()
 
     assert list(await store.workers()) == []
-    assert not any(thread.name == "holdfast lease" for thread in threading.enumerate())
+    assert not any(thread.name == "outlast lease" for thread in threading.enumerate())
 
 
 # A lease that ran out

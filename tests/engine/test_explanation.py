@@ -11,15 +11,15 @@ import pytest
 from msgspec.structs import replace
 from scene import DAY, FAST, agent, at_standstill, running, until
 
-from holdfast import Agent, Context, Holdfast, Limit, tool
-from holdfast.agents.model import ModelRequest, Said
-from holdfast.core.lane import Lane
-from holdfast.errors import UnknownSession
-from holdfast.explanation import Evidence, Explanation, Link, explain, gather
-from holdfast.store import LaneInfo, SessionInfo, WorkerInfo
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing.clock import START
-from holdfast.testing.scripted import Reply, ScriptedError, ScriptedModel, call, say
+from outlast import Agent, Context, Limit, Outlast, tool
+from outlast.agents.model.client import ModelRequest, Said
+from outlast.core.lane import Lane
+from outlast.errors import UnknownSession
+from outlast.log.explain import Evidence, Explanation, Link, explain, gather
+from outlast.store import LaneInfo, SessionInfo, WorkerInfo
+from outlast.stores.memory import MemoryStore
+from outlast.testing.clock import START
+from outlast.testing.scripted import Reply, ScriptedError, ScriptedModel, call, say
 
 
 def links(told: Explanation, kind: str, lane: str = "main") -> list[Link]:
@@ -385,7 +385,7 @@ async def test_an_answer_that_nobody_has_taken_yet_is_told() -> None:
 
 
 async def test_a_cancel_that_nobody_has_taken_yet_is_told() -> None:
-    async with Holdfast([agent([say("hi")])], store="memory://", worker=None) as app:
+    async with Outlast([agent([say("hi")])], store="memory://", worker=None) as app:
         session = await app.start("a", "go")
         await session.cancel("wrong customer")
 

@@ -8,11 +8,12 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 from scene import FAST, agent, log_of, running, until
 
-from holdfast import Context, Session, tool
-from holdfast.agents.model import ModelRequest
-from holdfast.core.limit import Bound
-from holdfast.errors import StoreUnavailable
-from holdfast.store import (
+from outlast import Context, Session, tool
+from outlast.agents.model.client import ModelRequest
+from outlast.core.limit import Bound
+from outlast.errors import StoreUnavailable
+from outlast.log.verify import verify
+from outlast.store import (
     Claim,
     Commit,
     Committed,
@@ -23,10 +24,9 @@ from holdfast.store import (
     Wish,
     WorkerInfo,
 )
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing.scripted import Reply, ScriptedError, call, calls, say
-from holdfast.testing.wrapped import WrappedStore
-from holdfast.verify import verify
+from outlast.stores.memory import MemoryStore
+from outlast.testing.scripted import Reply, ScriptedError, call, calls, say
+from outlast.testing.wrapped_store import WrappedStore
 
 T = TypeVar("T")
 

@@ -10,12 +10,13 @@ import pytest
 from msgspec.structs import replace
 from scene import FAST, agent, running, until
 
-from holdfast import Agent, Holdfast, ToolError, reading, tool
-from holdfast.errors import StoreUnavailable
-from holdfast.ids import KnownIds, enter, known
-from holdfast.stores.memory import MemoryStore
-from holdfast.telemetry import Telemetry
-from holdfast.testing.scripted import Reply, ScriptedError, ScriptedModel, call, say
+from outlast import Agent, Outlast, ToolError, tool
+from outlast.errors import StoreUnavailable
+from outlast.integration.telemetry import Telemetry
+from outlast.log import reader as reading
+from outlast.log_context import KnownIds, enter, known
+from outlast.stores.memory import MemoryStore
+from outlast.testing.scripted import Reply, ScriptedError, ScriptedModel, call, say
 
 LANE = ("session", "lane", "worker", "fence")
 CALL = (*LANE, "turn", "step", "call", "attempt")
@@ -31,7 +32,7 @@ def ids(record: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
 
 @pytest.fixture(autouse=True)
 def everything(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "holdfast")
+    caplog.set_level(logging.DEBUG, "outlast")
 
 
 async def test_the_lines_of_a_turn_that_was_taken_over_name_who_and_where(
@@ -202,7 +203,7 @@ async def test_who_waits_for_a_session_that_nobody_serves_is_told_so_once(
     monkeypatch.setattr(reading, "POLL", 0.01)
     agents = [agent([say("hi")]), Agent("other", ScriptedModel([]))]
     only = replace(FAST, agents=("other",)) if workers else None
-    async with Holdfast(agents, store="memory://", worker=only) as app:
+    async with Outlast(agents, store="memory://", worker=only) as app:
         session = await app.start("a", "hi")
         assert session.receipt is not None
         waits = session.wait() if way == "wait" else session.receipt.result()

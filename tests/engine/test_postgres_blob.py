@@ -9,11 +9,11 @@ import pytest
 from msgspec.structs import replace
 from rival import ask, later, opened, remains, rivalling
 
-from holdfast.clock import Clock
-from holdfast.store import Committed, Refused
-from holdfast.store.reading import FULL_PAGE
-from holdfast.stores.postgres import PostgresStore
-from holdfast.testing.store_contract.builder import (
+from outlast.clock import Clock
+from outlast.store import Committed, Refused
+from outlast.store.log import FULL_PAGE
+from outlast.stores.postgres import PostgresStore
+from outlast.testing.contract.builder import (
     admit,
     commit,
     delta,
@@ -23,7 +23,7 @@ from holdfast.testing.store_contract.builder import (
     start_and_claim,
     write,
 )
-from holdfast.testing.store_contract.erasure import large_result
+from outlast.testing.contract.erasure import large_result
 
 clock = Clock()
 

@@ -11,15 +11,15 @@ import psycopg
 import pytest
 from rival import opened, rivalling
 
-from holdfast.clock import Clock
-from holdfast.core.limit import Bound
-from holdfast.store import Claim, Committed, Wish
-from holdfast.stores.postgres import PostgresStore
-from holdfast.stores.postgres.link import Answer, Link
-from holdfast.stores.postgres.place import read_url
-from holdfast.stores.postgres.statement import Statement
-from holdfast.stores.postgres.writer import BESIDE_LIMITS
-from holdfast.testing.store_contract.builder import (
+from outlast.clock import Clock
+from outlast.core.limit import Bound
+from outlast.store import Claim, Committed, Wish
+from outlast.stores.postgres import PostgresStore
+from outlast.stores.postgres.pipeline import Answer, Link
+from outlast.stores.postgres.statement import Statement
+from outlast.stores.postgres.url import read_url
+from outlast.stores.postgres.writer import BESIDE_LIMITS
+from outlast.testing.contract.builder import (
     admit,
     commit,
     delta,

@@ -11,10 +11,10 @@ import pytest_asyncio
 from msgspec.structs import replace
 from rival import PATIENCE, Rival, looking, opened, rivalling
 
-from holdfast.clock import Clock
-from holdfast.store import Claim, Commit, Committed, Refused
-from holdfast.stores.postgres import PostgresStore
-from holdfast.testing.store_contract.builder import (
+from outlast.clock import Clock
+from outlast.store import Claim, Commit, Committed, Refused
+from outlast.stores.postgres import PostgresStore
+from outlast.testing.contract.builder import (
     admit,
     commit,
     delta,

@@ -13,22 +13,23 @@ import pytest
 from postgres_proxy import Pooler, Wire, through
 from rival import ask, opened, rivalling
 
-from holdfast.clock import Clock
-from holdfast.errors import (
-    HoldfastError,
+from outlast.clock import Clock
+from outlast.errors import (
     InvalidInput,
+    OutlastError,
     StoreError,
     StoreUnavailable,
     UnsupportedStore,
 )
-from holdfast.store import Committed, Receipt, Refused
-from holdfast.stores.postgres import PostgresStore, line, writer
-from holdfast.stores.postgres.failure import ServerAway
-from holdfast.stores.postgres.link import Answer, Link
-from holdfast.stores.postgres.place import read_url
-from holdfast.stores.postgres.statement import Statement
-from holdfast.stores.postgres.writer import LARGEST_GROUP, MOST_LOSSES
-from holdfast.testing.store_contract.builder import (
+from outlast.store import Committed, Receipt, Refused
+from outlast.stores.postgres import PostgresStore, writer
+from outlast.stores.postgres import reconnect as line
+from outlast.stores.postgres.error import ServerAway
+from outlast.stores.postgres.pipeline import Answer, Link
+from outlast.stores.postgres.statement import Statement
+from outlast.stores.postgres.url import read_url
+from outlast.stores.postgres.writer import LARGEST_GROUP, MOST_LOSSES
+from outlast.testing.contract.builder import (
     admit,
     claim_one,
     commit,
@@ -147,7 +148,7 @@ async def test_of_groups_under_way_together_one_that_cannot_be_written_fails_alo
         sent = (admit(store, one) for one in many)
         receipts = await asyncio.gather(*sent, return_exceptions=True)
 
-        assert isinstance(receipts.pop(place), HoldfastError)
+        assert isinstance(receipts.pop(place), OutlastError)
         del many[place]
         told = [receipt.session_id for receipt in receipts if isinstance(receipt, Receipt)]
         assert told == [one.session_id for one in many]
@@ -315,7 +316,7 @@ async def test_a_work_that_the_database_refuses_fails_alone(postgres_url: str) -
             store.commit([commit(claim, delta())]),
             return_exceptions=True,
         )
-        assert isinstance(answers[1], HoldfastError)
+        assert isinstance(answers[1], OutlastError)
         assert await end_of(store, claim.session_id) == 4
 
 
@@ -397,7 +398,7 @@ async def test_behind_a_pooler_signs_are_shown_on_the_direct_connection(
 
 
 def test_a_url_names_a_schema_of_its_own() -> None:
-    assert read_url("postgresql://u@h/d").schema == "holdfast"
+    assert read_url("postgresql://u@h/d").schema == "outlast"
     assert read_url("postgresql://u@h/d?schema=app_2").schema == "app_2"
 
 
@@ -467,7 +468,7 @@ async def test_the_password_is_never_shown(
         wrong.replace("@", "%zz@"),
         wrong + "&sslmode=wrong-secret",
     ):
-        with pytest.raises(HoldfastError) as caught:
+        with pytest.raises(OutlastError) as caught:
             await PostgresStore(url).migrate()
         error: BaseException | None = caught.value
         while error:
@@ -514,7 +515,7 @@ async def test_a_tool_cannot_hide_an_end_behind_another_statement(postgres_url: 
 
 async def test_a_statement_that_runs_too_long_is_stopped(postgres_url: str) -> None:
     async with opened(postgres_url) as store, store.transaction(limit=0.2) as tx:
-        with pytest.raises(HoldfastError, match="was undone"):
+        with pytest.raises(OutlastError, match="was undone"):
             async with asyncio.timeout(60):
                 await tx.execute("SELECT pg_sleep(600)")
 
@@ -529,7 +530,7 @@ async def test_a_tool_finds_nothing_that_another_left_on_its_connection(postgres
                 assert isinstance(await tx.commit(park(claim)), Committed)
         async with store.transaction() as tx:
             found = await tx.fetch("SELECT current_setting('application_name')")
-            assert found == [("holdfast",)]
+            assert found == [("outlast",)]
 
 
 async def test_a_tool_that_hid_an_error_cannot_commit(postgres_url: str) -> None:
@@ -538,7 +539,7 @@ async def test_a_tool_that_hid_an_error_cannot_commit(postgres_url: str) -> None
         async with store.transaction() as tx:
             with pytest.raises(psycopg.Error):
                 await tx.execute("SELECT 1 / 0")
-            with pytest.raises(HoldfastError, match="undid all"):
+            with pytest.raises(OutlastError, match="undid all"):
                 await tx.commit(commit(claim, delta()))
         await write(store, commit(claim, delta()))
 

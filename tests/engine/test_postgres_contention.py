@@ -13,13 +13,13 @@ import pytest
 from msgspec.structs import replace
 from rival import looking, opened, remains, rivalling
 
-from holdfast.clock import Clock
-from holdfast.core import record as r
-from holdfast.core.limit import Bound
-from holdfast.errors import UnknownSession
-from holdfast.store import Admission, Claim, Commit, Committed, Permit, Receipt, Refused, Wish
-from holdfast.stores.postgres import PostgresStore
-from holdfast.testing.store_contract.builder import (
+from outlast.clock import Clock
+from outlast.core import record as r
+from outlast.core.limit import Bound
+from outlast.errors import UnknownSession
+from outlast.store import Admission, Claim, Commit, Committed, Permit, Receipt, Refused, Wish
+from outlast.stores.postgres import PostgresStore
+from outlast.testing.contract.builder import (
     commit,
     delta,
     enlist,
@@ -27,7 +27,7 @@ from holdfast.testing.store_contract.builder import (
     new_session,
     park,
 )
-from holdfast.testing.store_contract.outlet import HOOK, letter
+from outlast.testing.contract.outlet import HOOK, letter
 
 clock = Clock()
 
@@ -46,7 +46,7 @@ def database(postgres_server: str) -> Iterator[str]:
     name = f"contention_{uuid4().hex}"
     with psycopg.connect(postgres_server, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}".encode())
-        yield f"{postgres_server.rpartition('/')[0]}/{name}?options=-csearch_path%3Dholdfast"
+        yield f"{postgres_server.rpartition('/')[0]}/{name}?options=-csearch_path%3Doutlast"
         connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
 
 

@@ -12,11 +12,12 @@ from postgres_proxy import Wire, through
 from rival import later, opened, remains, rivalling
 from scene import agent, running
 
-from holdfast import tool
-from holdfast.clock import Clock
-from holdfast.core.limit import Bound
-from holdfast.errors import SessionErased, UnknownSession
-from holdfast.store import (
+from outlast import tool
+from outlast.clock import Clock
+from outlast.core.limit import Bound
+from outlast.errors import SessionErased, UnknownSession
+from outlast.log.verify import verify
+from outlast.store import (
     Admission,
     Claim,
     Commit,
@@ -27,8 +28,7 @@ from holdfast.store import (
     Store,
     Wish,
 )
-from holdfast.testing.scripted import call, say
-from holdfast.testing.store_contract.builder import (
+from outlast.testing.contract.builder import (
     admit,
     admit_in_vain,
     commit,
@@ -45,9 +45,9 @@ from holdfast.testing.store_contract.builder import (
     write,
     write_in_vain,
 )
-from holdfast.testing.store_contract.erasure import large_result
-from holdfast.testing.store_contract.outlet import start_with_outlet
-from holdfast.verify import verify
+from outlast.testing.contract.erasure import large_result
+from outlast.testing.contract.outlet import start_with_outlet
+from outlast.testing.scripted import call, say
 
 clock = Clock()
 

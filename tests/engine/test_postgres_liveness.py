@@ -18,16 +18,16 @@ from postgres_proxy import Wire, through
 from postgres_server import Server
 from rival import ask, opened
 
-from holdfast import WorkerSettings
-from holdfast.clock import Clock
-from holdfast.engine.upkeep import DeathWatch, keep_up
-from holdfast.engine.worker import Worker
-from holdfast.errors import StoreUnavailable, UsedAfterFork
-from holdfast.stores.postgres import PostgresStore
-from holdfast.stores.postgres.link import Answer, Link
-from holdfast.stores.postgres.place import read_url
-from holdfast.stores.postgres.statement import Statement
-from holdfast.testing.store_contract.builder import (
+from outlast import WorkerSettings
+from outlast.clock import Clock
+from outlast.engine.maintenance import DeathWatch, keep_up
+from outlast.engine.worker import Worker
+from outlast.errors import StoreUnavailable, UsedAfterFork
+from outlast.stores.postgres import PostgresStore
+from outlast.stores.postgres.pipeline import Answer, Link
+from outlast.stores.postgres.statement import Statement
+from outlast.stores.postgres.url import read_url
+from outlast.testing.contract.builder import (
     admit,
     commit,
     delta,
@@ -44,9 +44,9 @@ PATIENCE = 60.0
 
 MORTAL = """
 import asyncio, sys
-from holdfast.clock import Clock
-from holdfast.stores.postgres import PostgresStore
-from holdfast.testing.store_contract.builder import enlist
+from outlast.clock import Clock
+from outlast.stores.postgres import PostgresStore
+from outlast.testing.contract.builder import enlist
 
 async def main():
     store = PostgresStore(sys.argv[1])
@@ -139,7 +139,7 @@ async def watch(store: PostgresStore) -> list[str]:
 @pytest.fixture
 def own_server() -> Iterator[Server]:
     """A server that the test may stop and start."""
-    server = Server(Path(tempfile.mkdtemp(prefix="holdfast-postgres-")))
+    server = Server(Path(tempfile.mkdtemp(prefix="outlast-postgres-")))
     server.create()
     server.start()
     try:
@@ -169,7 +169,7 @@ async def test_a_restart_of_the_server_kills_no_worker_and_loses_no_commit(
             await writing
         await until(lambda: all(store._desk.direct._shown.is_set() for store in (one, two)))
         async with await psycopg.AsyncConnection.connect(own_server.url) as connection:
-            await connection.execute("UPDATE holdfast.workers SET lease = 1")
+            await connection.execute("UPDATE outlast.workers SET lease = 1")
         enough = 6 + max(watch.rounds for watch in watches)
         await until(lambda: all(watch.rounds >= enough for watch in watches))
         for task in watching:
@@ -220,7 +220,7 @@ async def test_nobody_is_declared_dead_before_the_server_has_been_up_for_a_lease
             store._desk.registry.observer._looked_at = float("-inf")
         assert [info.worker for info in await store.workers()] == ["w1", "w2"]
         async with await psycopg.AsyncConnection.connect(own_server.url) as connection:
-            await connection.execute("UPDATE holdfast.workers SET lease = 1")
+            await connection.execute("UPDATE outlast.workers SET lease = 1")
         assert [info.worker for info in await store.workers()] == ["w2"]
         assert await watch(store) == ["w1"]
 
@@ -241,7 +241,7 @@ async def test_nobody_is_declared_dead_before_a_server_that_crashed_has_been_up_
             store._desk.registry.observer._looked_at = float("-inf")
         assert await start_time(own_server.url) == started
         async with await psycopg.AsyncConnection.connect(own_server.url) as connection:
-            await connection.execute("UPDATE holdfast.workers SET lease = 1")
+            await connection.execute("UPDATE outlast.workers SET lease = 1")
         assert await watch(store) == ["w1"]
 
 
@@ -254,7 +254,7 @@ async def start_time(url: str) -> object:
 async def kill_a_backend(url: str) -> None:
     """Let a process of a server that has been up for long crash; everybody is dropped by that."""
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as bystander:
-        await bystander.execute("UPDATE holdfast.server SET open_since = 0")
+        await bystander.execute("UPDATE outlast.server SET open_since = 0")
         async with await psycopg.AsyncConnection.connect(url) as victim:
             os.kill(victim.info.backend_pid, signal.SIGKILL)
             with pytest.raises(psycopg.OperationalError):

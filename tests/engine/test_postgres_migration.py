@@ -12,19 +12,19 @@ import psycopg
 import pytest
 from rival import Rival, ask, looking, opened, rivalling
 
-from holdfast.clock import Clock
-from holdfast.errors import (
+from outlast.clock import Clock
+from outlast.errors import (
     StoreCorrupt,
     StoreFromTheFuture,
     StoreUnavailable,
     UnsupportedStore,
 )
-from holdfast.store import Claim, Commit
-from holdfast.stores.postgres import PostgresStore
-from holdfast.stores.postgres import migration as migrating
-from holdfast.stores.postgres.place import read_url
-from holdfast.stores.postgres.statement import in_schema
-from holdfast.testing.store_contract.builder import (
+from outlast.store import Claim, Commit
+from outlast.stores.postgres import PostgresStore
+from outlast.stores.postgres import migration as migrating
+from outlast.stores.postgres.statement import in_schema
+from outlast.stores.postgres.url import read_url
+from outlast.testing.contract.builder import (
     admit,
     commit,
     delta,
@@ -32,7 +32,7 @@ from holdfast.testing.store_contract.builder import (
     new_session,
     read_all,
 )
-from holdfast.testing.store_contract.erasure import large_result
+from outlast.testing.contract.erasure import large_result
 
 clock = Clock()
 

@@ -8,9 +8,9 @@ import pytest
 from postgres_proxy import Wire, through
 from rival import ask, opened, remains, rivalling
 
-from holdfast.clock import Clock
-from holdfast.testing.store_contract.builder import commit, delta, write
-from holdfast.testing.store_contract.outlet import (
+from outlast.clock import Clock
+from outlast.testing.contract.builder import commit, delta, write
+from outlast.testing.contract.outlet import (
     HOLD,
     HOOK,
     letter,

@@ -16,12 +16,12 @@ import pytest
 from msgspec.structs import replace
 from rival import opened
 
-from holdfast.clock import Clock
-from holdfast.core import record as r
-from holdfast.store import Admission, Claim, Commit, Committed, Effect, Receipt
-from holdfast.stores.postgres import PostgresStore
-from holdfast.stores.postgres.place import read_url
-from holdfast.testing.store_contract.builder import (
+from outlast.clock import Clock
+from outlast.core import record as r
+from outlast.store import Admission, Claim, Commit, Committed, Effect, Receipt
+from outlast.stores.postgres import PostgresStore
+from outlast.stores.postgres.url import read_url
+from outlast.testing.contract.builder import (
     commit,
     delta,
     effect,

@@ -10,11 +10,11 @@ import pytest
 from rival import opened, rivalling
 from scene import agent, results_of, running, the
 
-from holdfast import Limit, tool
-from holdfast.errors import InvalidName, StoreError, StoreFull, StoreUnavailable
-from holdfast.stores.postgres import PostgresStore
-from holdfast.stores.postgres.failure import explain
-from holdfast.testing.scripted import call, say
+from outlast import Limit, tool
+from outlast.errors import InvalidName, StoreError, StoreFull, StoreUnavailable
+from outlast.stores.postgres import PostgresStore
+from outlast.stores.postgres.error import explain
+from outlast.testing.scripted import call, say
 
 CANCEL_WAITING = (
     "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity"

@@ -6,8 +6,8 @@ import asyncio
 
 from rival import opened
 
-from holdfast.clock import Clock
-from holdfast.testing.store_contract.builder import admit, new_session
+from outlast.clock import Clock
+from outlast.testing.contract.builder import admit, new_session
 
 clock = Clock()
 ROUNDS = 30

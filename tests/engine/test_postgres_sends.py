@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from postgres_proxy import Wire, through
 from rival import ask, later, opened, remains, rivalling
 
-from holdfast.clock import Clock
-from holdfast.core import record as r
-from holdfast.store import Admission, Claim, Committed, Refused, Store
-from holdfast.stores.postgres import PostgresStore
-from holdfast.testing.store_contract.builder import (
+from outlast.clock import Clock
+from outlast.core import record as r
+from outlast.store import Admission, Claim, Committed, Refused, Store
+from outlast.stores.postgres import PostgresStore
+from outlast.testing.contract.builder import (
     admit,
     cancel,
     commit,

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from postgres_proxy import Wire, through
 from rival import ask, opened
 
-from holdfast.clock import Clock
-from holdfast.store import Store
-from holdfast.testing.store_contract.schedule import DIGEST
-from holdfast.testing.store_contract.vault import FIRST
+from outlast.clock import Clock
+from outlast.store import Store
+from outlast.testing.contract.schedule import DIGEST
+from outlast.testing.contract.vault import FIRST
 
 clock = Clock()
 

@@ -12,12 +12,12 @@ import pytest
 from scene import PATIENT, agent, running, until
 from timepiece import HOUR, MINUTE, at, hourly, messages, standing, started, timekeeper
 
-from holdfast import Context, Holdfast, Schedule, Session, tool
-from holdfast.core.message import UserMessage
-from holdfast.errors import DispatchConflict, UnknownSchedule
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing.clock import ManualClock
-from holdfast.testing.scripted import call, say
+from outlast import Context, Outlast, Schedule, Session, tool
+from outlast.core.message import UserMessage
+from outlast.errors import DispatchConflict, UnknownSchedule
+from outlast.stores.memory import MemoryStore
+from outlast.testing.clock import ManualClock
+from outlast.testing.scripted import call, say
 
 
 @tool
@@ -37,14 +37,14 @@ def sleeper() -> Any:
 
 
 @asynccontextmanager
-async def at_half_past_eight(*schedules: Schedule) -> AsyncIterator[tuple[Holdfast, ManualClock]]:
+async def at_half_past_eight(*schedules: Schedule) -> AsyncIterator[tuple[Outlast, ManualClock]]:
     clock = ManualClock(at(8.5))
     options: dict[str, Any] = {"store": MemoryStore(clock), "clock": clock}
     async with running(sleeper(), settings=PATIENT, schedules=schedules, **options) as app:
         yield app, clock
 
 
-async def heard(app: Holdfast, count: int) -> list[Session[Any]]:
+async def heard(app: Outlast, count: int) -> list[Session[Any]]:
     """Wait until so many sessions were started."""
     written = asyncio.Event()
     stop = app.store.listen(lambda *_: written.set())
@@ -55,7 +55,7 @@ async def heard(app: Holdfast, count: int) -> list[Session[Any]]:
     return [await app.session(info.session_id) for info in found]
 
 
-async def armed(app: Holdfast) -> None:
+async def armed(app: Outlast) -> None:
     """Wait until the worker's timekeeper has had its first look."""
     while not await app.store.schedules():  # noqa: ASYNC110 - the store tells nobody
         await asyncio.sleep(0)
@@ -75,7 +75,7 @@ async def test_a_worker_fires_what_is_due_by_itself() -> None:
 
 
 async def test_an_app_that_does_not_work_fires_nothing() -> None:
-    async with Holdfast(
+    async with Outlast(
         [sleeper()], store="memory://", worker=None, schedules=[hourly("* * * * *")]
     ) as app:
         assert await app.store.schedules() == []
@@ -213,7 +213,7 @@ async def test_schedules_are_listed_with_how_they_stand() -> None:
         hourly("30 * * * *", name="other"),
         hourly(name="unseen", timezone="Europe/Berlin"),
     ]
-    app = Holdfast([sleeper()], store=store, clock=clock, worker=None, schedules=code)
+    app = Outlast([sleeper()], store=store, clock=clock, worker=None, schedules=code)
 
     listed = {each.name: each for each in await app.schedules()}
 
@@ -234,7 +234,7 @@ async def test_schedules_are_listed_with_how_they_stand() -> None:
 async def test_it_is_listed_how_the_last_instant_ended() -> None:
     clock = ManualClock(at(8.5))
     store = MemoryStore(clock)
-    app = Holdfast([sleeper()], store=store, clock=clock, worker=None, schedules=[hourly()])
+    app = Outlast([sleeper()], store=store, clock=clock, worker=None, schedules=[hourly()])
     keeper = timekeeper(store, clock, hourly())
     ends = []
     for hour in (8.5, 9, 10, 11.5):

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from timepiece import at, hourly, messages, row, timekeeper
 
-from holdfast.store import Store
-from holdfast.stores.url import open_store
-from holdfast.testing.clock import ManualClock
+from outlast.store import Store
+from outlast.stores.url import open_store
+from outlast.testing.clock import ManualClock
 
 
 @pytest.mark.parametrize("database", ["sqlite", "postgres"])
 async def test_an_instant_fires_once_on_every_database(
     database: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    sqlite = f"sqlite:///{tmp_path}/holdfast.db"
+    sqlite = f"sqlite:///{tmp_path}/outlast.db"
     url = sqlite if database == "sqlite" else str(request.getfixturevalue("postgres_url"))
     clock = ManualClock(at(8.5))
     stores: list[Store] = [open_store(url, clock) for _ in range(2)]

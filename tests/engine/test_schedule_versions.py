@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from timepiece import HOUR, MINUTE, at, hourly, messages, row, started, timekeeper
 
-from holdfast.schedule.timekeeper import Timekeeper
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing.clock import ManualClock
+from outlast.integration.schedule.scheduler import Timekeeper
+from outlast.stores.memory import MemoryStore
+from outlast.testing.clock import ManualClock
 
 EVERY_HOUR = "0 * * * *"
 HALF_PAST = "30 * * * *"

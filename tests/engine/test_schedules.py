@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from timepiece import HOUR, MINUTE, Swift, at, hourly, messages, row, started, timekeeper
 
-from holdfast.core.record import DeliveryQueued, SessionStarted
-from holdfast.errors import StoreUnavailable
-from holdfast.schedule.mark import SKIPPED, mark
-from holdfast.schedule.timekeeper import Timekeeper
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing.clock import ManualClock
-from holdfast.testing.wrapped import WrappedStore
+from outlast.core.record import DeliveryQueued, SessionStarted
+from outlast.errors import StoreUnavailable
+from outlast.integration.schedule.mark import SKIPPED, mark
+from outlast.integration.schedule.scheduler import Timekeeper
+from outlast.stores.memory import MemoryStore
+from outlast.testing.clock import ManualClock
+from outlast.testing.wrapped_store import WrappedStore
 
 
 @pytest.fixture
@@ -262,7 +262,7 @@ async def test_much_that_was_missed_is_caught_up_with_bit_by_bit(
 async def test_skip_passes_over_what_comes_too_early(
     store: MemoryStore, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "holdfast.schedule")
+    caplog.set_level(logging.INFO, "outlast.integration.schedule")
     keeper = timekeeper(store, clock, hourly())
     await keeper.run_once()
     for hour in (9, 10, 11):

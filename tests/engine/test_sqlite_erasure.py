@@ -14,12 +14,12 @@ import pytest
 from msgspec.structs import replace
 from remains import LARGE, SECRET, STAYS, count, live, on_disk, tables_with_rows
 
-from holdfast.core import record as r
-from holdfast.errors import SessionErased
-from holdfast.store import Admission, Claim
-from holdfast.stores.sqlite import SqliteStore, erasure
-from holdfast.testing.clock import ManualClock
-from holdfast.testing.store_contract.builder import (
+from outlast.core import record as r
+from outlast.errors import SessionErased
+from outlast.store import Admission, Claim
+from outlast.stores.sqlite import SqliteStore, erasure
+from outlast.testing.clock import ManualClock
+from outlast.testing.contract.builder import (
     admit,
     admit_in_vain,
     commit,
@@ -35,7 +35,7 @@ PATIENCE = 60.0
 
 
 def unnamed(admission: Admission) -> Admission:
-    """The same under a dispatch id that Holdfast made."""
+    """The same under a dispatch id that Outlast made."""
     return replace(admission, dispatch_id=admission.delivery_id)
 
 
@@ -49,9 +49,9 @@ async def test_nothing_of_an_erased_session_is_left_in_any_table(
     await store.erase(claim.session_id)
 
     assert tables_with_rows(path) == STAYS
-    assert count(path, "holdfast_effects") == 1
+    assert count(path, "outlast_effects") == 1
     with closing(sqlite3.connect(path)) as database:
-        query = "SELECT kind, state, fingerprint FROM holdfast_deliveries"
+        query = "SELECT kind, state, fingerprint FROM outlast_deliveries"
         assert database.execute(query).fetchall() == [("", "settled", bytes(16))]
 
 
@@ -78,10 +78,10 @@ async def test_a_blob_goes_with_the_last_session_that_uses_it(
     first, second = claims
 
     await store.erase(first.session_id)
-    assert count(path, "holdfast_blobs") == 1
+    assert count(path, "outlast_blobs") == 1
     await store.erase(second.session_id)
 
-    assert count(path, "holdfast_blobs") == count(path, "holdfast_blob_users") == 0
+    assert count(path, "outlast_blobs") == count(path, "outlast_blob_users") == 0
 
 
 async def test_the_place_of_an_erased_session_is_not_given_to_another(
@@ -148,7 +148,7 @@ async def test_a_large_session_is_erased_in_pieces_between_which_others_write(
     assert store.counts()["groups"] - groups > 10
     assert SECRET.encode() not in on_disk(path)
     assert [e.offset for e in await read_all(store, other.session_id)] == [1, 2, 3, 4, 5]
-    assert not {"holdfast_erasures", "holdfast_blobs"} & tables_with_rows(path)
+    assert not {"outlast_erasures", "outlast_blobs"} & tables_with_rows(path)
 
 
 async def test_who_erases_again_finishes_what_was_left(

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from remains import SECRET, STAYS, count, live, locked, on_disk, opened, tables_with_rows
 
-from holdfast.errors import SessionErased
-from holdfast.store import Claim, Committed, Receipt, Refused
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.clock import ManualClock
-from holdfast.testing.store_contract.builder import (
+from outlast.errors import SessionErased
+from outlast.store import Claim, Committed, Receipt, Refused
+from outlast.stores.sqlite import SqliteStore
+from outlast.testing.clock import ManualClock
+from outlast.testing.contract.builder import (
     admit,
     admit_in_vain,
     commit,
@@ -55,8 +55,8 @@ async def test_an_owner_commits_before_the_erasure_in_its_group_or_not_at_all(
     assert isinstance(first, Committed if is_first else Refused)
     assert all(isinstance(result, Committed) for [result] in rest)
     assert await store.session(gone.session_id) is None
-    assert count(path, "holdfast_lanes") == len(others)
-    assert count(path, "holdfast_log") == 2 * len(others)
+    assert count(path, "outlast_lanes") == len(others)
+    assert count(path, "outlast_log") == 2 * len(others)
 
 
 async def test_a_retried_start_never_brings_an_erased_session_back(
@@ -75,14 +75,14 @@ async def test_a_retried_start_never_brings_an_erased_session_back(
             assert isinstance(retried, Receipt | SessionErased)
             assert isinstance(await admit_in_vain(elsewhere, start), SessionErased)
     assert await store.sessions() == []
-    assert count(path, "holdfast_log") == count(path, "holdfast_lanes") == 0
+    assert count(path, "outlast_log") == count(path, "outlast_lanes") == 0
 
 
 PROLOGUE = """
 import asyncio, sys, time
-from holdfast.clock import Clock
-from holdfast.stores.sqlite import SqliteStore, erasure
-from holdfast.stores.sqlite.connection import Database
+from outlast.clock import Clock
+from outlast.stores.sqlite import SqliteStore, erasure
+from outlast.stores.sqlite.database import Database
 
 path, sessions = sys.argv[1], sys.argv[2].split(",")
 

@@ -10,16 +10,17 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from holdfast.errors import (
+from outlast.errors import (
     StoreCorrupt,
     StoreFromTheFuture,
     StoreUnavailable,
     UnsupportedStore,
 )
-from holdfast.stores.sqlite import SqliteStore, place
-from holdfast.stores.sqlite.place import file_system
-from holdfast.testing.clock import ManualClock
-from holdfast.testing.store_contract.builder import admit, new_session
+from outlast.stores.sqlite import SqliteStore
+from outlast.stores.sqlite import path as place
+from outlast.stores.sqlite.path import file_system
+from outlast.testing.clock import ManualClock
+from outlast.testing.contract.builder import admit, new_session
 
 MOUNTS = """\
 proc /proc proc rw,nosuid 0 0
@@ -50,7 +51,7 @@ def fill(path: Path, content: bytes) -> None:
 def copy(source: Path, target: Path) -> None:
     """Take a database with its log, as a crash would leave them."""
     target.mkdir()
-    for name in ("holdfast.db", "holdfast.db-wal"):
+    for name in ("outlast.db", "outlast.db-wal"):
         (target / name).write_bytes((source / name).read_bytes())
 
 
@@ -72,7 +73,7 @@ def damage(path: Path, table: str) -> None:
 
 
 async def test_nothing_touches_the_disk_before_migrate(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "holdfast.db")
+    store = SqliteStore(tmp_path / "outlast.db")
     with pytest.raises(StoreUnavailable, match="migrate"):
         await store.session("ses_1")
     await store.close()
@@ -84,7 +85,7 @@ async def test_a_closed_store_leaves_one_file(path: Path, tmp_path: Path) -> Non
     await store.migrate()
     await admit(store, new_session(ManualClock()))
     await store.close()
-    assert list(contents(tmp_path)) == ["holdfast.db"]
+    assert list(contents(tmp_path)) == ["outlast.db"]
 
 
 async def test_a_path_may_hold_any_character(tmp_path: Path) -> None:
@@ -117,14 +118,14 @@ async def test_a_file_that_is_refused_keeps_every_byte(
 
 async def test_a_later_version_that_a_crash_left_in_the_log_is_found(tmp_path: Path) -> None:
     crashed = tmp_path / "crashed"
-    with closing(sqlite3.connect(tmp_path / "holdfast.db", isolation_level=None)) as theirs:
+    with closing(sqlite3.connect(tmp_path / "outlast.db", isolation_level=None)) as theirs:
         theirs.execute("PRAGMA journal_mode = WAL")
         theirs.execute("PRAGMA application_id = 0x486f6c64")
         theirs.execute("PRAGMA user_version = 99")
         copy(tmp_path, crashed)
     before = contents(crashed)
     with pytest.raises(StoreFromTheFuture):
-        await SqliteStore(crashed / "holdfast.db").migrate()
+        await SqliteStore(crashed / "outlast.db").migrate()
     after = contents(crashed)
     assert [after[name] for name in before] == list(before.values())
 
@@ -143,7 +144,7 @@ async def test_damage_that_shows_later_is_reported_as_such(path: Path) -> None:
     await store.migrate()
     session = (await admit(store, new_session(ManualClock()))).session_id
     await store.close()
-    damage(path, "holdfast_sessions")
+    damage(path, "outlast_sessions")
     await store.migrate()
     with pytest.raises(StoreCorrupt):
         await store.session(session)
@@ -170,13 +171,11 @@ async def test_a_store_lives_beside_tables_of_the_applications_own(path: Path) -
 
 
 async def test_a_migration_that_fails_leaves_nothing_behind(path: Path) -> None:
-    make_database(path, "CREATE TABLE holdfast_lanes (theirs)")
-    with pytest.raises(Exception, match="holdfast_lanes"):
+    make_database(path, "CREATE TABLE outlast_lanes (theirs)")
+    with pytest.raises(Exception, match="outlast_lanes"):
         await SqliteStore(path).migrate()
     with closing(sqlite3.connect(path)) as database:
-        assert database.execute("SELECT name FROM sqlite_master").fetchall() == [
-            ("holdfast_lanes",)
-        ]
+        assert database.execute("SELECT name FROM sqlite_master").fetchall() == [("outlast_lanes",)]
         assert database.execute("PRAGMA user_version").fetchone() == (0,)
 
 

@@ -8,17 +8,17 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from holdfast.store import Claim, Committed, Snapshot
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.stores.sqlite.connection import Database
-from holdfast.stores.sqlite.gathering import LARGE
-from holdfast.stores.sqlite.writer import CAUTION, LARGEST_GROUP, QUICK, SMOOTHING
-from holdfast.testing.clock import ManualClock
-from holdfast.testing.store_contract.builder import commit, delta, end_of, start_and_claim, write
+from outlast.store import Claim, Committed, Snapshot
+from outlast.stores.sqlite import SqliteStore
+from outlast.stores.sqlite.batcher import LARGE
+from outlast.stores.sqlite.database import Database
+from outlast.stores.sqlite.writer import CAUTION, LARGEST_GROUP, QUICK, SMOOTHING
+from outlast.testing.clock import ManualClock
+from outlast.testing.contract.builder import commit, delta, end_of, start_and_claim, write
 
 OURS = "MainThread"
 PATIENCE = 60.0
-WRITERS = "holdfast writer"
+WRITERS = "outlast writer"
 
 
 @pytest.fixture

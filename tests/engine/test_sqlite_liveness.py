@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import StoreUnavailable
-from holdfast.store import Refused
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.stores.sqlite.lease import SqliteLease
-from holdfast.stores.sqlite.liveness import MISSING_FOR, LockFile, Observer, is_missing, lock_path
-from holdfast.testing.clock import ManualClock
-from holdfast.testing.store_contract.builder import (
+from outlast.errors import StoreUnavailable
+from outlast.store import Refused
+from outlast.stores.sqlite import SqliteStore
+from outlast.stores.sqlite.liveness import MISSING_FOR, LockFile, Observer, is_missing, lock_path
+from outlast.stores.sqlite.worker_lease import SqliteLease
+from outlast.testing.clock import ManualClock
+from outlast.testing.contract.builder import (
     LEASE,
     claim_one,
     commit,
@@ -33,10 +33,10 @@ from holdfast.testing.store_contract.builder import (
 PATIENCE = 60.0
 WORKER = """
 import asyncio, os, subprocess, sys
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.stores.sqlite.lease import SqliteLease
-from holdfast.clock import Clock
-from holdfast.testing.store_contract.builder import enlist
+from outlast.stores.sqlite import SqliteStore
+from outlast.stores.sqlite.worker_lease import SqliteLease
+from outlast.clock import Clock
+from outlast.testing.contract.builder import enlist
 
 async def main():
     store = SqliteStore(sys.argv[1])
@@ -87,7 +87,7 @@ def run(path: Path, statement: str) -> None:
 
 
 def lock_of(path: Path, worker: str) -> Path:
-    return lock_path(path.with_name("holdfast.db-workers"), worker)
+    return lock_path(path.with_name("outlast.db-workers"), worker)
 
 
 async def look_twice(store: SqliteStore, clock: ManualClock) -> list[str]:
@@ -150,7 +150,7 @@ async def test_a_worker_on_another_machine_is_left_to_its_lease(
     with other_worker(path) as process:
         process.send_signal(signal.SIGKILL)
         process.wait(PATIENCE)
-    run(path, "UPDATE holdfast_workers SET machine = 'elsewhere'")
+    run(path, "UPDATE outlast_workers SET machine = 'elsewhere'")
     assert await listed(store) == ["other"]
     assert await look_twice(store, clock) == []
 
@@ -159,7 +159,7 @@ async def test_a_worker_not_heard_of_for_a_day_is_forgotten(
     store: SqliteStore, path: Path, clock: ManualClock
 ) -> None:
     await enlist(store, clock, "w9", lease=1_000)
-    run(path, "UPDATE holdfast_workers SET machine = 'elsewhere'")
+    run(path, "UPDATE outlast_workers SET machine = 'elsewhere'")
     assert await store.find_dead() == []
     clock.advance(25 * 3_600_000)
     assert await store.find_dead() == ["w9"]
@@ -272,11 +272,11 @@ def test_looking_at_a_lock_does_not_take_it(tmp_path: Path) -> None:
 
 USE_AFTER_FORK = """
 import asyncio, os, sys
-from holdfast.errors import UsedAfterFork
-from holdfast.clock import Clock
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.stores.sqlite.lease import SqliteLease
-from holdfast.testing.store_contract.builder import enlist
+from outlast.errors import UsedAfterFork
+from outlast.clock import Clock
+from outlast.stores.sqlite import SqliteStore
+from outlast.stores.sqlite.worker_lease import SqliteLease
+from outlast.testing.contract.builder import enlist
 
 async def opened():
     store = SqliteStore(sys.argv[1])
@@ -322,7 +322,7 @@ async def test_lanes_of_a_killed_process_are_claimed_by_another(
     await enlist(store, clock, "w1")
     claim = await start_and_claim(store, clock)
     with other_worker(path) as process:
-        run(path, "UPDATE holdfast_lanes SET worker = 'other'")
+        run(path, "UPDATE outlast_lanes SET worker = 'other'")
         assert await store.claim("w1", 10) == []
         process.send_signal(signal.SIGKILL)
         process.wait(PATIENCE)

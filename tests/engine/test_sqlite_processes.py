@@ -13,19 +13,20 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from holdfast.clock import Clock
-from holdfast.stores.sqlite import SqliteStore, wakeup
-from holdfast.stores.sqlite.wakeup import ANYTHING, LONGEST, from_datagram, to_datagram
-from holdfast.testing.store_contract.builder import admit, message, new_session, read_all
+from outlast.clock import Clock
+from outlast.stores.sqlite import SqliteStore
+from outlast.stores.sqlite import notify as wakeup
+from outlast.stores.sqlite.notify import ANYTHING, LONGEST, from_datagram, to_datagram
+from outlast.testing.contract.builder import admit, message, new_session, read_all
 
 PATIENCE = 60.0
 
 # Each says that it is ready, waits for the signal to begin, and tells how it went.
 PROLOGUE = """
 import asyncio, sys
-from holdfast.clock import Clock
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.store_contract.builder import *
+from outlast.clock import Clock
+from outlast.stores.sqlite import SqliteStore
+from outlast.testing.contract.builder import *
 
 path, name, clock = sys.argv[1], sys.argv[2], Clock()
 print("ready", flush=True)
@@ -155,7 +156,7 @@ async def store(path: Path) -> AsyncIterator[SqliteStore]:
 def test_sixteen_processes_may_launch_for_the_first_time_at_once(path: Path) -> None:
     run_together(16, LAUNCH, path)
     with closing(sqlite3.connect(path)) as database:
-        assert database.execute("SELECT count(*) FROM holdfast_sessions").fetchone() == (16,)
+        assert database.execute("SELECT count(*) FROM outlast_sessions").fetchone() == (16,)
         assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
@@ -209,25 +210,25 @@ def run_one(script: str, path: Path, name: str) -> None:
 
 async def test_a_listener_that_is_gone_is_forgotten(store: SqliteStore, path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
-        add = "INSERT INTO holdfast_listeners (address, place) VALUES (?, ?)"
-        database.execute(add, ("@holdfast-nobody", wakeup.place()))
-        database.execute(add, ("@holdfast-elsewhere", "another machine"))
+        add = "INSERT INTO outlast_listeners (address, place) VALUES (?, ?)"
+        database.execute(add, ("@outlast-nobody", wakeup.place()))
+        database.execute(add, ("@outlast-elsewhere", "another machine"))
         session = (await admit(store, new_session(Clock()))).session_id
         await admit(store, message(Clock(), session))
-        left = database.execute("SELECT address FROM holdfast_listeners").fetchall()
-    assert left == [("@holdfast-elsewhere",)]
+        left = database.execute("SELECT address FROM outlast_listeners").fetchall()
+    assert left == [("@outlast-elsewhere",)]
 
 
 async def test_a_listener_that_is_too_slow_holds_nobody_up(store: SqliteStore, path: Path) -> None:
     deaf, address = wakeup.bind(Clock())
     with closing(sqlite3.connect(path, isolation_level=None)) as database, deaf:
-        add = "INSERT INTO holdfast_listeners (address, place) VALUES (?, ?)"
+        add = "INSERT INTO outlast_listeners (address, place) VALUES (?, ?)"
         database.execute(add, (address, wakeup.place()))
         session = (await admit(store, new_session(Clock()))).session_id
         async with asyncio.timeout(PATIENCE):
             for _ in range(600):  # more than any system keeps for one socket
                 await admit(store, message(Clock(), session))
-        assert database.execute("SELECT count(*) FROM holdfast_listeners").fetchone() == (1,)
+        assert database.execute("SELECT count(*) FROM outlast_listeners").fetchone() == (1,)
 
 
 async def test_a_store_that_stopped_listening_is_registered_no_more(
@@ -238,7 +239,7 @@ async def test_a_store_that_stopped_listening_is_registered_no_more(
     stop()
     await admit(store, new_session(Clock()))
     with closing(sqlite3.connect(path)) as database:
-        assert database.execute("SELECT * FROM holdfast_listeners").fetchall() == []
+        assert database.execute("SELECT * FROM outlast_listeners").fetchall() == []
 
 
 def test_hints_survive_the_journey() -> None:

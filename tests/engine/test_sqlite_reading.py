@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.core.record import SessionEnded
-from holdfast.store import Census
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.stores.sqlite.listing import session
-from holdfast.testing.clock import ManualClock
-from holdfast.testing.store_contract.builder import (
+from outlast.core.record import SessionEnded
+from outlast.store import Census
+from outlast.stores.sqlite import SqliteStore
+from outlast.stores.sqlite.listing import session
+from outlast.testing.clock import ManualClock
+from outlast.testing.contract.builder import (
     admit,
     message,
     new_session,

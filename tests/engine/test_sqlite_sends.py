@@ -14,12 +14,12 @@ import pytest
 from msgspec.structs import replace
 from remains import locked
 
-from holdfast.core import record as r
-from holdfast.core.message import Text
-from holdfast.store import Admission, Claim, Committed, Refused
-from holdfast.stores.sqlite import SqliteStore, erasure
-from holdfast.testing.clock import ManualClock
-from holdfast.testing.store_contract.builder import (
+from outlast.core import record as r
+from outlast.core.message import Text
+from outlast.store import Admission, Claim, Committed, Refused
+from outlast.stores.sqlite import SqliteStore, erasure
+from outlast.testing.clock import ManualClock
+from outlast.testing.contract.builder import (
     admit,
     cancel,
     commit,

@@ -13,12 +13,12 @@ import msgspec
 import pytest
 from remains import opened
 
-from holdfast.clock import Clock
-from holdfast.core import record as r
-from holdfast.store import Commit, Committed
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.clock import ManualClock
-from holdfast.testing.store_contract.builder import (
+from outlast.clock import Clock
+from outlast.core import record as r
+from outlast.store import Commit, Committed
+from outlast.stores.sqlite import SqliteStore
+from outlast.testing.clock import ManualClock
+from outlast.testing.contract.builder import (
     admit,
     commit,
     delta,
@@ -36,10 +36,10 @@ TIMES = 20
 PROLOGUE = """
 import asyncio, sys, time
 import msgspec
-from holdfast.store import Commit, Committed
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.stores.sqlite.connection import Database
-from holdfast.testing.store_contract.builder import *
+from outlast.store import Commit, Committed
+from outlast.stores.sqlite import SqliteStore
+from outlast.stores.sqlite.database import Database
+from outlast.testing.contract.builder import *
 
 path, clock = sys.argv[1], Clock()
 print("ready", flush=True)

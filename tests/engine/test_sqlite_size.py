@@ -7,11 +7,11 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from holdfast.core import record as r
-from holdfast.core.message import Text
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.clock import ManualClock
-from holdfast.testing.store_contract.builder import (
+from outlast.core import record as r
+from outlast.core.message import Text
+from outlast.stores.sqlite import SqliteStore
+from outlast.testing.clock import ManualClock
+from outlast.testing.contract.builder import (
     admit,
     claim_one,
     commit,
@@ -35,7 +35,7 @@ def incompressible(chance: random.Random) -> str:
 
 async def test_a_conversation_takes_at_most_half_more_than_its_words(tmp_path: Path) -> None:
     chance, clock = random.Random(1), ManualClock(seed=1)
-    path = tmp_path / "holdfast.db"
+    path = tmp_path / "outlast.db"
     store = SqliteStore(path, clock)
     await store.migrate()
     await enlist(store, clock)

@@ -11,13 +11,13 @@ import pytest
 import pytest_asyncio
 from msgspec.structs import replace
 
-from holdfast.core import record as r
-from holdfast.core.record import NewOutlet
-from holdfast.store import Claim, LaneCount
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.stores.sqlite.connection import Database
-from holdfast.testing.clock import ManualClock
-from holdfast.testing.store_contract.builder import (
+from outlast.core import record as r
+from outlast.core.record import NewOutlet
+from outlast.store import Claim, LaneCount
+from outlast.stores.sqlite import SqliteStore
+from outlast.stores.sqlite.database import Database
+from outlast.testing.clock import ManualClock
+from outlast.testing.contract.builder import (
     commit,
     delta,
     enlist,
@@ -35,7 +35,7 @@ MANY = ["find_lanes", "advance_lanes", "append_many"]
 
 @pytest_asyncio.fixture
 async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
-    store = SqliteStore(tmp_path / "holdfast.db", clock)
+    store = SqliteStore(tmp_path / "outlast.db", clock)
     await store.migrate()
     yield store
     await store.close()

@@ -1,4 +1,4 @@
-"""What a transactional tool may do on SQLite, and what Holdfast keeps to itself."""
+"""What a transactional tool may do on SQLite, and what Outlast keeps to itself."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from holdfast.errors import InvalidInput, NotInTransaction, StoreUnavailable
-from holdfast.store import Committed, Refused
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.clock import ManualClock
-from holdfast.testing.store_contract.builder import (
+from outlast.errors import InvalidInput, NotInTransaction, StoreUnavailable
+from outlast.store import Committed, Refused
+from outlast.stores.sqlite import SqliteStore
+from outlast.testing.clock import ManualClock
+from outlast.testing.contract.builder import (
     LEASE,
     admit,
     claim_one,
@@ -33,7 +33,7 @@ SLOW = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT m
 
 @pytest_asyncio.fixture
 async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
-    store = SqliteStore(tmp_path / "holdfast.db", clock)
+    store = SqliteStore(tmp_path / "outlast.db", clock)
     await store.migrate()
     claim = await start_and_claim(store, clock)
     async with store.transaction() as tx:
@@ -61,18 +61,18 @@ async def notes(store: SqliteStore) -> list[str]:
         "PRAGMA writable_schema = ON",
         "ANALYZE",
         "CREATE TEMP TABLE hidden (x)",
-        "DELETE FROM holdfast_log",
-        "UPDATE Holdfast_Lanes SET fence = 0",
-        "INSERT INTO holdfast_workers (worker) VALUES ('me')",
-        "DROP TABLE holdfast_log",
-        "ALTER TABLE holdfast_log ADD COLUMN mine",
-        "CREATE INDEX mine ON holdfast_log (at)",
-        "CREATE TABLE holdfast_mine (x)",
-        "CREATE TRIGGER mine AFTER INSERT ON holdfast_log BEGIN SELECT 1; END",
-        "CREATE VIEW holdfast_view AS SELECT 1",
+        "DELETE FROM outlast_log",
+        "UPDATE Outlast_Lanes SET fence = 0",
+        "INSERT INTO outlast_workers (worker) VALUES ('me')",
+        "DROP TABLE outlast_log",
+        "ALTER TABLE outlast_log ADD COLUMN mine",
+        "CREATE INDEX mine ON outlast_log (at)",
+        "CREATE TABLE outlast_mine (x)",
+        "CREATE TRIGGER mine AFTER INSERT ON outlast_log BEGIN SELECT 1; END",
+        "CREATE VIEW outlast_view AS SELECT 1",
     ],
 )
-async def test_what_is_holdfasts_own_affair_is_refused(store: SqliteStore, statement: str) -> None:
+async def test_what_is_outlasts_own_affair_is_refused(store: SqliteStore, statement: str) -> None:
     async with store.transaction() as tx:
         await tx.execute("INSERT INTO notes VALUES ('kept')")
         with pytest.raises(InvalidInput, match="tables of your own"):
@@ -81,20 +81,20 @@ async def test_what_is_holdfasts_own_affair_is_refused(store: SqliteStore, state
     assert await notes(store) == []
 
 
-async def test_a_trigger_of_the_tools_own_cannot_reach_holdfasts_tables(
+async def test_a_trigger_of_the_tools_own_cannot_reach_outlasts_tables(
     store: SqliteStore,
 ) -> None:
     async with store.transaction() as tx:
         await tx.execute(
-            "CREATE TRIGGER sly AFTER INSERT ON notes BEGIN DELETE FROM holdfast_log; END"
+            "CREATE TRIGGER sly AFTER INSERT ON notes BEGIN DELETE FROM outlast_log; END"
         )
         with pytest.raises(InvalidInput):
             await tx.execute("INSERT INTO notes VALUES ('x')")
 
 
-async def test_a_tool_may_read_holdfasts_tables(store: SqliteStore) -> None:
+async def test_a_tool_may_read_outlasts_tables(store: SqliteStore) -> None:
     async with store.transaction() as tx:
-        assert await tx.fetch_one("SELECT count(*) FROM holdfast_sessions") == (1,)
+        assert await tx.fetch_one("SELECT count(*) FROM outlast_sessions") == (1,)
 
 
 async def test_a_statements_own_error_is_the_tools_to_handle(

@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import StoreUnavailable
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.stores.sqlite.connection import Database
-from holdfast.stores.sqlite.desk import Desk
-from holdfast.stores.sqlite.transaction import SqliteTransaction
-from holdfast.stores.sqlite.wakeup import Ears
-from holdfast.stores.sqlite.writer import Job, Writer, do_works
-from holdfast.testing.clock import ManualClock
-from holdfast.testing.store_contract.builder import (
+from outlast.errors import StoreUnavailable
+from outlast.stores.sqlite import SqliteStore
+from outlast.stores.sqlite.database import Database
+from outlast.stores.sqlite.notify import Ears
+from outlast.stores.sqlite.transaction import SqliteTransaction
+from outlast.stores.sqlite.unit_of_work import Desk
+from outlast.stores.sqlite.writer import Job, Writer, do_works
+from outlast.testing.clock import ManualClock
+from outlast.testing.contract.builder import (
     admit,
     commit,
     delta,
@@ -110,7 +110,7 @@ async def test_a_group_that_fails_is_sorted_out_by_the_thread(
     threads = Threads(monkeypatch, "begin")
     with pytest.raises(OverflowError):
         await store.commit([commit(one, delta()), commit(two, delta(), at=2**70)])
-    assert threads.seen == {"holdfast writer"}
+    assert threads.seen == {"outlast writer"}
     assert await end_of(store, one.session_id) == 3
 
 
@@ -122,7 +122,7 @@ async def test_after_an_error_of_the_disk_the_thread_opens_the_file_anew_and_wri
     threads, disk = Threads(monkeypatch, "close"), Once(monkeypatch, "commit")
     disk.error = out_of_order()
     await write(store, commit(claim, delta()))
-    assert threads.seen == {"holdfast writer"}
+    assert threads.seen == {"outlast writer"}
     assert await end_of(store, claim.session_id) == 3
 
 
@@ -136,7 +136,7 @@ async def test_no_event_loop_waits_for_the_file_or_for_room_in_its_log(
         await asyncio.sleep(0)
     assert threading.current_thread().name not in waiting.seen
     await store.close()
-    assert filling.seen == {"holdfast writer"}
+    assert filling.seen == {"outlast writer"}
 
 
 async def test_a_signal_in_the_middle_of_writing_leaves_nothing_open(

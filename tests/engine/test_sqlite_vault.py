@@ -10,9 +10,9 @@ import pytest_asyncio
 from msgspec.structs import replace
 from remains import count, on_disk, opened
 
-from holdfast.store import ScheduleInfo, Secret
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.clock import ManualClock
+from outlast.store import ScheduleInfo, Secret
+from outlast.stores.sqlite import SqliteStore
+from outlast.testing.clock import ManualClock
 
 STORES = 4
 FIRST = Secret(tenant="acme", name="github:ada", data=b"sealed", version=1)
@@ -79,7 +79,7 @@ async def test_expired_secrets_do_not_pile_up(path: Path, clock: ManualClock) ->
             assert await store.keep_secret(secret, expected=None)
             clock.advance(400)
 
-        assert count(path, "holdfast_secrets") == 3
+        assert count(path, "outlast_secrets") == 3
 
 
 async def test_a_secret_that_has_expired_is_neither_replaced_nor_kept_when_it_is_dropped(
@@ -92,7 +92,7 @@ async def test_a_secret_that_has_expired_is_neither_replaced_nor_kept_when_it_is
         assert not await store.keep_secret(replace(FIRST, version=2), expected=1)
         assert not await store.drop_secret("acme", FIRST.name)
 
-        assert count(path, "holdfast_secrets") == 0
+        assert count(path, "outlast_secrets") == 0
 
 
 async def test_a_dropped_secret_is_not_left_in_the_file(path: Path, clock: ManualClock) -> None:

@@ -1,8 +1,8 @@
 import asyncio
 import socket
 
-from holdfast.clock import Clock
-from holdfast.stores.sqlite.wakeup import Ear, to_datagram, to_name
+from outlast.clock import Clock
+from outlast.stores.sqlite.notify import Ear, to_datagram, to_name
 
 
 async def test_all_hints_that_have_come_are_heard_at_once() -> None:

@@ -17,16 +17,17 @@ import pytest
 from msgspec.structs import replace
 from remains import locked
 
-from holdfast.errors import StoreError, StoreFull, StoreUnavailable
-from holdfast.store import Committed
-from holdfast.stores.sqlite import SqliteStore, checkpoint, connection, migration, writer
-from holdfast.stores.sqlite.connection import Database, open_database
-from holdfast.stores.sqlite.desk import Desk
-from holdfast.stores.sqlite.failure import explain
-from holdfast.stores.sqlite.gathering import LARGE
-from holdfast.stores.sqlite.writer import LARGEST_GROUP, Writer
-from holdfast.testing.clock import ManualClock
-from holdfast.testing.store_contract.builder import (
+from outlast.errors import StoreError, StoreFull, StoreUnavailable
+from outlast.store import Committed
+from outlast.stores.sqlite import SqliteStore, checkpoint, migration, writer
+from outlast.stores.sqlite import database as connection
+from outlast.stores.sqlite.batcher import LARGE
+from outlast.stores.sqlite.database import Database, open_database
+from outlast.stores.sqlite.error import explain
+from outlast.stores.sqlite.unit_of_work import Desk
+from outlast.stores.sqlite.writer import LARGEST_GROUP, Writer
+from outlast.testing.clock import ManualClock
+from outlast.testing.contract.builder import (
     admit,
     commit,
     delta,
@@ -213,7 +214,7 @@ async def test_no_reader_outlives_a_closed_store(path: Path, clock: ManualClock)
     await admit(store, new_session(clock))
     await store.close()
     left = set(threading.enumerate()) - before
-    assert not [thread for thread in left if thread.name.startswith("holdfast reader")]
+    assert not [thread for thread in left if thread.name.startswith("outlast reader")]
 
 
 async def test_the_log_is_moved_into_the_file_when_it_is_large(
@@ -225,7 +226,7 @@ async def test_the_log_is_moved_into_the_file_when_it_is_large(
     store = SqliteStore(path, clock)
     await store.migrate()
     claim = await start_and_claim(store, clock)
-    before, log = size_of(path), path.with_name("holdfast.db-wal")
+    before, log = size_of(path), path.with_name("outlast.db-wal")
     for number in range(2000):
         await write(store, commit(claim, delta(f"{number:x}" * 100), number=number))
         assert log.stat().st_size < 4 * 1024 * 1024
@@ -237,7 +238,7 @@ async def test_room_for_the_log_is_made_in_steps_and_writes_nothing(
     store: SqliteStore, path: Path, clock: ManualClock
 ) -> None:
     claim = await start_and_claim(store, clock)
-    log = path.with_name("holdfast.db-wal")
+    log = path.with_name("outlast.db-wal")
     sizes = []
     for number in range(200):
         await write(store, commit(claim, delta(), number=number))
@@ -257,10 +258,10 @@ def test_a_full_database_is_reported_as_full(tmp_path: Path) -> None:
 
 NO_ROOM = """
 import asyncio, os, resource, sys
-from holdfast.errors import StoreFull
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.clock import ManualClock
-from holdfast.testing.store_contract.builder import *
+from outlast.errors import StoreFull
+from outlast.stores.sqlite import SqliteStore
+from outlast.testing.clock import ManualClock
+from outlast.testing.contract.builder import *
 
 async def main():
     clock, store = ManualClock(), SqliteStore(sys.argv[1])
@@ -300,14 +301,14 @@ def test_a_full_disk_loses_nothing_and_is_forgiven(path: Path) -> None:
 
 NO_ROOM_FOR_A_SESSION = """
 import asyncio, os, resource, sys
-from holdfast import Agent, Holdfast, HoldfastError, WorkerSettings
-from holdfast.testing import ScriptedModel, say
-from holdfast.verify import verify
+from outlast import Agent, Outlast, OutlastError, WorkerSettings
+from outlast.testing import ScriptedModel, say
+from outlast.log.verify import verify
 
 async def main():
     agent = Agent("a", ScriptedModel(lambda request: say("heard")))
     quick = WorkerSettings(poll=0.05, rest=0.05)
-    async with Holdfast([agent], store="sqlite:///" + sys.argv[1], worker=quick) as app:
+    async with Outlast([agent], store="sqlite:///" + sys.argv[1], worker=quick) as app:
         session = await app.start(agent, "hi")
         await session.wait()
         _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -317,7 +318,7 @@ async def main():
         try:
             while True:
                 taken.append(await session.send(os.urandom(2000).hex()))
-        except HoldfastError as error:
+        except OutlastError as error:
             assert error.code == "STORE_FULL", error
         assert taken
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
@@ -374,7 +375,7 @@ async def test_commits_go_on_where_a_checkpoint_gets_no_thread(
 ) -> None:
     for module in (connection, checkpoint):
         monkeypatch.setattr(module, "LOG_SIZE", 64 * 1024)
-    refused = without_threads(monkeypatch, "holdfast checkpoint")
+    refused = without_threads(monkeypatch, "outlast checkpoint")
     store = SqliteStore(path, clock)
     await store.migrate()
     claim = await start_and_claim(store, clock)

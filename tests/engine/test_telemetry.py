@@ -21,12 +21,12 @@ from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import SpanKind, StatusCode
 from scene import FAST, agent, log_of, running, until
 
-from holdfast import Agent, Holdfast, Telemetry, tool
-from holdfast.core.name import request_name
-from holdfast.errors import StoreUnavailable
-from holdfast.stores.memory import MemoryStore
-from holdfast.telemetry.trace import TurnIds, trace_of
-from holdfast.testing.scripted import Reply, ScriptedError, ScriptedModel, call, calls, say
+from outlast import Agent, Outlast, Telemetry, tool
+from outlast.core.name import request_name
+from outlast.errors import StoreUnavailable
+from outlast.integration.telemetry.trace import TurnIds, trace_of
+from outlast.stores.memory import MemoryStore
+from outlast.testing.scripted import Reply, ScriptedError, ScriptedModel, call, calls, say
 
 
 class Told:
@@ -79,7 +79,7 @@ def told() -> Told:
 @asynccontextmanager
 async def observed(
     told: Told, *agents: Agent[Any, Any], content: bool = False, sample: float = 1.0, **options: Any
-) -> AsyncIterator[Holdfast]:
+) -> AsyncIterator[Outlast]:
     telemetry = told.telemetry(content=content, sample=sample)
     async with running(*agents, telemetry=telemetry, **options) as app:
         yield app
@@ -125,17 +125,17 @@ async def test_a_turn_is_a_trace_of_its_model_calls_and_tool_calls(told: Told) -
         SpanKind.INTERNAL,
     )
     where = {"session": session.id, "lane": "main", "worker": "w1", "fence": 1, "turn": "t1"}
-    assert facts(first, "holdfast.") == {**where, "step": 1, "call": "t1.s1", "attempt": 1}
-    assert facts(second, "holdfast.")["call"] == "t1.s2"
+    assert facts(first, "outlast.") == {**where, "step": 1, "call": "t1.s1", "attempt": 1}
+    assert facts(second, "outlast.")["call"] == "t1.s2"
     for number, span in enumerate(sorted(tools, key=lambda s: str(facts(s, "gen_ai."))), 1):
-        assert facts(span, "holdfast.") == {
+        assert facts(span, "outlast.") == {
             **where,
             "step": 1,
             "call": f"t1.s1.c{number}",
             "attempt": 1,
             "outcome": "returned",
         }
-    assert facts(turn, "holdfast.") == {**where, "outcome": "completed"}
+    assert facts(turn, "outlast.") == {**where, "outcome": "completed"}
 
 
 async def test_spans_follow_the_genai_conventions(told: Told) -> None:
@@ -233,13 +233,13 @@ async def test_a_turn_that_moves_between_workers_is_one_trace(
 
     assert trace_ids(told.spans) == {trace_of(session.id, "t1").trace_id}
     tools = told.named("execute_tool gate")
-    workers = {facts(span, "holdfast.")["attempt"]: facts(span, "holdfast.") for span in tools}
+    workers = {facts(span, "outlast.")["attempt"]: facts(span, "outlast.") for span in tools}
     assert [(w, workers[w]["worker"], workers[w]["fence"]) for w in (1, 2)] == [
         (1, "w1", 1),
         (2, "w2", 2),
     ]
     turn = told.the("invoke_agent a")
-    assert facts(turn, "holdfast.")["worker"] == "w2"
+    assert facts(turn, "outlast.")["worker"] == "w2"
     assert turn.start_time == in_the_log["turn.started"]
     assert turn.end_time == in_the_log["turn.completed"]
     assert turn.start_time <= min(span.start_time for span in tools)
@@ -291,9 +291,9 @@ async def test_an_approved_call_names_the_request_that_it_waited_for(told: Told)
         [request] = (await session.wait()).requests
         await (await session.answer(request.request_id, "approve")).result()
 
-    assert facts(told.the("execute_tool pay"), "holdfast.")["request"] == request.request_id
+    assert facts(told.the("execute_tool pay"), "outlast.")["request"] == request.request_id
     assert request.request_id == request_name(session.id, "t1.s1.c1", "approval#0")
-    assert facts(told.named("chat scripted")[1], "holdfast.").get("request") is None
+    assert facts(told.named("chat scripted")[1], "outlast.").get("request") is None
     assert len(trace_ids(told.spans)) == 1
 
 
@@ -311,7 +311,7 @@ async def test_a_call_that_was_asked_about_anew_names_the_request_that_was_answe
     async with running(paying, store=store) as app:
         session = await app.start("a", "go")
         [first] = (await session.wait()).requests
-    async with Holdfast([paying], store=store, worker=None) as app:
+    async with Outlast([paying], store=store, worker=None) as app:
         session = await app.session(session.id)
         await session.answer(first.request_id, "approve", by="eve")
         lenient.clear()
@@ -322,7 +322,7 @@ async def test_a_call_that_was_asked_about_anew_names_the_request_that_was_answe
         await (await session.answer(second.request_id, "approve", by="ada")).result()
 
     assert second.request_id != first.request_id
-    assert facts(told.the("execute_tool pay"), "holdfast.")["request"] == second.request_id
+    assert facts(told.the("execute_tool pay"), "outlast.")["request"] == second.request_id
 
 
 async def test_failures_are_told_by_their_codes(told: Told) -> None:
@@ -346,7 +346,7 @@ async def test_failures_are_told_by_their_codes(told: Told) -> None:
         "SCRIPTED",
     ]
     assert {s.status.status_code for s in (fell, chat, turn)} == {StatusCode.ERROR}
-    assert facts(fell, "holdfast.")["outcome"] == "raised"
+    assert facts(fell, "outlast.")["outcome"] == "raised"
     assert "sk-secret" not in told.text
 
 
@@ -363,7 +363,7 @@ async def test_a_call_that_is_stopped_ends_its_span(told: Told) -> None:
         await session.wait()
 
     assert told.the("execute_tool hang").attributes["error.type"] == "CancelledError"
-    assert facts(told.the("invoke_agent a"), "holdfast.")["outcome"] == "cancelled"
+    assert facts(told.the("invoke_agent a"), "outlast.")["outcome"] == "cancelled"
 
 
 @pytest.mark.parametrize(("sample", "traces"), [(0.0, 0), (1.0, 20)])
@@ -457,15 +457,15 @@ async def test_work_is_measured(told: Told) -> None:
         p.attributes["gen_ai.token.type"]: p.sum for p in told.metric("gen_ai.client.token.usage")
     }
     assert tokens == {"input": 40, "output": 4}
-    [tools] = told.metric("holdfast.tool.duration")
+    [tools] = told.metric("outlast.tool.duration")
     assert tools.count == 2
-    [turns] = told.metric("holdfast.turn.duration")
-    assert (turns.count, turns.attributes["holdfast.outcome"]) == (1, "completed")
-    [claims], [commits] = told.metric("holdfast.claims"), told.metric("holdfast.commits")
+    [turns] = told.metric("outlast.turn.duration")
+    assert (turns.count, turns.attributes["outlast.outcome"]) == (1, "completed")
+    [claims], [commits] = told.metric("outlast.claims"), told.metric("outlast.commits")
     assert claims.value == 1
     assert commits.value >= 3
-    [held] = told.metric("holdfast.lanes.held")
-    assert dict(held.attributes) == {"holdfast.worker": "w1"}
+    [held] = told.metric("outlast.lanes.held")
+    assert dict(held.attributes) == {"outlast.worker": "w1"}
 
 
 async def test_a_failed_model_call_is_measured_with_its_code(told: Told) -> None:
@@ -495,8 +495,8 @@ async def test_takeovers_are_counted(told: Told) -> None:
             store.declare_dead("w1")
             await session.wait()
 
-    [taken] = told.metric("holdfast.takeovers")
-    assert (taken.value, taken.attributes["holdfast.graceful"]) == (1, False)
+    [taken] = told.metric("outlast.takeovers")
+    assert (taken.value, taken.attributes["outlast.graceful"]) == (1, False)
     assert len(trace_ids(told.spans)) == 1
 
 

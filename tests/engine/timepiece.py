@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from holdfast import Holdfast, Schedule
-from holdfast.admission import Inbox, Room
-from holdfast.core.record import DeliveryQueued
-from holdfast.errors import HoldfastError
-from holdfast.schedule.roster import Roster
-from holdfast.schedule.standing import Standing
-from holdfast.schedule.starter import Starter
-from holdfast.schedule.timekeeper import Timekeeper
-from holdfast.store import Admission, Receipt, ScheduleInfo, SessionInfo, Store
-from holdfast.testing.clock import ManualClock
-from holdfast.testing.wrapped import WrappedStore
+from outlast import Outlast, Schedule
+from outlast.core.record import DeliveryQueued
+from outlast.errors import OutlastError
+from outlast.integration.schedule.launch import Starter
+from outlast.integration.schedule.scheduler import Timekeeper
+from outlast.integration.schedule.schedules import Roster
+from outlast.integration.schedule.status import Standing
+from outlast.session.inbox import Inbox, Room
+from outlast.store import Admission, Receipt, ScheduleInfo, SessionInfo, Store
+from outlast.testing.clock import ManualClock
+from outlast.testing.wrapped_store import WrappedStore
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE
@@ -45,7 +45,7 @@ class Swift(WrappedStore):
         super().__init__(store)
         self.said: list[str] = []
 
-    async def admit(self, admissions: Sequence[Admission]) -> Sequence[Receipt | HoldfastError]:
+    async def admit(self, admissions: Sequence[Admission]) -> Sequence[Receipt | OutlastError]:
         results = await super().admit(admissions)
         for result in results:
             if isinstance(result, Receipt):
@@ -78,6 +78,6 @@ async def row(store: Store, name: str = "a") -> ScheduleInfo:
     return found
 
 
-async def standing(app: Holdfast, name: str = "a") -> Standing:
+async def standing(app: Outlast, name: str = "a") -> Standing:
     [found] = [each for each in await app.schedules() if each.name == name]
     return found

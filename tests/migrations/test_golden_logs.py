@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.core.codec import Packer, version_of
-from holdfast.core.event import type_of
-from holdfast.core.fold import fold_all
-from holdfast.core.index import status_of
-from holdfast.core.lane import Lane
-from holdfast.core.record import FORMAT, DeliverySettled, Entry
-from holdfast.core.view import View
+from outlast.core.codec import Packer, version_of
+from outlast.core.event import type_of
+from outlast.core.fold import fold_all
+from outlast.core.index import status_of
+from outlast.core.lane import Lane
+from outlast.core.record import FORMAT, DeliverySettled, Entry
+from outlast.core.view import View
 
 GOLDEN = Path(__file__).parent / "golden"
 LOGS = sorted(GOLDEN.glob("log_format_*.msgpack"))

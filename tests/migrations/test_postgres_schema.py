@@ -12,8 +12,8 @@ import psycopg
 import pytest
 from psycopg import pq
 
-import holdfast.stores.postgres
-from holdfast.stores.postgres.statement import (
+import outlast.stores.postgres
+from outlast.stores.postgres.statement import (
     HERE,
     in_schema,
     load_functions,
@@ -21,8 +21,8 @@ from holdfast.stores.postgres.statement import (
     load_queries,
 )
 
-PACKAGE = Path(holdfast.stores.postgres.__file__).parent
-QUERIES = load_queries("holdfast")
+PACKAGE = Path(outlast.stores.postgres.__file__).parent
+QUERIES = load_queries("outlast")
 
 # All that makes a schema what it is, without its name.
 SHAPE = """

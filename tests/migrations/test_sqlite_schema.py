@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-import holdfast.stores.sqlite
-from holdfast.stores.sqlite.erasure import PARTS
-from holdfast.stores.sqlite.statement import HERE, QUERIES, load_migrations, split
+import outlast.stores.sqlite
+from outlast.stores.sqlite.erasure import PARTS
+from outlast.stores.sqlite.statement import HERE, QUERIES, load_migrations, split
 
-PACKAGE = Path(holdfast.stores.sqlite.__file__).parent
+PACKAGE = Path(outlast.stores.sqlite.__file__).parent
 
 
 def build(*scripts: str) -> sqlite3.Connection:
@@ -56,13 +56,13 @@ def test_blobs_whose_users_nobody_knows_have_one_that_stays() -> None:
     *earlier, users = [page.read_text("utf-8") for page in load_migrations()[:4]]
     with closing(build(*earlier)) as database:
         blob = (b"h" * 32, b"value")
-        add = "INSERT INTO holdfast_blobs (tenant, hash, touched_at, data) VALUES ('acme', ?, 5, ?)"
+        add = "INSERT INTO outlast_blobs (tenant, hash, touched_at, data) VALUES ('acme', ?, 5, ?)"
         database.execute(add, blob)
         for statement in split(users):
             database.execute(statement)
-        kept = "SELECT hash, data FROM holdfast_blobs WHERE tenant = 'acme'"
+        kept = "SELECT hash, data FROM outlast_blobs WHERE tenant = 'acme'"
         assert database.execute(kept).fetchall() == [blob]
-        found = database.execute("SELECT tenant, hash, sid FROM holdfast_blob_users")
+        found = database.execute("SELECT tenant, hash, sid FROM outlast_blob_users")
         assert found.fetchall() == [("acme", b"h" * 32, 0)]
 
 
@@ -70,20 +70,20 @@ def test_a_session_from_before_there_were_children_is_listed_as_nobodys() -> Non
     *earlier, children = [page.read_text("utf-8") for page in load_migrations()[:5]]
     with closing(build(*earlier)) as database:
         database.execute(
-            "INSERT INTO holdfast_sessions (sid, id, tenant, agent, mode, created_at)"
+            "INSERT INTO outlast_sessions (sid, id, tenant, agent, mode, created_at)"
             " VALUES (1, 'ses_1', 'acme', 'support', 'task', 5)"
         )
-        first = "INSERT INTO holdfast_log VALUES (1 << 32 | 1, 2, NULL, 5, 5, x'00')"
+        first = "INSERT INTO outlast_log VALUES (1 << 32 | 1, 2, NULL, 5, 5, x'00')"
         database.execute(first)
         for statement in split(children):
             database.execute(statement)
-        listed = database.execute("SELECT id, last_offset, parent FROM holdfast_session_list")
+        listed = database.execute("SELECT id, last_offset, parent FROM outlast_session_list")
         assert listed.fetchall() == [("ses_1", 2, "")]
-        assert database.execute("SELECT doomed FROM holdfast_sessions").fetchall() == [(0,)]
+        assert database.execute("SELECT doomed FROM outlast_sessions").fetchall() == [(0,)]
 
 
 def test_everything_of_ours_says_so_in_its_name(today: sqlite3.Connection) -> None:
-    assert all(name.startswith("holdfast_") for name in shape(today))
+    assert all(name.startswith("outlast_") for name in shape(today))
 
 
 @pytest.mark.parametrize("name", QUERIES)

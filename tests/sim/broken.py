@@ -8,11 +8,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.core import record as r
-from holdfast.core.codec import encode
-from holdfast.core.message import Text
-from holdfast.errors import HoldfastError
-from holdfast.store import (
+from outlast.core import record as r
+from outlast.core.codec import encode
+from outlast.core.message import Text
+from outlast.errors import OutlastError
+from outlast.store import (
     Admission,
     Claim,
     Commit,
@@ -26,9 +26,9 @@ from holdfast.store import (
     Transaction,
     Wish,
 )
-from holdfast.stores.memory import MemoryStore
-from holdfast.stores.memory.table import LaneRow
-from holdfast.testing.wrapped import WrappedStore, WrappedTransaction
+from outlast.stores.memory import MemoryStore
+from outlast.stores.memory.table import LaneRow
+from outlast.testing.wrapped_store import WrappedStore, WrappedTransaction
 
 
 class BrokenStore(WrappedStore):
@@ -61,7 +61,7 @@ class LosesAdmissions(BrokenStore):
 
     counted = 0
 
-    async def admit(self, admissions: Sequence[Admission]) -> Sequence[Receipt | HoldfastError]:
+    async def admit(self, admissions: Sequence[Admission]) -> Sequence[Receipt | OutlastError]:
         self.counted += 1
         [wanted] = admissions
         if self.counted % 7 or wanted.new or not wanted.session_id:
@@ -292,7 +292,7 @@ class OpensAnew(BrokenStore):
 class PutsWordsIntoMouths(BrokenStore):
     """Changes what somebody outside has said to a tool."""
 
-    async def admit(self, admissions: Sequence[Admission]) -> Sequence[Receipt | HoldfastError]:
+    async def admit(self, admissions: Sequence[Admission]) -> Sequence[Receipt | OutlastError]:
         return await self.inner.admit([self._twisted(wanted) for wanted in admissions])
 
     def _twisted(self, wanted: Admission) -> Admission:
@@ -308,7 +308,7 @@ class PutsWordsIntoMouths(BrokenStore):
 class TakesNoForYes(BrokenStore):
     """Has whoever did not sign in come back as if they had."""
 
-    async def admit(self, admissions: Sequence[Admission]) -> Sequence[Receipt | HoldfastError]:
+    async def admit(self, admissions: Sequence[Admission]) -> Sequence[Receipt | OutlastError]:
         return await self.inner.admit([self._agreed(wanted) for wanted in admissions])
 
     def _agreed(self, wanted: Admission) -> Admission:

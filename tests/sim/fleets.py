@@ -14,16 +14,16 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from holdfast import Schedule
-from holdfast.admission import Inbox
-from holdfast.errors import HoldfastError, StoreUnavailable
-from holdfast.schedule.roster import Roster
-from holdfast.schedule.starter import Starter
-from holdfast.schedule.timekeeper import Timekeeper
-from holdfast.store import Admission, Receipt, Store
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing.clock import ManualClock
-from holdfast.testing.wrapped import WrappedStore
+from outlast import Schedule
+from outlast.errors import OutlastError, StoreUnavailable
+from outlast.integration.schedule.launch import Starter
+from outlast.integration.schedule.scheduler import Timekeeper
+from outlast.integration.schedule.schedules import Roster
+from outlast.session.inbox import Inbox
+from outlast.store import Admission, Receipt, Store
+from outlast.stores.memory import MemoryStore
+from outlast.testing.clock import ManualClock
+from outlast.testing.wrapped_store import WrappedStore
 
 SECOND = 1000
 MINUTE = 60 * SECOND
@@ -65,7 +65,7 @@ class Ledger(WrappedStore):
         self._at_once = at_once
         self.fired: dict[str, list[Fired]] = defaultdict(list)
 
-    async def admit(self, admissions: Sequence[Admission]) -> Sequence[Receipt | HoldfastError]:
+    async def admit(self, admissions: Sequence[Admission]) -> Sequence[Receipt | OutlastError]:
         results = await super().admit(admissions)
         for admission, result in zip(admissions, results, strict=True):
             if admission.new and isinstance(result, Receipt) and not result.duplicate:

@@ -23,7 +23,7 @@ from fleets import (
     weather,
 )
 
-from holdfast import Schedule
+from outlast import Schedule
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 END = datetime(2027, 1, 1, tzinfo=UTC)

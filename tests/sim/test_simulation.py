@@ -9,13 +9,14 @@ import broken
 import pytest
 from msgspec.structs import replace
 
-from holdfast import Agent, Context, tool
-from holdfast.engine import owned
-from holdfast.store import Store
-from holdfast.testing import ScriptedModel, Simulation, call, say
-from holdfast.testing.simulation import PROMISES, staff
-from holdfast.testing.simulation.fleet import run_twice
-from holdfast.testing.simulation.model import (
+from outlast import Agent, Context, tool
+from outlast.engine import owned_lane as owned
+from outlast.store import Store
+from outlast.testing import ScriptedModel, Simulation, call, say
+from outlast.testing.simulation import PROMISES
+from outlast.testing.simulation import worker as staff
+from outlast.testing.simulation.fleet import run_twice
+from outlast.testing.simulation.model import (
     CallFacts,
     DeliveryFacts,
     may_end,
@@ -49,7 +50,7 @@ def test_all_ten_promises_are_checked() -> None:
 
 
 def test_a_seed_is_the_same_in_every_process() -> None:
-    program = "from holdfast.testing import Simulation; print(Simulation(3).run().digest)"
+    program = "from outlast.testing import Simulation; print(Simulation(3).run().digest)"
     digests = {
         subprocess.run(
             [sys.executable, "-c", program],
@@ -69,7 +70,7 @@ def test_another_seed_is_another_story() -> None:
 
 def test_the_command_sums_up_many_seeds_and_shows_one() -> None:
     def simulate(*options: str) -> str:
-        command = [sys.executable, "-m", "holdfast.testing.simulation", *options]
+        command = [sys.executable, "-m", "outlast.testing.simulation", *options]
         return subprocess.run(command, capture_output=True, check=True, encoding="utf-8").stdout
 
     assert "every promise was kept" in simulate("--seeds", "2", "--jobs", "1")

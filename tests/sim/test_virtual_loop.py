@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from holdfast.testing.simulation.loop import Life, NothingWillHappen, VirtualLoop
+from outlast.testing.simulation.loop import Life, NothingWillHappen, VirtualLoop
 
 
 async def count(ticks: list[float], pause: float = 1.0) -> None:

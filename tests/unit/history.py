@@ -6,12 +6,12 @@ puts them into their places and folds them.
 
 from __future__ import annotations
 
-from holdfast.core import record as r
-from holdfast.core.fold import fold_all
-from holdfast.core.lane import Lane
-from holdfast.core.message import Text, ToolCall
-from holdfast.core.name import args_digest
-from holdfast.core.record import AnyRecord, Entry, Failure, Option
+from outlast.core import record as r
+from outlast.core.fold import fold_all
+from outlast.core.lane import Lane
+from outlast.core.message import Text, ToolCall
+from outlast.core.name import args_digest
+from outlast.core.record import AnyRecord, Entry, Failure, Option
 
 SESSION = "ses_1"
 OOPS = Failure("OOPS", "it broke")

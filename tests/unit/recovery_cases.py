@@ -32,8 +32,8 @@ from history import (
     wants,
 )
 
-from holdfast.core import record as r
-from holdfast.core.action import (
+from outlast.core import record as r
+from outlast.core.action import (
     AnyAction,
     AskHuman,
     CallModel,
@@ -44,8 +44,8 @@ from holdfast.core.action import (
     Settle,
     Start,
 )
-from holdfast.core.policy import HOUR, Interruption, Policy, ToolPolicy
-from holdfast.core.record import Failure
+from outlast.core.policy import HOUR, Interruption, Policy, ToolPolicy
+from outlast.core.record import Failure
 
 NOW = 1000
 

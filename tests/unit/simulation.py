@@ -12,18 +12,18 @@ from typing import TypeVar
 
 import msgspec
 
-from holdfast.core import record as r
-from holdfast.core.action import AnyAction, CallModel, CancelTurn, FailTurn, Park, RunTools, Sleep
-from holdfast.core.decide import decide
-from holdfast.core.fold import fold
-from holdfast.core.index import Opening
-from holdfast.core.lane import RUNNING, Call, Lane
-from holdfast.core.message import Part, Reasoning, Text, ToolCall
-from holdfast.core.name import args_digest, tool_call_name
-from holdfast.core.outcome import active_time, opening, outcome
-from holdfast.core.policy import HOUR, Policy, ToolPolicy
-from holdfast.core.record import AnyRecord, Entry, Failure
-from holdfast.core.result import (
+from outlast.core import record as r
+from outlast.core.action import AnyAction, CallModel, CancelTurn, FailTurn, Park, RunTools, Sleep
+from outlast.core.decide import decide
+from outlast.core.fold import fold
+from outlast.core.index import Opening
+from outlast.core.lane import RUNNING, Call, Lane
+from outlast.core.message import Part, Reasoning, Text, ToolCall
+from outlast.core.name import args_digest, tool_call_name
+from outlast.core.outcome import active_time, opening, outcome
+from outlast.core.policy import HOUR, Policy, ToolPolicy
+from outlast.core.record import AnyRecord, Entry, Failure
+from outlast.core.result import (
     Answered,
     ChildEnd,
     Interrupted,
@@ -42,7 +42,7 @@ from holdfast.core.result import (
     Waits,
     Wanted,
 )
-from holdfast.core.slices import EMPTY, change_all
+from outlast.core.slices import EMPTY, change_all
 
 T = TypeVar("T")
 

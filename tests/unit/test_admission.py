@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec import Struct
 
-from holdfast.admission import fingerprint
-from holdfast.core.message import Image, Text
-from holdfast.core.record import SessionStarted
-from holdfast.errors import NotEncodable
+from outlast.core.message import Image, Text
+from outlast.core.record import SessionStarted
+from outlast.errors import NotEncodable
+from outlast.session.inbox import fingerprint
 
 
 class Before(Struct, frozen=True, tag="fact"):

@@ -1,4 +1,4 @@
-"""The shape of src/holdfast, read from its syntax; nothing of it is imported.
+"""The shape of src/outlast, read from its syntax; nothing of it is imported.
 
 A rule is a function from one module to what is wrong with it. Each rule is held
 against the source, and against small trees that break it or only seem to.
@@ -14,33 +14,27 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-SOURCE = Path(__file__).parents[2] / "src" / "holdfast"
+SOURCE = Path(__file__).parents[2] / "src" / "outlast"
 
 # A tier may import the tiers before it; neighbours do not know each other.
 TIERS = (
-    {"errors"},
+    {"errors", "clock", "log_context"},
     {"core"},
-    {"clock", "ids", "store"},
-    {"outbound", "reading"},
-    {"stores", "engine", "verify"},
-    {"connection", "webhook"},
+    {"store"},
+    {"log", "net"},
+    {"stores", "engine"},
     {"agents", "workflows"},
-    {"admission", "hook", "recall"},
-    {"erasure", "explanation", "interleaving", "telemetry"},
     {"session"},
-    {"callback", "reception"},
-    {"channel", "schedule"},
-    {"workshop"},
+    {"client"},
+    {"integration"},
+    {"runtime"},
     {"app"},
-    {"__init__", "testing"},
-    {"client", "demo", "server", "sync"},
-    {"remote"},
+    {"__init__", "server", "testing", "sync"},
     {"cli"},
-    {"__main__"},
 )
 RANK = {unit: rank for rank, tier in enumerate(TIERS) for unit in tier}
 
-# All that the core may import beside holdfast.core and holdfast.errors. A name joins
+# All that the core may import beside outlast.core and outlast.errors. A name joins
 # this set only if the module does no I/O and reads neither clock nor chance.
 PURE = set(
     "__future__ abc base64 binascii bisect collections copy dataclasses datetime decimal enum "
@@ -59,35 +53,41 @@ LOOP_TIME = re.compile(r"loop(\(\))?\.time$")
 
 # (file or "*", what it imports): why that import waits inside a function.
 LATE_IMPORTS = {
-    ("cli/loading.py", "importlib.import_module"): "the app that the user names",
+    ("cli/terminal/loading.py", "importlib.import_module"): "the app that the user names",
     ("*", "pydantic_ai"): "slow, and only a process that calls a model needs it",
     ("*", "anthropic"): "the extra `anthropic`",
     ("*", "google.genai"): "the extra `google`",
     ("*", "openai"): "the extra `openai`",
-    ("telemetry/instrument.py", "opentelemetry"): "only a process that works needs it",
-    ("stores/url.py", "holdfast.stores.postgres.PostgresStore"): "the extra `postgres`",
-    ("connection/opening.py", "holdfast.connection.bureau.Bureau"): "the extra `connections`",
-    ("app.py", "holdfast.server.asgi.create"): "the extra `server`",
-    ("cli/service.py", "holdfast.server.listening"): "the extra `server`, and slow to import",
+    ("integration/telemetry/instrument.py", "opentelemetry"): "only a process that works needs it",
+    ("stores/url.py", "outlast.stores.postgres.PostgresStore"): "the extra `postgres`",
     (
-        "workshop.py",
-        "holdfast.webhook.courier.Courier",
+        "integration/connection/opening.py",
+        "outlast.integration.connection.connections.Bureau",
+    ): "the extra `connections`",
+    ("app.py", "outlast.server.asgi.create"): "the extra `server`",
+    ("cli/terminal/service.py", "outlast.server.serve"): "the extra `server`, and slow to import",
+    (
+        "runtime.py",
+        "outlast.integration.outbox.dispatcher.Courier",
     ): "httpx, for an app that has events to tell",
-    ("channel/post.py", "holdfast.outbound.client.Outbound"): "httpx, for a channel that sends",
+    (
+        "integration/channel/http.py",
+        "outlast.net.client.Outbound",
+    ): "httpx, for one that sends",
     (
         "testing/__init__.py",
-        "holdfast.testing.store_contract.StoreContract",
+        "outlast.testing.contract.StoreContract",
     ): "needs pytest, which the scripted model of a demo does not",
     (
         "testing/__init__.py",
-        "holdfast.testing.simulation.Simulation",
+        "outlast.testing.simulation.Simulation",
     ): "large, and a scripted model does without it",
 }
 
 # (file, what it imports): why that import goes up.
 UPWARD = {
-    ("app.py", "holdfast.server.asgi.create"): "`app.asgi()` is where users look for the server",
-    ("app.py", "holdfast.server.ServerSettings"): "the type of what it is given",
+    ("app.py", "outlast.server.asgi.create"): "`app.asgi()` is where users look for the server",
+    ("app.py", "outlast.server.ServerSettings"): "the type of what it is given",
 }
 
 PICKLES = {"_pickle", "cloudpickle", "copyreg", "dill", "joblib", "marshal", "pickle", "shelve"}
@@ -132,7 +132,7 @@ class Module:
                 yield from ((node, alias, f"{origin}.{alias.name}") for alias in node.names)
 
     def origin(self, node: ast.ImportFrom) -> str:
-        package = ("holdfast", *self.path.parent.parts)
+        package = ("outlast", *self.path.parent.parts)
         above = package[: len(package) - node.level + 1] if node.level else ()
         return ".".join((*above, *([node.module] if node.module else [])))
 
@@ -149,10 +149,10 @@ Rule = Callable[[Module], Iterator[Offence]]
 
 
 def unit_of(target: str) -> str | None:
-    """Which unit of holdfast an import reaches, if it reaches into holdfast at all."""
+    """Which unit of outlast an import reaches, if it reaches into outlast at all."""
     root, _, rest = target.partition(".")
     unit = rest.partition(".")[0]
-    return (unit if unit in RANK else "__init__") if root == "holdfast" else None
+    return (unit if unit in RANK else "__init__") if root == "outlast" else None
 
 
 def is_within(target: str, name: str) -> bool:
@@ -282,27 +282,27 @@ def test_no_module_is_a_drawer() -> None:
 IMPURE = "time random secrets uuid asyncio os socket sqlite3 threading pathlib pydantic".split()
 
 BROKEN: list[tuple[Rule, str, str]] = [
-    (imports_downward, "errors.py", "from holdfast.core.record import Record"),
-    (imports_downward, "core/fold.py", "import holdfast.store"),
-    (imports_downward, "core/fold.py", "from holdfast import clock"),
-    (imports_downward, "core/fold.py", "from holdfast import Agent"),
+    (imports_downward, "errors.py", "from outlast.core.record import Record"),
+    (imports_downward, "core/fold.py", "import outlast.store"),
+    (imports_downward, "core/fold.py", "from outlast import store"),
+    (imports_downward, "core/fold.py", "from outlast import Agent"),
     (imports_downward, "core/fold.py", "from ..store import Store"),
     (imports_downward, "core/fold.py", "from .. import store"),
-    (imports_downward, "clock.py", "from holdfast.store import Store"),
-    (imports_downward, "store/contract.py", "from holdfast.stores.memory import MemoryStore"),
-    (imports_downward, "engine/worker.py", "from holdfast.stores.sqlite import SqliteStore"),
-    (imports_downward, "engine/worker.py", "def f():\n    from holdfast.agents import Agent"),
-    (imports_downward, "stores/memory.py", "from holdfast.engine.worker import Worker"),
-    (imports_downward, "agents/agent.py", "from holdfast.app import Holdfast"),
-    (imports_downward, "workflows/run.py", "from holdfast.testing import ScriptedModel"),
-    (imports_downward, "app.py", "from holdfast.server import routes"),
-    (imports_downward, "client.py", "from holdfast.cli import main"),
-    (imports_downward, "testing/model.py", "from holdfast.cli import main"),
-    (imports_downward, "__init__.py", "from holdfast.server import routes"),
+    (imports_downward, "clock.py", "from outlast.store import Store"),
+    (imports_downward, "store/contract.py", "from outlast.stores.memory import MemoryStore"),
+    (imports_downward, "engine/worker.py", "from outlast.stores.sqlite import SqliteStore"),
+    (imports_downward, "engine/worker.py", "def f():\n    from outlast.agents import Agent"),
+    (imports_downward, "stores/memory.py", "from outlast.engine.worker import Worker"),
+    (imports_downward, "agents/agent.py", "from outlast.app import Outlast"),
+    (imports_downward, "workflows/run.py", "from outlast.testing import ScriptedModel"),
+    (imports_downward, "app.py", "from outlast.server import routes"),
+    (imports_downward, "client.py", "from outlast.cli import main"),
+    (imports_downward, "testing/model.py", "from outlast.cli import main"),
+    (imports_downward, "__init__.py", "from outlast.server import routes"),
     (imports_downward, "surprise.py", ""),
     *((keeps_the_core_pure, "core/fold.py", f"import {name}") for name in IMPURE),
     (keeps_the_core_pure, "core/fold.py", "from os.path import join"),
-    (keeps_the_core_pure, "core/fold.py", "from holdfast.clock import Clock"),
+    (keeps_the_core_pure, "core/fold.py", "from outlast.clock import Clock"),
     (asks_the_clock, "core/fold.py", "from datetime import datetime, UTC\ndatetime.now(UTC)"),
     (asks_the_clock, "engine/worker.py", "import datetime as d\nd.date.today()"),
     (asks_the_clock, "engine/worker.py", "import time\nnow = time.time()"),
@@ -315,7 +315,7 @@ BROKEN: list[tuple[Rule, str, str]] = [
     (asks_the_clock, "server/auth.py", "import os\nos.urandom(8)"),
     (asks_the_clock, "agents/agent.py", "from ulid import ULID\nULID()"),
     (asks_the_clock, "agents/agent.py", "import ulid\nulid.ULID.from_timestamp(1.0)"),
-    (imports_in_the_open, "app.py", "def f():\n    from holdfast.stores import memory"),
+    (imports_in_the_open, "app.py", "def f():\n    from outlast.stores import memory"),
     (imports_in_the_open, "app.py", "async def f():\n    if x:\n        import json"),
     (imports_in_the_open, "app.py", "import importlib\nimportlib.import_module('json')"),
     (imports_in_the_open, "app.py", "json = __import__('json')"),
@@ -332,13 +332,13 @@ BROKEN: list[tuple[Rule, str, str]] = [
 ]
 
 SOUND: list[tuple[Rule, str, str]] = [
-    (imports_downward, "core/fold.py", "from holdfast import errors\nfrom .record import Record"),
-    (imports_downward, "stores/sqlite/store.py", "from holdfast.store import Store"),
-    (imports_downward, "app.py", "import msgspec\nfrom holdfast.stores import memory"),
-    (imports_downward, "testing/model.py", "from holdfast.app import Holdfast"),
-    (imports_downward, "cli/demo.py", "from holdfast import Agent\nfrom holdfast.server import x"),
+    (imports_downward, "core/fold.py", "from outlast import errors\nfrom .record import Record"),
+    (imports_downward, "stores/sqlite/store.py", "from outlast.store import Store"),
+    (imports_downward, "app.py", "import msgspec\nfrom outlast.stores import memory"),
+    (imports_downward, "testing/model.py", "from outlast.app import Outlast"),
+    (imports_downward, "cli/demo.py", "from outlast import Agent\nfrom outlast.server import x"),
     (keeps_the_core_pure, "core/fold.py", "from collections.abc import Mapping\nimport msgspec"),
-    (keeps_the_core_pure, "core/fold.py", "from holdfast.errors import HoldfastError"),
+    (keeps_the_core_pure, "core/fold.py", "from outlast.errors import OutlastError"),
     (keeps_the_core_pure, "engine/worker.py", "import asyncio"),
     (asks_the_clock, "clock.py", "import random, time\nfrom ulid import ULID\ntime.time()\nULID()"),
     (asks_the_clock, "testing/simulation.py", "import random"),
@@ -353,7 +353,7 @@ SOUND: list[tuple[Rule, str, str]] = [
 
 
 def plant(tree: Path, path: str, source: str) -> Path:
-    package = tree / "holdfast"
+    package = tree / "outlast"
     (package / path).parent.mkdir(parents=True)
     (package / path).write_text(source, "utf-8")
     return package

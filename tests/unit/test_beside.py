@@ -2,11 +2,11 @@
 
 from msgspec.structs import replace
 
-from holdfast.core import record as r
-from holdfast.core.limit import freed_by
-from holdfast.core.record import Failure
-from holdfast.engine.beside import NOTHING, Beside
-from holdfast.store import Commit, Effect
+from outlast.core import record as r
+from outlast.core.limit import freed_by
+from outlast.core.record import Failure
+from outlast.engine.commit_draft import NOTHING, Beside
+from outlast.store import Commit, Effect
 
 
 def hold(key: str) -> Effect:

@@ -8,21 +8,27 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import Agent, Event, Holdfast
-from holdfast.channel import Inbound, InboundRequest, Outgoing, Reply, SignedWebhookChannel
-from holdfast.channel.outgoing import compose
-from holdfast.core.message import File, Image, Text
-from holdfast.errors import (
+from outlast import Agent, Event, Outlast
+from outlast.core.message import File, Image, Text
+from outlast.errors import (
     AddressRefused,
-    HoldfastError,
     InvalidDefinition,
     InvalidMessage,
     InvalidName,
     InvalidSignature,
+    OutlastError,
 )
-from holdfast.store import SessionInfo
-from holdfast.testing.scripted import ScriptedModel, say
-from holdfast.webhook import sign
+from outlast.integration.channel import (
+    Inbound,
+    InboundRequest,
+    Outgoing,
+    Reply,
+    SignedWebhookChannel,
+)
+from outlast.integration.channel.outgoing import compose
+from outlast.integration.outbox import sign
+from outlast.store import SessionInfo
+from outlast.testing.scripted import ScriptedModel, say
 
 SECRET = "a secret of the desk's"
 URL = "https://desk.example/in"
@@ -130,7 +136,7 @@ def test_a_thread_has_a_token_that_nobody_else_can_have() -> None:
 
 async def test_a_token_of_a_channel_is_the_channels_own() -> None:
     channel = desk()
-    async with Holdfast([POET], store="memory://", worker=None, channels=[channel]) as app:
+    async with Outlast([POET], store="memory://", worker=None, channels=[channel]) as app:
         with pytest.raises(InvalidName, match="channel's own"):
             await app.deliver(channel.token("7"), "hello", agent=POET)
         with pytest.raises(InvalidName, match="channel's own"):
@@ -150,7 +156,7 @@ def test_channels_that_cannot_work_are_refused_where_the_app_is_made(
     channels: Any, problem: str
 ) -> None:
     with pytest.raises(InvalidDefinition, match=problem):
-        Holdfast([POET], store="memory://", channels=channels)
+        Outlast([POET], store="memory://", channels=channels)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +169,7 @@ def test_channels_that_cannot_work_are_refused_where_the_app_is_made(
         ({"events": ["turn.done"]}, InvalidDefinition),
     ],
 )
-def test_a_channel_that_cannot_work_is_refused(change: Any, kind: type[HoldfastError]) -> None:
+def test_a_channel_that_cannot_work_is_refused(change: Any, kind: type[OutlastError]) -> None:
     given = {"name": "desk", "agent": POET, "secret": SECRET, "send_url": URL, **change}
     with pytest.raises(kind) as found:
         SignedWebhookChannel(**given)

@@ -5,12 +5,12 @@ import pytest
 import zstandard
 from history import message, turn_begins
 
-from holdfast.core import record as r
-from holdfast.core import upcast
-from holdfast.core.codec import BLOB_OVER, COMPRESS_OVER, Packed, Packer, blob_names, encode
-from holdfast.core.message import File, Image, Text
-from holdfast.core.record import FORMAT, AnyRecord
-from holdfast.errors import NotEncodable, StoreCorrupt, StoreFromTheFuture
+from outlast.core import record as r
+from outlast.core import upcast
+from outlast.core.codec import BLOB_OVER, COMPRESS_OVER, Packed, Packer, blob_names, encode
+from outlast.core.message import File, Image, Text
+from outlast.core.record import FORMAT, AnyRecord
+from outlast.errors import NotEncodable, StoreCorrupt, StoreFromTheFuture
 
 FLAG = 1
 COMPRESSED, HAS_BLOBS = 1, 2
@@ -97,7 +97,7 @@ def test_a_blob_is_named_by_its_content() -> None:
 
 
 def test_a_log_of_the_future_is_refused() -> None:
-    with pytest.raises(StoreFromTheFuture, match="upgrade Holdfast") as refused:
+    with pytest.raises(StoreFromTheFuture, match="upgrade Outlast") as refused:
         Packer().unpack(bytes((FORMAT + 1, 0)) + b"\x90", no_blob)
 
     assert refused.value.details["format"] == FORMAT + 1

@@ -31,8 +31,8 @@ from history import (
 from msgspec.structs import replace
 from recovery_cases import C1, C2, CASES, NOW, Case, recovery_table, run, tool_policy
 
-from holdfast.core import record as r
-from holdfast.core.action import (
+from outlast.core import record as r
+from outlast.core.action import (
     AnyAction,
     AskHuman,
     CallModel,
@@ -46,13 +46,13 @@ from holdfast.core.action import (
     Sleep,
     Start,
 )
-from holdfast.core.decide import decide, rest_for
-from holdfast.core.lane import Reply
-from holdfast.core.message import Text
-from holdfast.core.outcome import opening, outcome
-from holdfast.core.policy import HOUR, SECOND, Policy, ToolPolicy
-from holdfast.core.record import Failure
-from holdfast.core.result import Stopped
+from outlast.core.decide import decide, rest_for
+from outlast.core.lane import Reply
+from outlast.core.message import Text
+from outlast.core.outcome import opening, outcome
+from outlast.core.policy import HOUR, SECOND, Policy, ToolPolicy
+from outlast.core.record import Failure
+from outlast.core.result import Stopped
 
 RECOVERY = Path(__file__).parents[2] / "docs" / "recovery.md"
 

@@ -2,11 +2,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from holdfast.core import record as r
-from holdfast.core.event import Event, present, type_of
-from holdfast.core.message import Text, ToolCall
-from holdfast.core.name import is_tool_call, lane_of
-from holdfast.core.record import AnyRecord, Entry
+from outlast.core import record as r
+from outlast.core.event import Event, present, type_of
+from outlast.core.message import Text, ToolCall
+from outlast.core.name import is_tool_call, lane_of
+from outlast.core.record import AnyRecord, Entry
 
 
 def event_of(record: AnyRecord, **texts: dict[int, str] | dict[str, str]) -> Event:

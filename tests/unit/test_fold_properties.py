@@ -7,17 +7,17 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from simulation import Simulation
 
-from holdfast.core import record as r
-from holdfast.core.action import AnyAction, Park
-from holdfast.core.codec import Packer, encode
-from holdfast.core.decide import decide
-from holdfast.core.fold import ARRIVALS, fold, fold_all
-from holdfast.core.lane import Lane
-from holdfast.core.message import Answer, ToolCall, ToolResults
-from holdfast.core.outcome import NOT_RUN
-from holdfast.core.policy import HOUR
-from holdfast.core.record import Entry
-from holdfast.core.view import View
+from outlast.core import record as r
+from outlast.core.action import AnyAction, Park
+from outlast.core.codec import Packer, encode
+from outlast.core.decide import decide
+from outlast.core.fold import ARRIVALS, fold, fold_all
+from outlast.core.lane import Lane
+from outlast.core.message import Answer, ToolCall, ToolResults
+from outlast.core.outcome import NOT_RUN
+from outlast.core.policy import HOUR
+from outlast.core.record import Entry
+from outlast.core.view import View
 
 
 def live(seed: int, moments: int) -> Simulation:

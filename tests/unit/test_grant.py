@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from rich.pretty import pretty_repr
 
-from holdfast import Connection
-from holdfast.connection.comeback import Comeback
-from holdfast.connection.grant import Grant, Pending, Told, read_grant
-from holdfast.errors import ProviderRefused, Unreachable
+from outlast import Connection
+from outlast.errors import ProviderRefused, Unreachable
+from outlast.integration.connection.grant import Grant, Pending, Told, read_grant
+from outlast.integration.connection.oauth_callback import Comeback
 
 NOW = 1_000_000
 BEFORE = Grant(refresh_token="r0", scopes=("read",), by="aut_1")

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from holdfast import Agent, Context, Holdfast, Session, WorkerSettings, tool
-from holdfast.agents.model import ModelRequest
-from holdfast.core import record as r
-from holdfast.core.record import Entry
-from holdfast.errors import StoreUnavailable
-from holdfast.store import Commit, Committed, Refused
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing.scripted import Reply, ScriptedModel, call, calls, say
+from outlast import Agent, Context, Outlast, Session, WorkerSettings, tool
+from outlast.agents.model.client import ModelRequest
+from outlast.core import record as r
+from outlast.core.record import Entry
+from outlast.errors import StoreUnavailable
+from outlast.store import Commit, Committed, Refused
+from outlast.stores.memory import MemoryStore
+from outlast.testing.scripted import Reply, ScriptedModel, call, calls, say
 
 FAST = {"poll": 0.005, "watch": 0.005, "grace": 0.05, "stop_grace": 0.05, "flush": 0.0}
 
@@ -128,7 +128,7 @@ def agent_of(world: World) -> Agent[Any, Any]:
     )
 
 
-async def be_the_human(app: Holdfast) -> Session[Any]:
+async def be_the_human(app: Outlast) -> Session[Any]:
     """Say something, answer what is asked, say something more, and wait for the end."""
     session = await app.start("a", "go")
     while (result := await session.wait()).status == "waiting":
@@ -158,11 +158,11 @@ async def tell(fault: str = "", number: int = 0) -> Story:
     """Run the scenario with a fault at one commit, to its end."""
     store, world = MemoryStore(), World()
     agent = agent_of(world)
-    outside = Holdfast([agent], store=store, worker=None)
+    outside = Outlast([agent], store=store, worker=None)
     human = asyncio.create_task(be_the_human(outside))
     faulty = FaultyStore(store, fault, number)
-    first = Holdfast([agent], store=faulty, worker=WorkerSettings(name="w1", **FAST))  # type: ignore[arg-type]
-    second = Holdfast([agent], store=store, worker=WorkerSettings(name="w2", **FAST))
+    first = Outlast([agent], store=faulty, worker=WorkerSettings(name="w1", **FAST))  # type: ignore[arg-type]
+    second = Outlast([agent], store=store, worker=WorkerSettings(name="w2", **FAST))
     bystanders = asyncio.all_tasks()
     await first.open()
     strike = asyncio.create_task(faulty.struck.wait())

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from webhook_receiver import CERTIFICATE, Post, Receiver, Reply, always, hang
 
-from holdfast.errors import AddressRefused, HoldfastError, InvalidUrl, Unreachable
-from holdfast.outbound.address import check_address, check_url
-from holdfast.outbound.client import Answer, Outbound
-from holdfast.outbound.resolver import look_up
+from outlast.errors import AddressRefused, InvalidUrl, OutlastError, Unreachable
+from outlast.net.address import check_address, check_url
+from outlast.net.client import Answer, Outbound
+from outlast.net.resolver import look_up
 
 PUBLIC = (
     "8.8.8.8 1.1.1.1 93.184.216.34 2606:4700:4700::1111 ::ffff:8.8.8.8 64:ff9b::8.8.8.8".split()
@@ -290,6 +290,6 @@ async def test_the_systems_resolver_is_asked_in_a_thread() -> None:
 async def test_no_error_repeats_the_url() -> None:
     url = "http://127.0.0.1:1/s3cret?token=s3cret"
     for outbound in (Outbound(), Outbound(allow_private=True)):
-        with pytest.raises(HoldfastError) as found:
+        with pytest.raises(OutlastError) as found:
             await post(outbound, url)
         assert "s3cret" not in f"{found.value} {found.value.details}"

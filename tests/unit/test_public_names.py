@@ -11,26 +11,26 @@ HEAVY = set(
 
 
 def fresh(expression: str) -> Any:
-    """What an expression gives in a new process that has only imported holdfast."""
-    program = f"import json, sys, holdfast; print(json.dumps({expression}))"
+    """What an expression gives in a new process that has only imported outlast."""
+    program = f"import json, sys, outlast; print(json.dumps({expression}))"
     done = subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.PIPE)
     return json.loads(done.stdout)
 
 
-def test_importing_holdfast_loads_no_provider_no_server_and_no_driver() -> None:
+def test_importing_outlast_loads_no_provider_no_server_and_no_driver() -> None:
     assert HEAVY.isdisjoint(fresh("sorted(sys.modules)"))
 
 
 def test_the_public_names_are_sorted() -> None:
-    names = fresh("holdfast.__all__")
+    names = fresh("outlast.__all__")
     assert names == sorted(names)
 
 
 def test_every_public_name_can_be_had() -> None:
-    assert fresh("[name for name in holdfast.__all__ if not hasattr(holdfast, name)]") == []
+    assert fresh("[name for name in outlast.__all__ if not hasattr(outlast, name)]") == []
 
 
 def test_the_version_is_looked_up_when_it_is_asked_for() -> None:
-    assert fresh("'__version__' in vars(holdfast)") is False
-    assert fresh("holdfast.__version__") == version("holdfast")
-    assert fresh("hasattr(holdfast, 'no_such_name')") is False
+    assert fresh("'__version__' in vars(outlast)") is False
+    assert fresh("outlast.__version__") == version("outlast")
+    assert fresh("hasattr(outlast, 'no_such_name')") is False

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, Holdfast, Schedule
-from holdfast.core.message import Text
-from holdfast.errors import HoldfastError, InvalidMessage, UnknownAgent
-from holdfast.schedule.schedule import read_fingerprint
-from holdfast.testing import ScriptedModel
+from outlast import Agent, Outlast, Schedule
+from outlast.core.message import Text
+from outlast.errors import InvalidMessage, OutlastError, UnknownAgent
+from outlast.integration.schedule.schedule import read_fingerprint
+from outlast.testing import ScriptedModel
 
 SPRING = 1_774_746_000_000  # 2026-03-29 01:00 UTC: the clock in Berlin is set forward
 
@@ -71,7 +71,7 @@ def test_another_message_is_the_same_schedule(change: dict[str, Any]) -> None:
 def test_what_cannot_work_is_refused_as_it_is_written(
     options: dict[str, Any], complaint: str
 ) -> None:
-    with pytest.raises(HoldfastError, match=complaint):
+    with pytest.raises(OutlastError, match=complaint):
         schedule(**options)
 
 
@@ -83,15 +83,15 @@ def test_a_message_that_cannot_be_sent_is_refused_as_it_is_written(message: Any)
 
 def test_an_app_refuses_schedules_of_agents_that_it_does_not_have() -> None:
     with pytest.raises(UnknownAgent, match="schedule other starts agent other"):
-        Holdfast([digest()], store="memory://", schedules=[schedule(agent="other")])
+        Outlast([digest()], store="memory://", schedules=[schedule(agent="other")])
 
 
 def test_an_app_refuses_two_schedules_of_one_name() -> None:
-    with pytest.raises(HoldfastError, match="two schedules are named digest"):
-        Holdfast([digest()], store="memory://", schedules=[schedule(), schedule("0 8 * * *")])
+    with pytest.raises(OutlastError, match="two schedules are named digest"):
+        Outlast([digest()], store="memory://", schedules=[schedule(), schedule("0 8 * * *")])
 
 
 def test_an_app_refuses_what_is_no_schedule() -> None:
     not_one: Any = "0 9 * * *"
-    with pytest.raises(HoldfastError, match="a str is not a Schedule"):
-        Holdfast([digest()], store="memory://", schedules=[not_one])
+    with pytest.raises(OutlastError, match="a str is not a Schedule"):
+        Outlast([digest()], store="memory://", schedules=[not_one])

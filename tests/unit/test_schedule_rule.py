@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.schedule.mark import FIRED, MISSED, SKIPPED, mark
-from holdfast.schedule.rule import (
+from outlast.integration.schedule.decide import (
     GRACE,
     NOTHING_BEFORE,
     Before,
@@ -20,8 +19,9 @@ from holdfast.schedule.rule import (
     Wait,
     decide,
 )
-from holdfast.schedule.schedule import Schedule
-from holdfast.store import ScheduleInfo
+from outlast.integration.schedule.mark import FIRED, MISSED, SKIPPED, mark
+from outlast.integration.schedule.schedule import Schedule
+from outlast.store import ScheduleInfo
 
 HOUR = 3_600_000
 LATE = GRACE / HOUR

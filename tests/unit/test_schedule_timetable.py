@@ -13,8 +13,8 @@ from cronsim import CronSim
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.errors import InvalidDefinition
-from holdfast.schedule.timetable import Timetable
+from outlast.errors import InvalidDefinition
+from outlast.integration.schedule.cron import Timetable
 
 # Zones, and a day near which each changes its offset, or does something else that is odd.
 DAYS = [

@@ -1,8 +1,8 @@
 import pytest
 
-from holdfast.clock import Clock
-from holdfast.connection.seal import HEAD, NONCE, Seal
-from holdfast.errors import InvalidDefinition, StoreCorrupt
+from outlast.clock import Clock
+from outlast.errors import InvalidDefinition, StoreCorrupt
+from outlast.integration.connection.encryption import HEAD, NONCE, Seal
 
 OLD, NEW = "an old key that has its forty characters", "a newer key that has forty characters too"
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.server.body import JSON, decode
-from holdfast.server.error import Refusal
+from outlast.server.body import JSON, decode
+from outlast.server.error import Refusal
 
 numbers = st.integers(-(2**63), 2**63) | st.floats(allow_nan=False, allow_infinity=False)
 texts = st.text(st.characters(exclude_categories=["Cs"]))

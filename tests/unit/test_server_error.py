@@ -5,20 +5,20 @@ import json
 import pytest
 from fastapi.exceptions import RequestValidationError
 
-from holdfast import errors
-from holdfast.errors import HoldfastError
-from holdfast.server.error import Refusal, refusal_of, refusal_of_validation
+from outlast import errors
+from outlast.errors import OutlastError
+from outlast.server.error import Refusal, refusal_of, refusal_of_validation
 
 KINDS = [
     kind
     for kind in vars(errors).values()
-    if isinstance(kind, type) and issubclass(kind, HoldfastError)
+    if isinstance(kind, type) and issubclass(kind, OutlastError)
 ]
-SECRET = "postgresql://holdfast:hunter2@db/holdfast"
+SECRET = "postgresql://outlast:hunter2@db/outlast"
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_error_has_a_status_and_keeps_its_code(kind: type[HoldfastError]) -> None:
+def test_every_error_has_a_status_and_keeps_its_code(kind: type[OutlastError]) -> None:
     refusal = refusal_of(kind("no"))
 
     assert 400 <= refusal.status_code <= 503
@@ -47,13 +47,13 @@ def test_every_error_has_a_status_and_keeps_its_code(kind: type[HoldfastError]) 
     ],
 )
 def test_errors_have_the_status_that_says_whose_fault_it_is(
-    kind: type[HoldfastError], status: int
+    kind: type[OutlastError], status: int
 ) -> None:
     assert refusal_of(kind("no")).status_code == status
 
 
 @pytest.mark.parametrize("kind", [k for k in KINDS if issubclass(k, errors.StoreError)])
-def test_nothing_about_the_store_is_told(kind: type[HoldfastError]) -> None:
+def test_nothing_about_the_store_is_told(kind: type[OutlastError]) -> None:
     body = bytes(refusal_of(kind(SECRET, path=SECRET)).response().body)
 
     assert b"hunter2" not in body

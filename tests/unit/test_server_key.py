@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.clock import Clock
-from holdfast.errors import InvalidInput, InvalidName
-from holdfast.server.key import digest, find_principal, mint, parse
-from holdfast.server.principal import SCOPES, Principal
-from holdfast.stores.memory import MemoryStore
+from outlast.clock import Clock
+from outlast.errors import InvalidInput, InvalidName
+from outlast.server.key import digest, find_principal, mint, parse
+from outlast.server.principal import SCOPES, Principal
+from outlast.stores.memory import MemoryStore
 
 
 async def test_a_key_leads_to_whose_it_is() -> None:
@@ -56,13 +56,13 @@ async def test_a_revoked_key_is_none() -> None:
     assert await find_principal(store, text) is None
 
 
-@given(st.text(max_size=300) | st.text(max_size=300).map("hf_{}".format))
+@given(st.text(max_size=300) | st.text(max_size=300).map("outlast_{}".format))
 def test_any_text_is_a_key_or_none(text: str) -> None:
     parsed = parse(text)
 
     if parsed is not None:
         key_id, secret = parsed
-        assert text == f"hf_{key_id.removeprefix('key_')}_{secret}"
+        assert text == f"outlast_{key_id.removeprefix('key_')}_{secret}"
         assert key_id.isascii()
 
 

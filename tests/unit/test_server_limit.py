@@ -3,8 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.server import limit
-from holdfast.server.limit import Rate, Streams
+from outlast.server import limit
+from outlast.server.limit import Rate, Streams
 
 
 class Time:

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import re
 
-from holdfast.engine.tally import Tally
-from holdfast.server.metric import exposition
-from holdfast.store import Census, LaneCount, WorkerInfo
+from outlast.engine.counters import Tally
+from outlast.server.metric import exposition
+from outlast.store import Census, LaneCount, WorkerInfo
 
 LINE = re.compile(r'(\w+)((?:\{(?:\w+="(?:[^"\\\n]|\\.)*",?)*\})?) (-?[\d.e+]+)')
 ABOUT = re.compile(r"# (HELP|TYPE) (\w+) (.+)")
@@ -38,11 +38,11 @@ def samples(*workers: WorkerInfo) -> dict[str, float]:
 def test_what_the_store_counts_is_told() -> None:
     told = samples()
 
-    assert told["holdfast_queued_messages"] == 7
-    assert told["holdfast_oldest_ready_seconds"] == 2.5
-    assert told['holdfast_lanes{status="waiting",wait="input"}'] == 2
-    assert told['holdfast_lanes{status="idle",wait=""}'] == 5
-    assert told["holdfast_open_streams"] == 4
+    assert told["outlast_queued_messages"] == 7
+    assert told["outlast_oldest_ready_seconds"] == 2.5
+    assert told['outlast_lanes{status="waiting",wait="input"}'] == 2
+    assert told['outlast_lanes{status="idle",wait=""}'] == 5
+    assert told["outlast_open_streams"] == 4
 
 
 def test_what_workers_count_is_told_under_their_names() -> None:
@@ -51,19 +51,19 @@ def test_what_workers_count_is_told_under_their_names() -> None:
 
     told = samples(worker(tally=tally.text()), worker("wrk_2"))
 
-    assert told['holdfast_claims_total{worker="wrk_1"}'] == 9
-    assert told['holdfast_groups_total{worker="wrk_1"}'] == 3
+    assert told['outlast_claims_total{worker="wrk_1"}'] == 9
+    assert told['outlast_groups_total{worker="wrk_1"}'] == 3
     for name in ("takeovers", "commits", "refusals"):
-        assert told[f'holdfast_{name}_total{{worker="wrk_1"}}'] == 0
-    assert told['holdfast_tokens_total{worker="wrk_1",kind="input"}'] == 0
-    assert told['holdfast_step_seconds_bucket{worker="wrk_1",le="+Inf"}'] == 0
-    assert told['holdfast_step_seconds_count{worker="wrk_1"}'] == 0
-    assert told['holdfast_worker_held_lanes{worker="wrk_2"}'] == 3
-    assert 'holdfast_claims_total{worker="wrk_2"}' not in told
-    assert told['holdfast_workers{state="working"}'] == 2
+        assert told[f'outlast_{name}_total{{worker="wrk_1"}}'] == 0
+    assert told['outlast_tokens_total{worker="wrk_1",kind="input"}'] == 0
+    assert told['outlast_step_seconds_bucket{worker="wrk_1",le="+Inf"}'] == 0
+    assert told['outlast_step_seconds_count{worker="wrk_1"}'] == 0
+    assert told['outlast_worker_held_lanes{worker="wrk_2"}'] == 3
+    assert 'outlast_claims_total{worker="wrk_2"}' not in told
+    assert told['outlast_workers{state="working"}'] == 2
 
 
 def test_no_name_breaks_a_line() -> None:
     told = samples(worker('a"b\\c\nd'))
 
-    assert told[r'holdfast_worker_held_lanes{worker="a\"b\\c\nd"}'] == 3
+    assert told[r'outlast_worker_held_lanes{worker="a\"b\\c\nd"}'] == 3

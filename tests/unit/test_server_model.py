@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from holdfast.core import message as m
-from holdfast.errors import InvalidMessage
-from holdfast.server.model.message import Message, history_message, said
-from holdfast.server.model.shape import instant, instant_or_none
+from outlast.core import message as m
+from outlast.errors import InvalidMessage
+from outlast.server.model.message import Message, history_message, said
+from outlast.server.model.shape import instant, instant_or_none
 
 MESSAGE: TypeAdapter[str | list[object]] = TypeAdapter(Message)
 

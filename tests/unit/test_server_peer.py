@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.server.peer import host_of, is_allowed, is_local, is_loopback, path_of
+from outlast.server.address import host_of, is_allowed, is_local, is_loopback, path_of
 
 Headers = list[tuple[bytes, bytes]]
 

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal, TypedDict
 import pytest
 from pydantic import BaseModel, Field
 
-from holdfast import Agent, Context, Holdfast, Retry, WorkerSettings, tool
-from holdfast.agents.signature import described_arguments
-from holdfast.errors import InvalidDefinition
-from holdfast.testing.scripted import ScriptedModel
+from outlast import Agent, Context, Outlast, Retry, WorkerSettings, tool
+from outlast.agents.schema import described_arguments
+from outlast.errors import InvalidDefinition
+from outlast.testing.scripted import ScriptedModel
 
 
 class Address(BaseModel):
@@ -279,8 +279,8 @@ async def later() -> str:
     return "open"
 
 
-def an_app(deps: Any) -> Holdfast:
-    return Holdfast([agent()], store="memory://", deps=deps)
+def an_app(deps: Any) -> Outlast:
+    return Outlast([agent()], store="memory://", deps=deps)
 
 
 @pytest.mark.parametrize("deps", [5, "bank", bank()], ids=["number", "name", "called"])

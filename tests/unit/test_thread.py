@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from holdfast.agents.thread import Place, ToolThreads
+from outlast.agents.runtime.thread import Place, ToolThreads
 
 
 class Line:
@@ -114,7 +114,7 @@ def test_that_all_threads_are_taken_is_said_once_for_a_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     line = Line()
-    with caplog.at_level(logging.INFO, "holdfast.agents"):
+    with caplog.at_level(logging.INFO, "outlast.agents"):
         for name in ("first", "second", "third"):
             line.ask(name)
 

@@ -11,10 +11,10 @@ import pytest
 from msgspec.structs import replace
 from pydantic_ai import messages as ai
 
-from holdfast.agents.model import AnswerCutOff, BeganToolCall, SaidReasoning, SaidText
-from holdfast.agents.provider import ProviderModel, history, library, translate
-from holdfast.agents.translation import Announcer, read_parts
-from holdfast.core.message import (
+from outlast.agents.model.client import AnswerCutOff, BeganToolCall, SaidReasoning, SaidText
+from outlast.agents.model.pydantic_ai import ProviderModel, history, library, translate
+from outlast.agents.model.translation import Announcer, read_parts
+from outlast.core.message import (
     Answer,
     File,
     Foreign,
@@ -28,8 +28,8 @@ from holdfast.core.message import (
     ToolResults,
     UserMessage,
 )
-from holdfast.core.view import View
-from holdfast.errors import InvalidDefinition, StoreCorrupt, StoreFromTheFuture
+from outlast.core.view import View
+from outlast.errors import InvalidDefinition, StoreCorrupt, StoreFromTheFuture
 
 GOLDEN = Path(__file__).parents[1] / "migrations" / "golden"
 

@@ -5,8 +5,8 @@ import msgspec
 import pytest
 from pydantic import BaseModel
 
-from holdfast.agents.value import to_json
-from holdfast.errors import NotEncodable
+from outlast.agents.runtime.json_value import to_json
+from outlast.errors import NotEncodable
 
 
 class Point(BaseModel):

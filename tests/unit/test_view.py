@@ -14,8 +14,8 @@ from history import (
     wants,
 )
 
-from holdfast.core import record as r
-from holdfast.core.message import (
+from outlast.core import record as r
+from outlast.core.message import (
     Answer,
     Message,
     Reasoning,
@@ -26,8 +26,8 @@ from holdfast.core.message import (
     UserMessage,
     text_of,
 )
-from holdfast.core.record import AnyRecord
-from holdfast.core.view import GO_ON, View
+from outlast.core.record import AnyRecord
+from outlast.core.view import GO_ON, View
 
 C1, C2 = "t1.s1.c1", "t1.s1.c2"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from holdfast.store import Outlet
-from holdfast.testing.clock import ManualClock
-from holdfast.webhook.lobby import LONGEST_WAIT, STUCK, Lobby
+from outlast.integration.outbox.receiver_limit import LONGEST_WAIT, STUCK, Lobby
+from outlast.store import Outlet
+from outlast.testing.clock import ManualClock
 
 
 def outlet(number: int) -> Outlet:

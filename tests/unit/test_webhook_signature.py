@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import InvalidDefinition, InvalidSignature
-from holdfast.testing.clock import ManualClock
-from holdfast.webhook import Subscription, WebhookSettings, sign, verify
-from holdfast.webhook.subscription import DEFAULT_EVENTS, EVENTS
+from outlast.agents.subscription import DEFAULT_EVENTS, EVENTS
+from outlast.errors import InvalidDefinition, InvalidSignature
+from outlast.integration.outbox import Subscription, WebhookSettings, sign, verify
+from outlast.testing.clock import ManualClock
 
 SECRET = "correct horse battery"
 OTHER = "staple of another sort"

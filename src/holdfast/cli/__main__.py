@@ -1,5 +1,0 @@
-"""`python -m holdfast.cli`."""
-
-from holdfast.cli import main
-
-main()

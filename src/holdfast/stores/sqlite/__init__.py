@@ -1,5 +1,0 @@
-"""A store in one SQLite file, safe for many processes of one machine."""
-
-from holdfast.stores.sqlite.store import SqliteStore
-
-__all__ = ["SqliteStore"]

@@ -1,0 +1,60 @@
+"""Outlast: durable execution for AI agents."""
+
+from importlib.metadata import version as _version
+from typing import Any
+
+from outlast.agents.agent import Agent
+from outlast.agents.decision import Decision, Proposed
+from outlast.agents.limit import Limit
+from outlast.agents.runtime.context import Answer, Context
+from outlast.agents.runtime.inbound_webhook import Callback, Webhook
+from outlast.agents.tool import NotDone, Tool, ToolResult, tool
+from outlast.app import Outlast
+from outlast.core.event import Event
+from outlast.core.message import File, Image, Text
+from outlast.core.record import Option
+from outlast.engine.settings import WorkerSettings
+from outlast.errors import OutlastError, Retry, ToolError
+from outlast.integration.connection.connection import Connection
+from outlast.integration.schedule.schedule import Schedule
+from outlast.integration.telemetry import Telemetry
+from outlast.session import Receipt, Request, Result, Session
+
+__all__ = [
+    "Agent",
+    "Answer",
+    "Callback",
+    "Connection",
+    "Context",
+    "Decision",
+    "Event",
+    "File",
+    "Image",
+    "Limit",
+    "NotDone",
+    "Option",
+    "Outlast",
+    "OutlastError",
+    "Proposed",
+    "Receipt",
+    "Request",
+    "Result",
+    "Retry",
+    "Schedule",
+    "Session",
+    "Telemetry",
+    "Text",
+    "Tool",
+    "ToolError",
+    "ToolResult",
+    "Webhook",
+    "WorkerSettings",
+    "tool",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Look the version up when somebody asks for `__version__`: it has to be searched for."""
+    if name != "__version__":
+        raise AttributeError(f"module 'outlast' has no attribute {name!r}")
+    return _version("outlast")

@@ -1,0 +1,51 @@
+"""Limits as an author states them: so many at once, so many in a while, across the fleet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec import Struct
+
+from outlast.core.limit import Bound
+from outlast.core.setting import count_of, seconds_of
+from outlast.errors import InvalidDefinition
+
+
+class Limit(Struct, frozen=True):
+    """At most `concurrency` at once, and at most `rate` starts in `per` seconds; 0 is any number.
+
+    Holds across all workers on one store. Whoever has no place waits in a durable queue, and
+    holds nothing while it waits.
+    """
+
+    concurrency: int = 0
+    rate: int = 0
+    per: float = 60.0
+
+    def __post_init__(self) -> None:
+        count_of("the concurrency of a limit", self.concurrency, least=0)
+        count_of("the rate of a limit", self.rate, least=0)
+        seconds_of("per of a limit", self.per)
+        if not (self.concurrency or self.rate):
+            raise InvalidDefinition("a limit that limits nothing: give concurrency, rate or both")
+
+    def named(self, name: str) -> list[Bound]:
+        """Return what it bounds, under the names by which all workers know it."""
+        found = [Bound(name, concurrency=self.concurrency)] if self.concurrency else []
+        if self.rate:
+            found.append(Bound(f"{name}:rate", rate=self.rate, per=int(self.per * 1000)))
+        return found
+
+
+def checked_limit(what: str, limit: Any) -> Limit | None:
+    """Return a limit, or none where there is none."""
+    if limit is None or isinstance(limit, Limit):
+        return limit
+    raise InvalidDefinition(f"{what} is a Limit(concurrency=…, rate=…), not {limit!r}")
+
+
+def in_order(bounds: Iterable[Bound]) -> tuple[Bound, ...]:
+    """Return bounds as they are taken: places by name, so that no two calls wait for each other;
+    then rates, which are paid for last."""
+    return tuple(sorted(bounds, key=lambda bound: (bound.rate > 0, bound.name)))

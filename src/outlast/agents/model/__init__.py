@@ -1,0 +1,1 @@
+"""The model clients: what an agent asks of a model, and the providers behind it."""

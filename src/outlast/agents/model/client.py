@@ -1,0 +1,117 @@
+"""What Outlast asks of a model: the one seam to every provider.
+
+A client gives whole answers or says that it could not; it never retries, never
+runs tools and never stores anything. Whoever calls it owns time limits and attempts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Literal, Protocol
+
+from msgspec import Struct
+
+from outlast.core.message import Part
+from outlast.core.record import Failure
+from outlast.core.result import Usage
+from outlast.core.view import View
+
+
+class ToolSpec(Struct, frozen=True, gc=False):
+    """A tool as a model is told of it; `schema` is the JSON schema of its arguments."""
+
+    name: str
+    description: str
+    schema: Mapping[str, Any]
+
+
+class ModelRequest(Struct, frozen=True, gc=False, kw_only=True):
+    """Everything that a model call depends on.
+
+    `view.messages` is the conversation; `view.rendered` is the client's to fill with its own
+    form of it, message by message, so that history is translated once. `output`, where given,
+    is the tool by which the model gives its final answer; then it must call some tool.
+    """
+
+    view: View
+    call_id: str
+    attempt: int
+    instructions: str = ""
+    tools: tuple[ToolSpec, ...] = ()
+    output: ToolSpec | None = None
+    settings: Mapping[str, Any] = {}
+
+
+class SaidText(Struct, frozen=True, gc=False):
+    """A piece of the answer's text; `part` is the index of the answer's part it belongs to."""
+
+    part: int
+    text: str
+
+
+class SaidReasoning(Struct, frozen=True, gc=False):
+    part: int
+    text: str
+
+
+class BeganToolCall(Struct, frozen=True, gc=False):
+    part: int
+    tool: str
+
+
+class StillSpeaking(Struct, frozen=True, gc=False):
+    """A sign of life while nothing can be shown: long arguments are being written, say."""
+
+
+class Finished(Struct, frozen=True, gc=False):
+    """The whole answer. Its parts are those announced by the pieces, in the same order.
+
+    ToolCall parts come with an empty `call_id`: naming calls is the engine's.
+    """
+
+    parts: tuple[Part, ...]
+    usage: Usage = Usage()
+    model: str = ""
+    finish: str = ""
+
+
+Said = SaidText | SaidReasoning | BeganToolCall | StillSpeaking | Finished
+
+
+class ModelFailure(Struct, frozen=True, gc=False):
+    """What an error means. `transient` may pass by itself, `recoverable` may be mended by a
+    follow-up (a refused input, a filter), `structural` by nobody in the conversation (bad
+    credentials, an unknown model)."""
+
+    kind: Literal["transient", "recoverable", "structural"]
+    error: Failure
+    retry_after: int = 0
+
+
+class AnswerCutOff(Exception):
+    """The provider's stream ended before the answer did."""
+
+
+class ModelClient(Protocol):
+    """A model, whoever provides it."""
+
+    @property
+    def name(self) -> str:
+        """What the model is called in records and listings."""
+        ...
+
+    async def request(self, request: ModelRequest) -> Finished:
+        """Return the whole answer; raise AnswerCutOff if it is not whole."""
+        ...
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[Said]:
+        """Give the answer piece by piece, ending with Finished, or raise AnswerCutOff."""
+        ...
+
+    def classify(self, error: Exception) -> ModelFailure:
+        """Say what an error that `request` or `stream` raised means."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections; the worker that used the model has stopped."""
+        ...

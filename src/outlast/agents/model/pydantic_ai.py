@@ -1,0 +1,285 @@
+"""Models of every provider, through pydantic-ai.
+
+Makes the call and says whether the answer is whole. It retries nothing (the provider's
+own retries are switched off) and sets no time limits: those are the caller's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Mapping
+from functools import cache
+from threading import Lock
+from typing import TYPE_CHECKING, Any, cast
+
+from outlast.agents.agent import Agent
+from outlast.agents.model.client import (
+    AnswerCutOff,
+    Finished,
+    ModelClient,
+    ModelFailure,
+    ModelRequest,
+    Said,
+    StillSpeaking,
+    ToolSpec,
+)
+from outlast.agents.model.error import classify
+from outlast.agents.model.translation import Announcer, read_parts, read_usage, render
+from outlast.core.message import Answer, Foreign, Message
+from outlast.core.view import View
+from outlast.errors import InvalidDefinition, StoreFromTheFuture
+
+if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelMessage, ModelResponse
+    from pydantic_ai.models import Model, ModelRequestParameters
+    from pydantic_ai.settings import ModelSettings
+    from pydantic_ai.tools import ToolDefinition
+
+EXTRAS = {"anthropic", "google", "openai"}
+
+SCRIPTED = {"function", "test"}
+"""The systems of pydantic-ai's own stand-ins for a model: they have no wire that could break."""
+
+
+def client_of(agent: Agent[Any, Any]) -> ModelClient:
+    """Return the agent's model; a provider's is loaded when it is prepared, or first called."""
+    model: Any = agent.model
+    return cast(ModelClient, model) if hasattr(model, "classify") else ProviderModel(model)
+
+
+async def prepare(client: ModelClient, agent: str) -> None:
+    """Build a model that was given by its name, or say what is missing for that."""
+    if not isinstance(client, ProviderModel):
+        return
+    try:
+        await client.ready()
+    except InvalidDefinition as error:
+        raise InvalidDefinition(
+            f"this worker cannot serve agent {agent}: {error.message}",
+            agent=agent,
+            **error.details,
+        ) from error
+
+
+class AnswerRefused(Exception):
+    """The provider's filter kept the answer back."""
+
+
+class Library:
+    """What is used of pydantic-ai."""
+
+    def __init__(self) -> None:
+        # Here, once, and not at the top of the file: the import takes a second or more, and
+        # of all processes that define agents only those that call a model need it.
+        from pydantic_ai import __version__
+        from pydantic_ai.direct import model_request, model_request_stream
+        from pydantic_ai.exceptions import ModelConnectionError, ModelTimeoutError, UserError
+        from pydantic_ai.messages import InstructionPart, ModelMessagesTypeAdapter
+        from pydantic_ai.models import ModelRequestParameters, infer_model
+        from pydantic_ai.tools import ToolDefinition
+
+        self.version: str = __version__
+        self.model_request = model_request
+        self.model_request_stream = model_request_stream
+        self.ModelConnectionError = ModelConnectionError
+        self.ModelTimeoutError = ModelTimeoutError
+        self.UserError = UserError
+        self.InstructionPart = InstructionPart
+        self.adapter = ModelMessagesTypeAdapter
+        self.ModelRequestParameters = ModelRequestParameters
+        self.infer_model = infer_model
+        self.ToolDefinition = ToolDefinition
+
+
+library = cache(Library)
+
+
+STILL_SPEAKING = StillSpeaking()
+
+
+class ProviderModel:
+    """A model by its name (`"openai:gpt-5.2"`), or any `Model` of pydantic-ai.
+
+    One that is given by name is built once for each event loop: connections do not outlive
+    theirs. A `Model` stays its owner's to set up and to close.
+    """
+
+    def __init__(self, model: str | Model) -> None:
+        self._given = model
+        self._built: Model | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._building = Lock()
+
+    @property
+    def name(self) -> str:
+        return self._given if isinstance(self._given, str) else self._given.model_id
+
+    async def request(self, request: ModelRequest) -> Finished:
+        """Return the whole answer; raise AnswerCutOff if it is not whole."""
+        model = await self.ready()
+        response = await library().model_request(
+            model,
+            history(request.view),
+            model_settings=settings(request.settings),
+            model_request_parameters=parameters(request),
+        )
+        return finished(response, model)
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Said]:
+        """Give the answer piece by piece, ending with Finished, or raise AnswerCutOff."""
+        model = await self.ready()
+        announcer = Announcer()
+        async with library().model_request_stream(
+            model,
+            history(request.view),
+            model_settings=settings(request.settings),
+            model_request_parameters=parameters(request),
+        ) as stream:
+            try:
+                async for event in stream:
+                    for piece in tuple(announcer.announce(event)) or (STILL_SPEAKING,):
+                        yield piece
+            except library().ModelTimeoutError:
+                raise
+            except library().ModelConnectionError as error:
+                raise AnswerCutOff("the connection broke during the answer") from error
+            answer = finished(stream.get(), model)
+        for piece in announcer.complete(answer.parts):
+            yield piece
+        yield answer
+
+    def classify(self, error: Exception) -> ModelFailure:
+        """Say what an error that `request` or `stream` raised means."""
+        return classify(error, secrets(self._built))
+
+    async def close(self) -> None:
+        """Close the connections of a model that was built here."""
+        if isinstance(self._given, str) and self._built:
+            built, self._built = self._built, None
+            async with built:
+                pass  # leaving a model is what closes its connections
+
+    async def ready(self) -> Model:
+        """Return the model, built in a thread: the loop has other lanes to serve meanwhile."""
+        loop = asyncio.get_running_loop()
+        if self._built is None or self._loop is not loop:
+            return await asyncio.to_thread(self._build, loop)
+        return self._built
+
+    def _build(self, loop: asyncio.AbstractEventLoop) -> Model:
+        with self._building:
+            if self._built is None or self._loop is not loop:
+                self._built, self._loop = build(self._given), loop
+            return self._built
+
+
+def build(model: str | Model) -> Model:
+    """Return the model of that name; say what is missing if there is none."""
+    try:
+        return library().infer_model(model)
+    except ImportError as error:
+        raise InvalidDefinition(
+            f"the model {model!r} needs a package that is not installed: {remedy(error)}",
+            model=model,
+        ) from error
+    except library().UserError as error:
+        raise InvalidDefinition(
+            f"the model {model!r} cannot be used: {plain(error)}", model=model
+        ) from error
+
+
+def plain(error: Exception) -> str:
+    """Return what is missing, without the library's advice on how to use itself instead."""
+    return str(error).partition(" To try Pydantic AI without")[0]
+
+
+def remedy(error: ImportError) -> str:
+    """Return what to install, of our own extras where we have one."""
+    found = re.search(r"pydantic-ai-slim\[([\w-]+)\]", str(error))
+    if found is None:
+        return str(error)
+    extra = found.group(1)
+    package = "outlast" if extra in EXTRAS else "pydantic-ai-slim"
+    return f"pip install '{package}[{extra}]'"
+
+
+def secrets(model: Model | None) -> tuple[str, ...]:
+    """Return the key that a model sends, as far as its client shows it."""
+    client = getattr(getattr(model, "provider", None), "client", None)
+    keys = (getattr(client, name, None) for name in ("api_key", "auth_token"))
+    return tuple(key for key in keys if isinstance(key, str) and key)
+
+
+def history(view: View) -> list[ModelMessage]:
+    """Return the conversation as pydantic-ai's messages, each of them translated once."""
+    for message in view.messages[len(view.rendered) :]:
+        view.rendered.append(translate(message))
+    return list(view.rendered)
+
+
+def translate(message: Message) -> ModelMessage:
+    plain = render(message)
+    try:
+        return library().adapter.validate_python([plain])[0]
+    except ValueError as error:
+        if not (wrote := writers(message)):
+            raise
+        # Its digest was right, so it is as it was written, by a pydantic-ai that knew more kinds.
+        raise StoreFromTheFuture(
+            f"an answer holds a part that pydantic-ai {', '.join(wrote)} wrote and"
+            f" {library().version} cannot read; upgrade pydantic-ai",
+            wrote=wrote,
+        ) from error
+
+
+def writers(message: Message) -> list[str]:
+    """Return the versions of pydantic-ai that wrote parts of a message down."""
+    parts = message.parts if isinstance(message, Answer) else ()
+    return sorted({part.version for part in parts if isinstance(part, Foreign)})
+
+
+def settings(given: Mapping[str, Any]) -> ModelSettings:
+    return cast("ModelSettings", {**given, "max_retries": 0})
+
+
+def parameters(request: ModelRequest) -> ModelRequestParameters:
+    """Return what the model is told beside the conversation."""
+    instructions = [library().InstructionPart(request.instructions)] if request.instructions else []
+    return library().ModelRequestParameters(
+        function_tools=[definition(tool) for tool in request.tools],
+        output_tools=[definition(request.output, output=True)] if request.output else [],
+        output_mode="tool" if request.output else "text",
+        allow_text_output=request.output is None,
+        instruction_parts=instructions,
+    )
+
+
+def definition(tool: ToolSpec, output: bool = False) -> ToolDefinition:
+    return library().ToolDefinition(
+        name=tool.name,
+        description=tool.description,
+        parameters_json_schema=dict(tool.schema),
+        kind="output" if output else "function",
+    )
+
+
+def finished(response: ModelResponse, model: Model) -> Finished:
+    """Return the answer if it is whole.
+
+    A stream that ends early raises nothing, and some clients make up a finish reason for it:
+    only the one that the provider itself sent, in the details, proves that nothing is missing.
+    """
+    reason = (response.provider_details or {}).get("finish_reason")
+    if response.finish_reason == "content_filter" and not (reason and response.parts):
+        refusal = (response.provider_details or {}).get("refusal") or "no reason was given"
+        raise AnswerRefused(f"the provider's filter kept the answer back: {refusal}")
+    if response.state != "complete" or not (reason or model.system in SCRIPTED):
+        raise AnswerCutOff("the answer ended before the provider said that it was over")
+    (plain,) = library().adapter.dump_python([response], mode="json")
+    return Finished(
+        parts=read_parts(plain, library().version),
+        usage=read_usage(response.usage),
+        model=response.model_name or model.model_name,
+        finish=response.finish_reason or reason or "",
+    )

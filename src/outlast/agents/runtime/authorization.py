@@ -1,0 +1,65 @@
+"""A sign-in, as a tool waits for it: it gets a token that can be used, or is parked.
+
+What the log keeps of it is how it went. The token is looked up anew in every run of the tool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import msgspec
+
+from outlast.agents.runtime.durable_wait import Waiting
+from outlast.agents.runtime.environment import SignIns
+from outlast.core.result import Wait
+from outlast.errors import AuthorizationFailed
+
+
+async def require(
+    waiting: Waiting,
+    sign_ins: SignIns,
+    connection: str,
+    *,
+    scopes: Sequence[str],
+    within: timedelta | None,
+    instead_of: str,
+) -> str:
+    """Return a live token of whom the session acts for; else wait until they have signed in."""
+    lane = waiting.lane
+    account = sign_ins.of(connection, lane.tenant, lane.principal)
+    name = open_round(waiting, connection)
+    with waiting.busy():
+        grant = await account.live(instead_of)
+    if grant and grant.covers(scopes):
+        return grant.access_token
+    if not lane.can_ask:
+        raise AuthorizationFailed(f"nobody can be asked here to sign in to {connection}")
+    if waiting.has_begun(name):
+        raise await waiting.stop_at(Wait(name))
+    wanted = (*(grant.scopes if grant else ()), *scopes)
+    with waiting.busy():
+        begun = await account.begin(wanted, within, waiting.desk.now())
+    raise await waiting.stop_at(Wait(name, authorization=begun))
+
+
+def open_round(waiting: Waiting, connection: str) -> str:
+    """Name the wait; a sign-in that was completed may not suffice any more, or not for all."""
+    first, known = waiting.next("authorization", connection)
+    name, rounds = first, 1
+    while known is not None:
+        check(msgspec.json.decode(known, type=dict[str, str]), connection)
+        rounds += 1
+        name = f"{first}#{rounds}"
+        known = waiting.come_since(name)
+    return name
+
+
+def check(came: dict[str, str], connection: str) -> None:
+    """Say so if a sign-in was not completed."""
+    if "denied" in came:
+        raise AuthorizationFailed(f"the user did not allow the sign-in to {connection}")
+    if "expired" in came:
+        raise AuthorizationFailed(f"nobody signed in to {connection} in time")
+    if "failed" in came:
+        raise AuthorizationFailed(f"{connection} refused the sign-in: {came['failed']}")

@@ -1,0 +1,71 @@
+"""What tools may reach beyond their own session: the app's address, agents and connections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from outlast.agents.decision import Decider
+from outlast.core.record import NewOutlet
+from outlast.core.result import NewAuthorization
+
+
+class Credential(Protocol):
+    """A token of a signed-in account."""
+
+    @property
+    def access_token(self) -> str: ...
+
+    @property
+    def scopes(self) -> tuple[str, ...]: ...
+
+    def covers(self, scopes: Iterable[str]) -> bool: ...
+
+
+class SignIn(Protocol):
+    """One account at a connection."""
+
+    async def live(self, instead_of: str = "") -> Credential | None:
+        """Return a token that can be used now; None means that somebody has to sign in."""
+        ...
+
+    async def begin(
+        self, scopes: Iterable[str], within: timedelta | None, now: int
+    ) -> NewAuthorization:
+        """Begin a sign-in."""
+        ...
+
+
+class SignIns(Protocol):
+    """The app's connections, as tools use them."""
+
+    def of(self, connection: str, tenant: str, principal: str) -> SignIn:
+        """Return whose token a session uses at a connection."""
+        ...
+
+
+class Kin(Struct, frozen=True):
+    """Another agent of the app, as one that asks it needs to know it."""
+
+    name: str
+    parse: Callable[[str], Any]
+    outlets: tuple[NewOutlet, ...] = ()
+
+
+class Surroundings(Struct, frozen=True):
+    """`public_url` is where the app is reached from outside, `kin` are its agents by name.
+
+    `deciders` are the hooks that are asked about every tool call. Without `sign_ins` the app has
+    no connections.
+    """
+
+    public_url: str = ""
+    kin: Mapping[str, Kin] = {}
+    deciders: tuple[Decider, ...] = ()
+    sign_ins: SignIns | None = None
+
+
+ALONE = Surroundings()

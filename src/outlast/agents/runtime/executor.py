@@ -1,0 +1,162 @@
+"""One agent at work in one worker: what the engine asks of those who know models and tools.
+
+Asking the model is `ask.py`'s, running tools `run.py`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine
+from math import inf
+from typing import Any
+
+from outlast.agents.agent import Agent
+from outlast.agents.decision import LONGEST_DECISION
+from outlast.agents.model.client import (
+    ModelClient,
+)
+from outlast.agents.runtime.environment import ALONE, Surroundings
+from outlast.agents.runtime.idempotency import dedupe_of
+from outlast.agents.runtime.json_value import to_json
+from outlast.agents.runtime.model_call import ModelAsker, model_bounds
+from outlast.agents.runtime.output import output_of
+from outlast.agents.runtime.thread import ToolThreads
+from outlast.agents.runtime.tool_call import ToolRunner
+from outlast.agents.tool import Tool
+from outlast.clock import Clock
+from outlast.core.action import CallModel, Start
+from outlast.core.lane import Call, Lane, Reply
+from outlast.core.limit import Bound
+from outlast.core.policy import Policy
+from outlast.core.request import requesters
+from outlast.core.result import (
+    Answered,
+    ModelFailed,
+    ToolEnd,
+)
+from outlast.core.slices import Slices
+from outlast.core.view import View
+from outlast.engine.executor import Desk, Hear, Place
+from outlast.engine.running_call import Patience
+from outlast.log_context import get_logger
+
+log = get_logger("outlast.agents")
+
+A_MINUTE = Patience(60.0)
+
+
+class AgentPerformer:
+    """One agent at work in one worker."""
+
+    def __init__(
+        self,
+        agent: Agent[Any, Any],
+        client: ModelClient,
+        deps: Any,
+        threads: ToolThreads,
+        clock: Clock,
+        around: Surroundings = ALONE,
+    ) -> None:
+        self._agent = agent
+        self._client = client
+        self._threads = threads
+        self._asker = ModelAsker(agent, client, deps, clock, around)
+        self._runner = ToolRunner(agent, deps, clock, around)
+        # Who answers in one piece shows no sign of life before.
+        self._patience = Patience(agent.model_timeout, agent.idle_timeout if agent.stream else inf)
+        self._bounds_of_call = model_bounds(agent, client.name, starts_turn=False)
+        self._bounds_of_turn = model_bounds(agent, client.name, starts_turn=True)
+
+    @property
+    def policy(self) -> Policy:
+        return self._agent.policy
+
+    # The model
+
+    @property
+    def patience(self) -> Patience:
+        return self._patience
+
+    def bounds_of_model(self, *, starts_turn: bool) -> tuple[Bound, ...]:
+        return self._bounds_of_turn if starts_turn else self._bounds_of_call
+
+    def call_model(
+        self, lane: Lane, slices: Slices, view: View, action: CallModel, hear: Hear
+    ) -> Coroutine[Any, Any, Answered | ModelFailed]:
+        return self._asker.call_model(lane, slices, view, action, hear)
+
+    def too_late(self, lane: Lane) -> ModelFailed:
+        return self._asker.too_late(lane)
+
+    def cut_off(self, lane: Lane) -> ModelFailed:
+        return self._asker.cut_off(lane)
+
+    def output_of(self, text: str, output: str | None) -> str:
+        return to_json(output_of(text, output, self._agent))
+
+    # The tools
+
+    def run_tool(self, call: Call, start: Start, desk: Desk) -> Coroutine[Any, Any, ToolEnd | None]:
+        return self._runner.run_tool(call, start, desk)
+
+    def patience_with(self, tool: str) -> Patience:
+        known = self._agent.tools.get(tool)
+        return Patience(known.timeout) if known else A_MINUTE
+
+    def bounds_of_tool(self, call: Call, lane: Lane) -> tuple[Bound, ...]:
+        tool = self._agent.tools.get(call.tool)
+        if tool is None or (tool.lane is None and tool.limit is None):
+            return ()
+        try:
+            return tool.bounds(tool.arguments.parse(call.args), lane.tenant)
+        except Exception:  # noqa: BLE001 - running it says what is wrong with its arguments or lane
+            return ()
+
+    def key_of_tool(self, call: Call, lane: Lane) -> str:
+        tool = self._agent.tools.get(call.tool)
+        try:
+            return dedupe_of(tool, tool.arguments.parse(call.args), lane) if tool else ""
+        except Exception:  # noqa: BLE001 - running it says what is wrong with its arguments or key
+            return ""
+
+    def place_for(self, call: Call, start: Start, tell: Callable[[], None]) -> Place | None:
+        tool = self._agent.tools.get(call.tool)
+        return self._threads.place(tell) if tool and needs_thread(tool, start) else None
+
+    async def may_answer(self, lane: Lane, reply: Reply) -> bool:
+        """Ask the tool; what it cannot say in time is a no."""
+        tool = self._tool_asked_about(lane, reply)
+        if tool is None:
+            return True
+        if reply.args and (misfit := misfit_of(tool, reply.args)):
+            log.warning("edited arguments do not fit; it is asked anew", extra={"why": misfit})
+            return False
+        try:
+            async with asyncio.timeout(LONGEST_DECISION):
+                return await tool.may_be_approved_by(reply.by, requesters(lane))
+        except Exception:  # the user's own function
+            log.exception("approvers failed; the answer is refused", extra={"tool": tool.name})
+            return False
+
+    def _tool_asked_about(self, lane: Lane, reply: Reply) -> Tool | None:
+        """Return the tool whose call waits for this answer to run; other waits are anybody's."""
+        request = lane.turn.requests.get(reply.request_id) if lane.turn else None
+        if not (lane.turn and request and request.is_question) or request.name or request.origin:
+            return None
+        return self._agent.tools.get(lane.turn.calls[request.call_id].tool)
+
+
+def needs_thread(tool: Tool, start: Start) -> bool:
+    """Say whether a run of a tool calls a function that is not async."""
+    reconcile = tool.on_interrupt if start.reconciles else None
+    return not tool.is_async or (callable(reconcile) and not inspect.iscoroutinefunction(reconcile))
+
+
+def misfit_of(tool: Tool, args: str) -> str:
+    """Return why a tool cannot be called with these arguments, if it cannot."""
+    try:
+        tool.arguments.parse(args)
+    except Exception as error:  # noqa: BLE001 - the arguments', or the user's own validators'
+        return str(error)
+    return ""

@@ -1,0 +1,240 @@
+"""Asks an agent's model, and looks at what it says before anything of it runs.
+
+What a client raises, and what the user's own instructions do, becomes a failure here; the log and
+the time limits are the engine's.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from outlast.agents.agent import Agent
+from outlast.agents.decision import Proposed, decided
+from outlast.agents.limit import Limit, in_order
+from outlast.agents.model.client import (
+    AnswerCutOff,
+    BeganToolCall,
+    Finished,
+    ModelClient,
+    ModelRequest,
+    Said,
+    SaidReasoning,
+    SaidText,
+    StillSpeaking,
+)
+from outlast.agents.model.error import judge
+from outlast.agents.runtime.context import SessionContext
+from outlast.agents.runtime.environment import Surroundings
+from outlast.agents.runtime.failure import backoff, failure_of, storable
+from outlast.agents.runtime.idempotency import dedupe_of
+from outlast.agents.runtime.json_value import from_json
+from outlast.agents.runtime.output import check_output, misfit_of
+from outlast.agents.validation import OUTPUT_TOOL
+from outlast.clock import Clock
+from outlast.core import codec
+from outlast.core.action import CallModel
+from outlast.core.lane import Lane
+from outlast.core.limit import Bound
+from outlast.core.message import Part, Reasoning, Text, ToolCall, text_of
+from outlast.core.name import args_digest, tool_call_name
+from outlast.core.record import Failure, MessageDelta, ReasoningDelta
+from outlast.core.result import Answered, ModelFailed, Wanted
+from outlast.core.slices import Slices
+from outlast.core.view import View
+from outlast.engine.executor import Hear
+from outlast.errors import Retry
+
+Delta = MessageDelta | ReasoningDelta
+
+INSTRUCTIONS_FAILED = "INSTRUCTIONS_FAILED"
+
+_answers = msgspec.msgpack.Decoder(Finished)
+
+
+class ModelAsker:
+    """One agent's model in one worker."""
+
+    def __init__(
+        self,
+        agent: Agent[Any, Any],
+        client: ModelClient,
+        deps: Any,
+        clock: Clock,
+        around: Surroundings,
+    ) -> None:
+        self._agent = agent
+        self._client = client
+        self._deps = deps
+        self._clock = clock
+        self._around = around
+
+    async def call_model(
+        self, lane: Lane, slices: Slices, view: View, action: CallModel, hear: Hear
+    ) -> Answered | ModelFailed:
+        try:
+            instructions = self._agent.instructions
+            if not isinstance(instructions, str):
+                instructions = await self._make(instructions, lane, slices)
+            request = self._request(view, action, instructions)
+        except Exception as error:  # noqa: BLE001 - the user's own instructions
+            sentence = f"the instructions of the agent {self._agent.name} failed: "
+            failed = Failure(INSTRUCTIONS_FAILED, sentence + failure_of(error).message)
+            return ModelFailed(failed, kind="recoverable")
+        try:
+            finished = await self._ask(request, hear)
+            return await self._answered(finished, action, lane, hear)
+        except Exception as error:  # noqa: BLE001 - the client says what it means
+            return self._failed(error, lane)
+
+    def too_late(self, lane: Lane) -> ModelFailed:
+        return self._failed(TimeoutError(), lane)
+
+    def cut_off(self, lane: Lane) -> ModelFailed:
+        return self._failed(AnswerCutOff("the client gave up"), lane)
+
+    def _request(self, view: View, action: CallModel, instructions: str) -> ModelRequest:
+        return ModelRequest(
+            view=view,
+            call_id=action.call_id,
+            attempt=action.attempt,
+            instructions=instructions,
+            tools=self._agent.specs,
+            output=self._agent.output,
+            settings=self._agent.model_settings,
+        )
+
+    async def _make(
+        self, instructions: Callable[[Any], str | Awaitable[str]], lane: Lane, slices: Slices
+    ) -> str:
+        """Have a function of the user's say what the model is told."""
+        said = instructions(InstructionContext(self._deps, SessionContext(lane, slices)))
+        return await said if inspect.isawaitable(said) else said
+
+    async def _ask(self, request: ModelRequest, hear: Hear) -> Finished:
+        """Return the whole answer, having said what was said on the way."""
+        if not self._agent.stream:
+            return await self._client.request(request)
+        pieces = self._client.stream(request)
+        try:
+            async for said in pieces:
+                if isinstance(said, Finished):
+                    return said
+                hear(None if isinstance(said, StillSpeaking) else delta(said, request))
+        finally:
+            if isinstance(pieces, AsyncGenerator):
+                await pieces.aclose()
+        raise AnswerCutOff("the stream ended before the answer did")
+
+    def _failed(self, error: Exception, lane: Lane) -> ModelFailed:
+        model = lane.turn.model if lane.turn else None
+        failed = model.failed if model else 0
+        if isinstance(error, TimeoutError | AnswerCutOff):
+            message = str(error) or "the model did not answer in time"
+            code = "MODEL_TIMEOUT" if isinstance(error, TimeoutError) else "ANSWER_CUT_OFF"
+            return ModelFailed(
+                Failure(code, message), "transient", backoff=backoff(self._clock, failed)
+            )
+        meaning = judge(self._client, error)
+        return ModelFailed(
+            meaning.error, meaning.kind, meaning.retry_after, backoff=backoff(self._clock, failed)
+        )
+
+    async def _answered(
+        self, finished: Finished, action: CallModel, lane: Lane, hear: Hear
+    ) -> Answered:
+        parts: list[Part] = []
+        wanted: list[Wanted] = []
+        for part in finished.parts:
+            if isinstance(part, ToolCall):
+                call_id = tool_call_name(action.call_id, len(wanted) + 1)
+                part = replace(part, call_id=call_id, args=storable(part.args))
+                seen = self._wanted(part, lane)
+                if self._around.deciders and not (seen.output or seen.refusal):
+                    hear(None)  # the model has spoken: it is not silent while hooks decide
+                    seen = await self._decided(seen, part, lane)
+                wanted.append(seen)
+            elif isinstance(part, Text | Reasoning):
+                part = replace(part, text=storable(part.text))
+            parts.append(part)
+        is_text = self._agent.output and not wanted
+        misfit = misfit_of(text_of(tuple(parts)), self._agent) if is_text else ""
+        # Clients are others' code, too: an answer that cannot be read again is none.
+        whole = codec.proven(replace(finished, parts=tuple(parts)), _answers)
+        return Answered(
+            whole.parts, whole.usage, tuple(wanted), whole.model, whole.finish, misfit=misfit
+        )
+
+    async def _decided(self, wanted: Wanted, part: ToolCall, lane: Lane) -> Wanted:
+        """Let the hooks have their say about a call that the model asks for."""
+        call = Proposed(
+            session_id=lane.session,
+            agent=lane.agent,
+            tenant=lane.tenant,
+            principal=lane.principal,
+            call_id=part.call_id,
+            tool=part.tool,
+            args=from_json(part.args or "{}"),
+            asks=wanted.asks,
+        )
+        return await decided(
+            wanted,
+            call,
+            self._around.deciders,
+            lambda args: self._wanted(replace(part, args=args), lane),
+        )
+
+    def _wanted(self, part: ToolCall, lane: Lane) -> Wanted:
+        """Look at a call that the model asks for, before anything runs."""
+        digest = args_digest(part.tool, part.args)
+        seen = Wanted(part.call_id, part.tool, digest)
+        try:
+            if part.tool == OUTPUT_TOOL and self._agent.output:
+                check_output(part.args, self._agent)
+                return replace(seen, output=True)
+            tool = self._agent.tools.get(part.tool)
+            if tool is None:
+                names = ", ".join(self._agent.tools) or "none"
+                raise Retry(f"there is no tool named {part.tool}; there is: {names}")
+            args = tool.arguments.parse(part.args)
+            tool.bounds(args, lane.tenant)
+            return replace(seen, asks=tool.asks(args), dedupe=dedupe_of(tool, args, lane))
+        except Exception as error:  # noqa: BLE001 - the arguments', or the user's own functions'
+            return replace(seen, refusal=failure_of(error))
+
+
+class InstructionContext:
+    """What a function that makes instructions is given."""
+
+    def __init__(self, deps: Any, session: SessionContext) -> None:
+        self.deps = deps
+        self.session = session
+
+
+def delta(said: Said, request: ModelRequest) -> Delta:
+    call_id, attempt = request.call_id, request.attempt
+    match said:
+        case SaidText():
+            text = storable(said.text)
+            return MessageDelta(call_id=call_id, attempt=attempt, part=int(said.part), text=text)
+        case SaidReasoning():
+            text = storable(said.text)
+            return ReasoningDelta(call_id=call_id, attempt=attempt, part=int(said.part), text=text)
+        case BeganToolCall():
+            return MessageDelta(
+                call_id=call_id, attempt=attempt, part=int(said.part), tool=storable(said.tool)
+            )
+    raise TypeError(said)
+
+
+def model_bounds(agent: Agent[Any, Any], model: str, *, starts_turn: bool) -> tuple[Bound, ...]:
+    """Return the limits of an agent's model calls; the first of a turn is under one more."""
+    found = agent.model_limit.named(f"model:{model}") if agent.model_limit else []
+    if starts_turn and agent.limit and agent.limit.rate:
+        turns = Limit(rate=agent.limit.rate, per=agent.limit.per)
+        found += turns.named(f"agent:{agent.name}")
+    return in_order(found)

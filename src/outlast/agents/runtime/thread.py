@@ -1,0 +1,116 @@
+"""Threads for sync tools: daemons, so that one which never returns cannot hold the process.
+
+There are only so many. Who wants one asks for a place first, and begins nothing before he has it:
+a call that waits for a thread has not begun.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from outlast.log_context import get_logger
+
+log = get_logger("outlast.agents")
+
+T = TypeVar("T")
+
+
+class ToolThreads:
+    """At most `limit` at once. Python cannot stop a thread: an abandoned one ends on its own."""
+
+    def __init__(self, limit: int = 64) -> None:
+        self._free = limit
+        self._line: deque[Place] = deque()
+
+    def place(self, tell: Callable[[], None]) -> Place:
+        """Return a place for one thread. Where it is not taken yet, `tell` is called when it is."""
+        place = Place(self._let_go, tell)
+        if not self._line and not self._free:
+            log.info("all threads are taken: a sync tool waits for one")
+        self._line.append(place)
+        self._seat(at_once=place)
+        return place
+
+    async def run(self, function: Callable[[], T]) -> T:
+        """Run a function in a thread, and return what it returns."""
+        is_taken = asyncio.Event()
+        place = self.place(is_taken.set)
+        try:
+            if not place.is_taken:
+                await is_taken.wait()
+            return await place.begin(function)
+        finally:
+            place.leave()
+
+    def _let_go(self, place: Place) -> None:
+        if place.is_taken:
+            self._free += 1
+            self._seat()
+        else:
+            self._line.remove(place)
+
+    def _seat(self, at_once: Place | None = None) -> None:
+        while self._free and self._line:
+            self._free -= 1
+            place = self._line.popleft()
+            place.is_taken = True
+            if place is not at_once:
+                place.tell()
+
+
+class Place:
+    """Room for one thread: waited for in a line, taken, used, and left for the next."""
+
+    def __init__(self, let_go: Callable[[Place], None], tell: Callable[[], None]) -> None:
+        self.is_taken = False
+        self.tell = tell
+        self._let_go = let_go
+        self._is_busy = False
+        self._is_left = False
+
+    def begin(self, function: Callable[[], T]) -> asyncio.Future[T]:
+        """Begin a function in a thread of its own, with the caller's context variables."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        context = contextvars.copy_context()
+
+        def deliver(settle: Callable[[], None]) -> None:
+            self._is_busy = False
+            if self._is_left:
+                self._let_go(self)
+            if not future.done():
+                settle()
+
+        def work() -> None:
+            settle = attempt(partial(context.run, function), future)
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(deliver, settle)
+
+        threading.Thread(target=work, name="outlast tool", daemon=True).start()
+        self._is_busy = True  # it began: the system may have no thread to give
+        return future
+
+    def leave(self) -> None:
+        """Let the next have it, when what runs in it has ended."""
+        if not self._is_left:
+            self._is_left = True
+            if not self._is_busy:
+                self._let_go(self)
+
+
+def attempt(function: Callable[[], Any], future: asyncio.Future[Any]) -> Callable[[], None]:
+    """Run a function to its end, and return how to tell a future of it."""
+    try:
+        value = function()
+    except (StopIteration, KeyboardInterrupt) as error:
+        # A future takes no StopIteration; and Ctrl-C is heard by the main thread, never by this.
+        return partial(future.set_exception, RuntimeError(f"the function raised {error!r}"))
+    except BaseException as error:  # noqa: BLE001 - belongs to whoever awaits the future
+        return partial(future.set_exception, error)
+    return partial(future.set_result, value)

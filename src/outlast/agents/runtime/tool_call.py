@@ -1,0 +1,224 @@
+"""Runs an agent's tools, and says what each run came to: returned, raised, interrupted, waiting.
+
+The meaning of exceptions is settled here; the log and the time limits are the engine's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+from outlast.agents.agent import Agent
+from outlast.agents.runtime.context import Context, SessionContext
+from outlast.agents.runtime.durable_wait import Parked
+from outlast.agents.runtime.environment import Surroundings
+from outlast.agents.runtime.failure import backoff, failure_of, reason_of, storable
+from outlast.agents.runtime.idempotency import read
+from outlast.agents.runtime.json_value import to_json
+from outlast.agents.runtime.transaction import LazyTransaction
+from outlast.agents.tool import NotDone, Tool, ToolResult
+from outlast.clock import Clock
+from outlast.core.action import Start
+from outlast.core.lane import UNDONE, UNSTORABLE, Call
+from outlast.core.record import Failure
+from outlast.core.result import Interrupted, Leftovers, Raised, Returned, ToolEnd
+from outlast.engine.executor import Desk
+from outlast.engine.owned_lane import LaneLost, LaneStale, Undone
+from outlast.errors import NotEncodable, StoreUnavailable, ToolError
+from outlast.log_context import get_logger
+
+log = get_logger("outlast.agents")
+
+NOT_THE_TOOLS = (
+    *(Parked, LaneLost, LaneStale),
+    *(asyncio.CancelledError, KeyboardInterrupt, GeneratorExit),
+)
+"""What unwinds a tool from outside. Anything else that comes out of it is its own."""
+
+THREAD_GRACE = 0.9
+"""How much of the time that calls have to end a sync tool is given: what it came to is recorded
+in the rest."""
+
+
+class ToolRunner:
+    """One agent's tools in one worker."""
+
+    def __init__(
+        self, agent: Agent[Any, Any], deps: Any, clock: Clock, around: Surroundings
+    ) -> None:
+        self._agent = agent
+        self._deps = deps
+        self._clock = clock
+        self._around = around
+
+    async def run_tool(self, call: Call, start: Start, desk: Desk) -> ToolEnd | None:
+        tool = self._agent.tools.get(call.tool)
+        if tool is None:
+            return Raised(call.call_id, Failure("UNKNOWN_TOOL", f"{call.tool} is no longer there"))
+        try:
+            args, key = read(tool, call, desk.lane)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the arguments', or the user's own functions'
+            if start.attempt > 1:  # nobody can say any more what became of it
+                return Interrupted(call.call_id, "unreconciled", final=True)
+            return Raised(call.call_id, failure_of(error))
+        ctx: Context[Any] = Context(
+            deps=self._deps,
+            session=SessionContext(desk.lane, desk.slices, desk),
+            call=call,
+            desk=desk,
+            key=key,
+            around=self._around,
+            max_depth=self._agent.max_depth,
+        )
+        try:
+            return await ctx.waiting.watch(self._run(tool, ctx, args, start, desk))
+        except Parked:
+            return ctx.waiting.waits
+        except asyncio.CancelledError:
+            if desk.is_stopped or not ctx.waiting.is_parked:
+                raise
+            return ctx.waiting.waits
+        except BaseExceptionGroup as group:  # of a task group in which something waits
+            if ctx.waiting.is_parked:
+                return ctx.waiting.waits
+            if group.subgroup(NOT_THE_TOOLS):
+                raise
+            return self._raised(call, reason_of(group))
+        except NotEncodable as error:
+            why = {"tool": call.tool, "why": error.message}
+            log.warning("what a tool returned cannot be stored; its outcome is unknown", extra=why)
+            return Interrupted(call.call_id, UNSTORABLE)
+        except NOT_THE_TOOLS:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a tool's own, which the model sees
+            return self._raised(call, error)
+        finally:
+            ctx.waiting.leave()
+
+    def _raised(self, call: Call, error: BaseException) -> Raised:
+        if not isinstance(error, ToolError):  # which says all that there is to say
+            log.warning("a tool raised an error", exc_info=error, extra={"tool": call.tool})
+        return Raised(call.call_id, failure_of(error), backoff=backoff(self._clock, call.failed))
+
+    async def _run(
+        self, tool: Tool, ctx: Context[Any], args: dict[str, Any], start: Start, desk: Desk
+    ) -> ToolEnd | None:
+        if start.reconciles:
+            with ctx.waiting.finding_out(start.reconciles):
+                found = await self._reconcile(tool, ctx, args, desk)
+            if found:
+                return found
+        if tool.transactional:
+            return await self._transact(tool, ctx, args, desk)
+        return ended(ctx, await with_its_deeds(ctx, self._call(tool, ctx, args, desk)))
+
+    async def _transact(
+        self, tool: Tool, ctx: Context[Any], args: dict[str, Any], desk: Desk
+    ) -> ToolEnd | None:
+        """Run a tool whose transaction, once opened, its outcome is recorded in."""
+        try:
+            async with AsyncExitStack() as stack:
+                ctx._transaction = transaction = LazyTransaction(desk, stack)
+                end = ended(ctx, await self._call(tool, ctx, args, desk))
+                if transaction.opened and isinstance(end, Returned):
+                    await desk.conclude(transaction.opened, end)
+                    return None
+                return end
+        except StoreUnavailable:
+            return Interrupted(ctx.call_id, UNDONE)  # with the transaction: nothing was done
+        except NotEncodable as error:
+            return Raised(ctx.call_id, failure_of(error))  # it was undone, and would be again
+        except Undone as undone:
+            return Interrupted(ctx.call_id, str(undone))
+
+    async def _call(self, tool: Tool, ctx: Context[Any], args: dict[str, Any], desk: Desk) -> Any:
+        given = (ctx,) if tool.arguments.takes_context else ()
+        if tool.is_async:
+            return await tool.function(*given, **args)
+        ctx.waiting.in_thread = True
+        value = await self._call_in_thread(lambda: tool.function(*given, **args), desk)
+        if inspect.isawaitable(value):  # of an async function behind one that is not
+            ctx.waiting.in_thread = False
+            return await value
+        return value
+
+    async def _call_in_thread(self, function: Callable[[], Any], desk: Desk) -> Any:
+        running = in_thread(desk, function)
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            # A thread cannot be stopped, but one that heeds ctx.cancelled may end in time.
+            grace = desk.stop_grace * THREAD_GRACE
+            if desk.is_cancelled and await ends_within(running, grace):
+                return running.result()
+            raise
+
+    async def _reconcile(
+        self, tool: Tool, ctx: Context[Any], args: Any, desk: Desk
+    ) -> ToolEnd | None:
+        """Find out what an interrupted call came to; None if it was not done."""
+        if not callable(tool.on_interrupt):
+            return None
+        try:
+            if inspect.iscoroutinefunction(reconcile := tool.on_interrupt):
+                found = await reconcile(ctx, args)
+            elif inspect.isawaitable(found := await in_thread(desk, lambda: reconcile(ctx, args))):
+                found = await found
+            if found is NotDone or isinstance(found, NotDone):
+                return None
+            return returned(ctx.call_id, found, ctx)
+        except NOT_THE_TOOLS:
+            raise
+        except BaseException as error:
+            if isinstance(error, BaseExceptionGroup) and ctx.waiting.is_parked:
+                raise
+            log.exception("a tool's reconcile function failed; the outcome stays unknown")
+            return Interrupted(ctx.call_id, "unreconciled", final=True)
+
+
+def in_thread(desk: Desk, function: Callable[[], Any]) -> asyncio.Future[Any]:
+    """Run a function in the thread that its call has waited for."""
+    assert desk.place is not None
+    return desk.place.begin(function)
+
+
+async def ends_within(running: asyncio.Future[Any], seconds: float) -> bool:
+    done, _ = await asyncio.wait({running}, timeout=seconds)
+    return bool(done)
+
+
+async def with_its_deeds(ctx: Context[Any], run: Awaitable[Any]) -> Any:
+    """Await a run of a tool, and the steps that other tasks of it are at: they are recorded."""
+    try:
+        value = await run
+    except asyncio.CancelledError:
+        raise
+    except BaseException:
+        await ctx.waiting.until_not_busy()
+        raise
+    await ctx.waiting.until_not_busy()
+    return value
+
+
+def ended(ctx: Context[Any], value: Any) -> ToolEnd:
+    """Return what a tool came to that ran to its end; it may have caught its own parking."""
+    return ctx.waiting.waits if ctx.waiting.is_parked else returned(ctx.call_id, value, ctx)
+
+
+def returned(call_id: str, value: Any, ctx: Context[Any]) -> Returned:
+    """Return a tool's result as it is stored, with all that the tool had buffered."""
+    message = None
+    if isinstance(value, ToolResult):
+        message, value = words_of(value.message), value.value
+    leftovers = Leftovers(tuple(ctx.emitted), tuple(ctx.session.changes))
+    return Returned(call_id, to_json(value), message, leftovers)
+
+
+def words_of(message: Any) -> str | None:
+    """Return what a tool shows the model: what is no text, as its value would be shown."""
+    if isinstance(message, str):
+        return storable(str.__str__(message))
+    return None if message is None else to_json(message)

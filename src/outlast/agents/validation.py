@@ -1,0 +1,145 @@
+"""What an agent is defined of, each part checked before it is kept."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from inspect import formatannotation
+from typing import Any
+
+from pydantic import TypeAdapter
+from pydantic.errors import PydanticUserError
+
+from outlast.agents.model.client import ToolSpec
+from outlast.agents.runtime.context import Context
+from outlast.agents.schema import no_schema
+from outlast.agents.subscription import Subscription
+from outlast.agents.tool import Function, Tool
+from outlast.core.record import Option
+from outlast.errors import InvalidDefinition
+
+OUTPUT_TOOL = "final_result"
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+
+
+def checked_name(name: Any) -> str:
+    """Return a name, if an agent can have it."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidDefinition(
+            f"{name!r} cannot be an agent's name: begin with a letter, then letters, digits,"
+            " _ and -, at most 64"
+        )
+    return name
+
+
+def collect(
+    agent: str, tools: Sequence[Tool | Function], others: Sequence[Tool], ask: bool
+) -> dict[str, Tool]:
+    """Return tools by name, those by which others are asked too; with `ask`, also the human."""
+    given: list[Tool | Function] = [*several(agent, "tools", tools), *others]
+    if ask:
+        given.append(Tool(ask_question, readonly=True))
+    found: dict[str, Tool] = {}
+    for item in given:
+        made = item if isinstance(item, Tool) else Tool(item)
+        if made.name in found or made.name == OUTPUT_TOOL:
+            raise InvalidDefinition(
+                f"agent {agent} has two tools named {made.name}: give one another name", agent=agent
+            )
+        found[made.name] = made
+    return found
+
+
+def several(agent: str, what: str, given: Any) -> list[Any]:
+    """Return what an agent has any number of."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InvalidDefinition(f"{what} of agent {agent} are given in a list", agent=agent)
+    return list(given)
+
+
+def checked_model(agent: str, model: Any) -> Any:
+    """Return a model by its name, or one that can be asked."""
+    if not (isinstance(model, str) and model) and not callable(getattr(model, "request", None)):
+        raise InvalidDefinition(
+            f'the model of agent {agent} is a name such as "openai:gpt-5.2", a pydantic-ai Model or'
+            f" a ModelClient, not {model!r}",
+            agent=agent,
+        )
+    return model
+
+
+def checked_settings(agent: str, given: Any) -> dict[str, Any]:
+    """Return what a model is set to; it may hold secrets, which are not repeated."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        raise InvalidDefinition(
+            f'the model_settings of agent {agent} are values by name: {{"temperature": 0.2}}',
+            agent=agent,
+        )
+    return dict(given)
+
+
+def checked_instructions(agent: str, given: Any) -> Any:
+    """Return instructions: a text, or a function that makes it."""
+    if not isinstance(given, str) and not callable(given):
+        raise InvalidDefinition(
+            f"the instructions of agent {agent} are a text or a function that returns one,"
+            f" not {given!r}",
+            agent=agent,
+        )
+    return given
+
+
+def tools_of(agent: str, subagents: Sequence[Any]) -> list[Tool]:
+    """Return the tools by which other agents are asked."""
+    for each in several(agent, "subagents", subagents):
+        if not callable(getattr(each, "as_tool", None)):
+            raise InvalidDefinition(
+                f"a {type(each).__name__} is no agent that agent {agent} can ask", agent=agent
+            )
+    return [each.as_tool() for each in subagents]
+
+
+def output_spec(agent: str, kind: type | None) -> tuple[ToolSpec | None, bool]:
+    """Return the tool by which the model gives a typed answer, and whether it wraps a value."""
+    if kind is None:
+        return None, False
+    try:
+        schema = TypeAdapter(kind).json_schema()
+    except PydanticUserError as error:
+        raise InvalidDefinition(
+            f"the output_type of agent {agent}, {formatannotation(kind)}, {no_schema(error)}",
+            agent=agent,
+        ) from error
+    wraps = schema.get("type") != "object"
+    if wraps:
+        schema = {"type": "object", "properties": {"value": schema}, "required": ["value"]}
+    return ToolSpec(OUTPUT_TOOL, "Give the final answer.", schema), wraps
+
+
+def one_of_each_name(agent: str, given: Sequence[Subscription]) -> tuple[Subscription, ...]:
+    """Return subscriptions, if each can be told from the others."""
+    for each in several(agent, "subscriptions", given):
+        if not isinstance(each, Subscription):
+            raise InvalidDefinition(
+                f"a {type(each).__name__} of agent {agent} is no Subscription", agent=agent
+            )
+    names = [each.name for each in given]
+    if len(set(names)) < len(names):
+        raise InvalidDefinition(
+            f"{agent} has several subscriptions of the same name: name each for its receiver",
+            agent=agent,
+        )
+    return tuple(given)
+
+
+async def ask_question(ctx: Context[Any], question: str, options: list[str] | None = None) -> str:
+    """Ask the human a question and wait for the answer.
+
+    Args:
+        question: What you want to know.
+        options: Answers to choose from, if there are only a few.
+    """
+    answer = await ctx.ask(question, [Option(o, o) for o in options or ()])
+    return answer.text or answer.option

@@ -1,0 +1,102 @@
+"""The command line: one file per command, and here their list."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from outlast.cli.command import keys, schedules, webhooks
+from outlast.cli.command.answer import answer
+from outlast.cli.command.approvals import approvals
+from outlast.cli.command.cancel import cancel
+from outlast.cli.command.chat import chat
+from outlast.cli.command.demo import demo
+from outlast.cli.command.dev import dev
+from outlast.cli.command.drain import drain
+from outlast.cli.command.end import end
+from outlast.cli.command.explain import explain
+from outlast.cli.command.lanes import lanes
+from outlast.cli.command.logs import logs
+from outlast.cli.command.retry import retry
+from outlast.cli.command.send import send
+from outlast.cli.command.serve import serve
+from outlast.cli.command.sessions import sessions
+from outlast.cli.command.show import show
+from outlast.cli.command.verify import verify
+from outlast.cli.command.worker import worker
+from outlast.cli.command.workers import workers
+from outlast.cli.terminal.output import out
+from outlast.core.name import is_storable
+
+COMMANDS = (
+    *(demo, dev, chat, serve, worker),
+    *(sessions, show, explain, logs),
+    *(send, answer, approvals, cancel, retry, end),
+    *(workers, lanes, drain, verify),
+)
+GROUPS: dict[str, tuple[str, Mapping[str, Callable[..., None]]]] = {
+    "keys": ("Who may call the server.", keys.COMMANDS),
+    "schedules": ("What starts by itself, and when.", schedules.COMMANDS),
+    "webhooks": ("Whom sessions tell of their events.", webhooks.COMMANDS),
+}
+"""Commands of two words: what the first is about, and the second ones."""
+
+
+def make_app() -> typer.Typer:
+    """Return the commands; help in boxes and colours is for terminals only."""
+    is_terminal = sys.stdout.isatty() and sys.stderr.isatty()
+    app = typer.Typer(
+        name="outlast",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich" if is_terminal else None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(options)
+    for command in COMMANDS:
+        app.command()(command)
+    for name, (about, commands) in GROUPS.items():
+        group = typer.Typer(help=about, no_args_is_help=True)
+        for second, each in commands.items():
+            group.command(second)(each)
+        app.add_typer(group, name=name)
+    return app
+
+
+def print_version(wanted: bool) -> None:
+    if wanted:
+        out(f"outlast {version('outlast')}")
+        raise typer.Exit
+
+
+def options(
+    show_version: Annotated[
+        bool,
+        typer.Option("--version", is_eager=True, callback=print_version, help="Print the version."),
+    ] = False,
+) -> None:
+    """Durable execution for AI agents.
+
+    Example: outlast sessions --status waiting
+    """
+
+
+def main() -> None:
+    """Run the command line; the entry point of the executable."""
+    # What was imported stays: to look through it once more, at the exit, takes longer than
+    # most commands do.
+    gc.freeze()
+    for stream in (sys.stdout, sys.stderr):
+        # Whoever reads a pipe waits for lines, not for a buffer to be full.
+        stream.reconfigure(errors="replace", line_buffering=True)  # type: ignore[union-attr]
+    for argument in sys.argv[1:]:
+        if not argument.isascii() and not is_storable(argument):
+            print(f"{argument!r} is no text in UTF-8: say it in that encoding", file=sys.stderr)
+            sys.exit(2)
+    make_app()()

@@ -1,0 +1,5 @@
+"""`python -m outlast.cli`."""
+
+from outlast.cli import main
+
+main()

@@ -1,0 +1,150 @@
+"""`outlast approvals`: what people are asked, and what they say to it."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from msgspec.structs import asdict
+
+from outlast.app import Outlast
+from outlast.cli.command.answer import parse_arguments
+from outlast.cli.command.send import result_of, show_receipt, show_result
+from outlast.cli.terminal.approval_list import asks
+from outlast.cli.terminal.approval_screen import ApprovalScreen, until_left
+from outlast.cli.terminal.editor import edit_arguments
+from outlast.cli.terminal.output import json_out, out, table
+from outlast.cli.terminal.run import command
+from outlast.cli.terminal.store_url import (
+    DEFAULT_STORE,
+    AppName,
+    AsJson,
+    StoreUrl,
+    note_idleness,
+    open_place_or_app,
+)
+from outlast.cli.terminal.user import By, person
+from outlast.cli.terminal.wording import one_of
+from outlast.core.index import PEOPLE, RELAYED
+from outlast.errors import UnknownRequest
+from outlast.session import Request, request_of
+
+HEADERS = ("REQUEST", "SESSION", "AGENT", "KIND", "ASKS")
+
+
+class Action(StrEnum):
+    """What is done with a request."""
+
+    approve = "approve"
+    deny = "deny"
+    edit = "edit"
+
+
+@command
+async def approvals(
+    action: Annotated[
+        Action | None,
+        typer.Argument(
+            metavar="ACTION", help="approve, deny or edit a request.", parser=one_of(Action)
+        ),
+    ] = None,
+    request: Annotated[
+        str | None, typer.Argument(metavar="REQUEST", help="The request's id: req_…")
+    ] = None,
+    text: Annotated[str | None, typer.Option(help="A reason, for the agent.")] = None,
+    args: Annotated[
+        str | None, typer.Option(metavar="JSON", help="Edit: the arguments; else $EDITOR opens.")
+    ] = None,
+    by: By = None,
+    tenant: Annotated[str | None, typer.Option(help="Only those of this tenant.")] = None,
+    agent: Annotated[str | None, typer.Option(help="Only those of this agent.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="How many at most.")] = 100,
+    once: Annotated[bool, typer.Option("--once", help="Print the list and leave.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for what comes of it.")] = False,
+    app: AppName = None,
+    store: StoreUrl = DEFAULT_STORE,
+    as_json: AsJson = False,
+) -> int | None:
+    """List open requests of all sessions, oldest first; on a terminal, live.
+
+    There each has a number, and a line answers it: `approve 1`, `deny 2 too much`, `edit 3`, or
+    `4 blue` for a question. Ctrl-C, Ctrl-D or `q` leaves.
+
+    Example: outlast approvals approve req_024ee360 --by ann
+    """
+    who = person(by)
+    async with open_place_or_app(store, app) as place:
+        if action is not None:
+            if request is None:
+                raise typer.BadParameter(f"say which request to {action}: req_…")
+            changed = None if args is None else parse_arguments(args)
+            return await answer(
+                place, action, await find(place, request, tenant, agent),
+                text=text, args=changed, by=who, wait=wait, as_json=as_json,
+            )  # fmt: skip
+        if sys.stdin.isatty() and sys.stdout.isatty() and not (once or as_json):
+            screen = ApprovalScreen(place, tenant=tenant, agent=agent, by=who, limit=limit)
+            return await until_left(screen)
+        show(await place.requests(tenant=tenant, agent=agent, limit=limit), as_json=as_json)
+    return None
+
+
+def show(found: tuple[Request, ...], *, as_json: bool) -> None:
+    if as_json:
+        json_out([asdict(each) for each in found])
+    elif found:
+        table(HEADERS, [row(each) for each in found])
+    else:
+        out("no open requests")
+
+
+def row(request: Request) -> tuple[str, ...]:
+    return (request.request_id, request.session_id, request.agent, request.kind, asks(request))
+
+
+async def find(place: Outlast, request_id: str, tenant: str | None, agent: str | None) -> Request:
+    """Return a request of a human, open or not; another tenant's or agent's is not there."""
+    info = await place.store.request(request_id)
+    is_wanted = info is not None and info.kind in (*PEOPLE, RELAYED)
+    for wanted, found in ((tenant, info and info.tenant), (agent, info and info.agent)):
+        is_wanted = is_wanted and wanted in (None, found)
+    if info is None or not is_wanted:
+        raise UnknownRequest(f"no session ever asked {request_id}", request=request_id)
+    return request_of(info)
+
+
+async def answer(
+    place: Outlast,
+    action: Action,
+    request: Request,
+    *,
+    text: str | None,
+    args: dict[str, Any] | None,
+    by: str,
+    wait: bool,
+    as_json: bool,
+) -> int:
+    """Answer a request, and show what became of that."""
+    if args is not None and action is not Action.edit:
+        raise typer.BadParameter("--args is for `edit`")
+    if action is Action.edit and args is None:
+        args = await edited(request)
+    option = "deny" if action is Action.deny else "approve"
+    session = await place.session(request.session_id)
+    receipt = await session.answer(request.request_id, option, text=text, args=args, by=by)
+    await note_idleness(place.store, as_json=as_json)
+    if wait:
+        return show_result(receipt, await result_of(receipt), as_json=as_json)
+    show_receipt(receipt, as_json=as_json, did="answered")
+    return 0
+
+
+async def edited(request: Request) -> dict[str, Any]:
+    if not sys.stdin.isatty():
+        raise typer.BadParameter("without a terminal, `edit` takes --args JSON")
+    found = await edit_arguments(request.args)
+    if isinstance(found, str):
+        raise typer.BadParameter(found)
+    return found

@@ -1,0 +1,75 @@
+"""`outlast dev`: worker and server in one process, begun anew when the code changes."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from outlast.app import Outlast
+from outlast.cli.command.worker import Format, Level, LogFormat, LogLevel
+from outlast.cli.terminal.loading import load_app
+from outlast.cli.terminal.log_format import set_up_logging
+from outlast.cli.terminal.output import out
+from outlast.cli.terminal.run import command
+from outlast.cli.terminal.service import (
+    AppName,
+    Host,
+    Port,
+    SettingsName,
+    heed_signals,
+    load_server,
+    server_settings,
+    url_of,
+)
+from outlast.cli.terminal.supervisor import Supervisor
+from outlast.engine.settings import WorkerSettings
+
+
+@command
+async def dev(
+    app: AppName,
+    host: Host = None,
+    port: Port = None,
+    settings: SettingsName = None,
+    no_reload: Annotated[
+        bool, typer.Option("--no-reload", help="Stay as it is when files change.")
+    ] = False,
+    log_format: Format = LogFormat.text,
+    log_level: Level = LogLevel.warning,
+) -> int:
+    """Work on an app's sessions and serve it over HTTP, in one process, for development.
+
+    When a file of Python below this directory changes, it stops gracefully and begins anew;
+    sessions go on where they were.
+
+    Example: outlast dev shop:app
+    """
+    if not no_reload:
+        again = [sys.executable, "-m", "outlast.cli", *sys.argv[1:], "--no-reload"]
+        return await Supervisor(again, Path.cwd()).run()
+    set_up_logging(log_format, log_level)
+    server = load_server()
+    chosen = server_settings(settings, host=host, port=port)
+    opened = load_app(app)
+    opened.settings = opened.settings or WorkerSettings()
+    stop = asyncio.Event()
+    heed_signals(stop)
+    with server.open_socket(chosen) as to:
+        url = url_of(to)
+        opened.public_url = opened.public_url or url
+        async with opened:
+            await server.check_closed(opened, chosen, app)
+            await server.listen(opened, chosen, to, stop, lambda: welcome(opened, url))
+    return 0
+
+
+def welcome(app: Outlast, url: str) -> None:
+    out(f"working and serving: {app.store!r}, agents {', '.join(app.agents) or 'none'}")
+    out(f"  sessions  {url}/v1/sessions")
+    out(f"  requests  {url}/v1/approvals")
+    out(f"  OpenAPI   {url}/v1/openapi.json")
+    out(f"  metrics   {url}/metrics")

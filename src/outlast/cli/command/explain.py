@@ -1,0 +1,49 @@
+"""`outlast explain`: what a session waits for, and why."""
+
+from __future__ import annotations
+
+from outlast.cli.terminal.output import STATUS_STYLES, clean, json_out, moment, out
+from outlast.cli.terminal.run import command
+from outlast.cli.terminal.store_url import DEFAULT_STORE, AsJson, SessionId, StoreUrl, open_place
+from outlast.log.explain import Explanation, Link
+
+STYLES = {"failure": "red", "request": "yellow", "provider": "yellow", "retry": "yellow"}
+
+
+@command
+async def explain(
+    session: SessionId, store: StoreUrl = DEFAULT_STORE, as_json: AsJson = False
+) -> None:
+    """Explain what a session does or waits for, lane by lane.
+
+    Each line leads to the next: the open turn, who carries it, what it waits for, since when
+    and until when, and what is queued behind it.
+
+    Example: outlast explain ses_01J9ZK
+    """
+    async with open_place(store) as app:
+        told = await (await app.session(session)).explain()
+    if as_json:
+        json_out(told)
+    else:
+        show(told)
+
+
+def show(told: Explanation) -> None:
+    out(f"{told.session_id} of {told.agent} is {told.status}", STATUS_STYLES.get(told.status, ""))
+    for lane in told.lanes:
+        out(f"lane {lane.lane} is {lane.status}", "bold")
+        for link in lane.links:
+            out(f"  {line(link)}", STYLES.get(link.kind, ""))
+
+
+def line(link: Link) -> str:
+    """Return a link on one line, with its instants."""
+    words = [clean(" ".join(link.text.split()))]
+    if link.fence:
+        words.append(f"fence {link.fence}")
+    if link.since:
+        words.append(f"since {moment(link.since)}")
+    if link.until:
+        words.append(f"{'lease ' if link.kind == 'owner' else ''}until {moment(link.until)}")
+    return ", ".join(words)

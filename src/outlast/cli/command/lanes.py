@@ -1,0 +1,70 @@
+"""`outlast lanes`: which lanes there are, and who owns them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from outlast.app import STATUSES
+from outlast.cli.terminal.output import json_out, moment, out, table
+from outlast.cli.terminal.run import command
+from outlast.cli.terminal.store_url import DEFAULT_STORE, AsJson, StoreUrl, open_place
+from outlast.store import LaneInfo
+
+HEADERS = ("SESSION", "LANE", "AGENT", "STATUS", "TURN", "QUEUED", "READY", "WORKER", "FENCE")
+
+
+@command
+async def lanes(
+    session: Annotated[str | None, typer.Option(help="Only those of this session.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Only those of this tenant.")] = None,
+    agent: Annotated[str | None, typer.Option(help="Only those of this agent.")] = None,
+    status: Annotated[
+        str | None, typer.Option(help=f"Only those that are: {', '.join(STATUSES)}.")
+    ] = None,
+    worker: Annotated[str | None, typer.Option(help="Only those that this worker owns.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 50,
+    store: StoreUrl = DEFAULT_STORE,
+    as_json: AsJson = False,
+) -> None:
+    """List lanes, those of the newest session first.
+
+    READY is when a lane that nobody owns is to be taken up. FENCE counts how often it was.
+
+    Example: outlast lanes --status running
+    """
+    if status is not None and status not in STATUSES:
+        raise typer.BadParameter(
+            f"{status!r} is none of: {', '.join(STATUSES)}", param_hint="'--status'"
+        )
+    async with open_place(store) as app:
+        found = await app.lanes(
+            session_id=session,
+            tenant=tenant,
+            agent=agent,
+            status=status,
+            worker=worker,
+            limit=limit,
+        )
+    if as_json:
+        json_out(found)
+    elif found:
+        table(HEADERS, [row(info) for info in found])
+    else:
+        out("no lanes")
+
+
+def row(info: LaneInfo) -> tuple[str, ...]:
+    ready = moment(info.ready_at) if info.ready_at and not info.worker else "-"
+    return (
+        info.session_id,
+        info.lane,
+        info.agent,
+        info.status,
+        info.turn or "-",
+        str(info.queued),
+        ready,
+        info.worker or "-",
+        str(info.fence),
+    )

@@ -1,0 +1,157 @@
+"""`outlast show`: all about one session."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import asdict
+
+from outlast.cli.terminal.event_line import call_text, failure_text
+from outlast.cli.terminal.output import fields, json_out, moment, one_line, out, table
+from outlast.cli.terminal.run import command
+from outlast.cli.terminal.store_url import DEFAULT_STORE, AsJson, SessionId, StoreUrl, open_place
+from outlast.core import record as r
+from outlast.core.message import text_of
+from outlast.core.record import AnyRecord, Tokens
+from outlast.log.reader import Outcome, read_outcome
+from outlast.session import Request
+from outlast.store import SessionInfo, Store
+
+
+class Told(Struct):
+    """What only the log tells: the whole cost, what each lane waits for, the queue's words."""
+
+    usage: Tokens = Tokens()
+    waits: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    queue: dict[str, str] = field(default_factory=dict)
+
+    def see(self, lane: str, e: AnyRecord) -> None:
+        match e:
+            case r.UsageRecorded():
+                self.usage = plus(self.usage, e)
+            case r.SessionWaiting():
+                self.waits[lane] = e.wait
+            case r.SessionResumed() | r.LaneTakenOver():
+                self.waits.pop(lane, None)
+            case r.DeliveryQueued() if e.kind != "reply":
+                self.queue[e.delivery_id] = text_of(e.content) or e.kind
+            case r.TurnStarted():
+                self.waits.pop(lane, None)
+                self.queue.pop(e.delivery_id, None)
+            case r.DeliveryJoined() | r.DeliverySettled():
+                self.queue.pop(e.delivery_id, None)
+
+
+def plus(before: Tokens, e: r.UsageRecorded) -> Tokens:
+    return Tokens(
+        before.input_tokens + e.input_tokens,
+        before.output_tokens + e.output_tokens,
+        before.cache_read_tokens + e.cache_read_tokens,
+        before.cache_write_tokens + e.cache_write_tokens,
+    )
+
+
+@command
+async def show(
+    session: SessionId, store: StoreUrl = DEFAULT_STORE, as_json: AsJson = False
+) -> None:
+    """Show all about one session.
+
+    Its status, what it waits for, its open requests, lanes, queue, cost and last answer.
+
+    Example: outlast show ses_01J9ZK
+    """
+    async with open_place(store) as app:
+        handle = await app.session(session)
+        info, requests = await handle.info(), await handle.requests()
+        told = await read_all(app.store, session)
+        last = await read_outcome(app.store, session, info.end + 1, lambda _: True)
+        if as_json:
+            json_out(plain(info, requests, told, last))
+        else:
+            show_all(info, requests, told, last)
+
+
+async def read_all(store: Store, session_id: str) -> Told:
+    told, cursor = Told(), 0
+    while (page := await store.read(session_id, cursor)).entries:
+        for entry in page.entries:
+            told.see(entry.lane, entry.record)
+        cursor = page.cursor
+    return told
+
+
+def plain(
+    info: SessionInfo, requests: tuple[Request, ...], told: Told, last: Outcome | None
+) -> dict[str, Any]:
+    lanes = [{**asdict(lane), "waits_for": told.waits.get(lane.lane, ())} for lane in info.lanes]
+    queue = [{"delivery_id": name, "text": text} for name, text in told.queue.items()]
+    values = asdict(info)
+    token = values.pop("token")
+    return {
+        **values,
+        "lanes": lanes,
+        "requests": requests,
+        "queue": queue,
+        "usage": {name: getattr(told.usage, name) for name in Tokens.__struct_fields__},
+        "last_turn": asdict(last) if last else None,
+        "continuation_token": token,
+    }
+
+
+def show_all(
+    info: SessionInfo, requests: tuple[Request, ...], told: Told, last: Outcome | None
+) -> None:
+    usage = told.usage
+    pairs = [
+        ("session", info.session_id),
+        ("agent", f"{info.agent} ({info.mode})"),
+        ("status", info.status),
+        ("waits for", ", ".join(waits_for(info, told))),
+        ("started", moment(info.created_at)),
+        ("changed", f"{moment(info.updated_at)}, at offset {info.end}"),
+        ("tokens", f"{usage.input_tokens:,} in, {usage.output_tokens:,} out"),
+    ]
+    fields([(name, value) for name, value in pairs if value])
+    if len(info.lanes) > 1:
+        heading("lanes")
+        rows = [(n.lane, n.status, n.turn or "-", str(n.queued)) for n in info.lanes]
+        table(("LANE", "STATUS", "TURN", "QUEUED"), rows)
+    if requests:
+        heading("open requests")
+        for request in requests:
+            show_request(request)
+    if told.queue:
+        heading("queue")
+        fields([(name, one_line(text, 80)) for name, text in told.queue.items()])
+    if last:
+        heading(f"last turn: {last.turn} {last.how}")
+        out(answer_text(last))
+
+
+def waits_for(info: SessionInfo, told: Told) -> list[str]:
+    """Name what the lanes wait for that have nothing to go on with."""
+    resting = [n.lane for n in info.lanes if n.status in ("idle", "waiting", "sleeping")]
+    return list(dict.fromkeys(wait for lane in resting for wait in told.waits.get(lane, ())))
+
+
+def heading(text: str) -> None:
+    out("")
+    out(text, "bold")
+
+
+def show_request(request: Request) -> None:
+    call = call_text(request.tool, request.args) if request.args is not None else ""
+    out(f"{request.request_id}  {request.prompt} {call}".rstrip())
+    takes = [option.id for option in request.options]
+    takes += ["--text …"] if request.allow_freeform else []
+    takes += ["approve --args JSON"] if request.kind == "approval" else []
+    until = f" (until {moment(request.expires_at)})" if request.expires_at else ""
+    out(f"  answer with: {' | '.join(takes)}{until}", "dim")
+
+
+def answer_text(last: Outcome) -> str:
+    if last.error:
+        return failure_text({"code": last.error.code, "message": last.error.message})
+    return last.output if last.output is not None else last.text

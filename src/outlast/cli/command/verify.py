@@ -1,0 +1,86 @@
+"""`outlast verify`: whether logs keep their promises, and indexes agree with them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from outlast.cli.terminal.output import console, is_terminal, json_out, out
+from outlast.cli.terminal.run import command
+from outlast.cli.terminal.store_url import DEFAULT_STORE, AsJson, StoreUrl, open_place
+from outlast.errors import UnknownSession
+from outlast.log.verify import Finding
+from outlast.log.verify import verify as verify_session
+from outlast.store import Store
+
+
+@command
+async def verify(
+    session: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="SESSION", help="Which sessions; all if none is named."),
+    ] = None,
+    store: StoreUrl = DEFAULT_STORE,
+    as_json: AsJson = False,
+) -> int:
+    """Check that logs and indexes are sound.
+
+    Folds each session's log from zero, holds every rule against it, and compares everything
+    that is derived from it. Writes nothing. Exits with 1 if anything is wrong.
+
+    Example: outlast verify --store sqlite:///copy.db
+    """
+    async with open_place(store) as app:
+        names = session or [name async for name in all_sessions(app.store)]
+        findings: list[Finding] = []
+        with progress(len(names), is_shown=is_terminal() and not as_json) as advance:
+            for name in names:
+                try:
+                    findings += await verify_session(app.store, name)
+                except UnknownSession:
+                    if session:
+                        raise  # else it was erased since it was listed
+                advance()
+    show(findings, len(names), as_json=as_json)
+    return 1 if findings else 0
+
+
+async def all_sessions(store: Store) -> AsyncIterator[str]:
+    before: str | None = None
+    while page := await store.sessions(before=before, limit=500):
+        for info in page:
+            yield info.session_id
+        before = page[-1].session_id
+
+
+@contextmanager
+def progress(total: int, *, is_shown: bool) -> Iterator[Callable[[], None]]:
+    """Give a function that says that one more is done."""
+    if not is_shown:
+        yield lambda: None
+        return
+    columns = (TextColumn("verifying"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console(stderr=True), transient=True) as bar:
+        task = bar.add_task("sessions", total=total)
+        yield lambda: bar.advance(task)
+
+
+def show(findings: Sequence[Finding], sessions: int, *, as_json: bool) -> None:
+    if as_json:
+        json_out({"sessions": sessions, "findings": findings})
+        return
+    for finding in findings:
+        place = f" at {finding.offset}" if finding.offset else ""
+        lane = f" ({finding.lane})" if finding.lane not in ("", "main") else ""
+        out(f"{finding.session_id}{place}{lane}: {finding.code}: {finding.message}", "red")
+    checked = f"{sessions} session{'' if sessions == 1 else 's'}"
+    bad = len({finding.session_id for finding in findings})
+    if findings:
+        count = f"{len(findings)} finding{'' if len(findings) == 1 else 's'}"
+        out(f"{checked} verified: {count} in {bad} of them", "bold red")
+    else:
+        out(f"{checked} verified: all sound", "green")

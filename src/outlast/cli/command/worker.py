@@ -1,0 +1,191 @@
+"""`outlast worker`: a process that does nothing but work."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import suppress
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from msgspec.structs import replace
+
+from outlast.app import Outlast
+from outlast.cli.terminal.loading import load_app
+from outlast.cli.terminal.log_format import set_up_logging
+from outlast.cli.terminal.output import json_out, out
+from outlast.cli.terminal.run import command
+from outlast.cli.terminal.store_url import AsJson
+from outlast.cli.terminal.wording import one_of
+from outlast.engine.settings import WorkerSettings
+from outlast.engine.worker import Worker
+from outlast.errors import StoreError
+
+KILLED_BY = 128
+"""An exit code above this names the signal that ended the process."""
+
+
+class LogFormat(StrEnum):
+    text = "text"
+    json = "json"
+
+
+class LogLevel(StrEnum):
+    debug = "debug"
+    info = "info"
+    warning = "warning"
+    error = "error"
+
+
+Names = list[str] | None
+Format = Annotated[
+    LogFormat,
+    typer.Option(
+        "--log-format",
+        metavar="|".join(LogFormat),
+        help="How log lines look.",
+        parser=one_of(LogFormat),
+    ),
+]
+Level = Annotated[
+    LogLevel,
+    typer.Option(
+        "--log-level",
+        metavar="|".join(LogLevel),
+        help="The least that is logged.",
+        parser=one_of(LogLevel),
+    ),
+]
+
+
+@command
+async def worker(
+    app: Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the app is: shop:app")],
+    concurrency: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="How many lanes at once.")
+    ] = None,
+    lanes: Annotated[
+        Names,
+        typer.Option(metavar="PATTERNS", help="Only lanes of these names: main,bulk-*"),
+    ] = None,
+    agents: Annotated[
+        Names, typer.Option(metavar="NAMES", help="Only sessions of these agents: support,poet")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="What to be called; made up where it is not given.")
+    ] = None,
+    grace: Annotated[
+        float | None,
+        typer.Option(min=0, metavar="SECONDS", help="How long to let calls end when draining."),
+    ] = None,
+    log_format: Format = LogFormat.text,
+    log_level: Level = LogLevel.info,
+    as_json: AsJson = False,
+) -> int:
+    """Work on an app's sessions. Any number of workers may, on any host that reaches the store.
+
+    SIGTERM and Ctrl-C drain: nothing more is claimed, what runs has --grace to end, and the lanes
+    are handed back. A second signal stops at once; other workers then take the lanes over. So
+    does `outlast drain` from elsewhere.
+
+    Example: outlast worker shop:app --concurrency 50 --agents support
+    """
+    set_up_logging(log_format, log_level)
+    opened = load_app(app)
+    opened.settings = settings(
+        opened.settings or WorkerSettings(),
+        concurrency=concurrency,
+        lanes=listed(lanes),
+        agents=listed(agents),
+        name=name,
+        grace=grace,
+    )
+    shift = Shift(opened, as_json=as_json)
+    shift.heed_signals()
+    async with opened:
+        await shift.work()
+    shift.say("stopped", "stopped")
+    return 0
+
+
+def settings(given: WorkerSettings, **options: Any) -> WorkerSettings:
+    """Return the app's own settings with the options that were given in their place."""
+    return replace(given, **{name: value for name, value in options.items() if value is not None})
+
+
+def listed(values: Names) -> tuple[str, ...] | None:
+    """Return names that were given one by one, or several with commas between them."""
+    parts = [part.strip() for value in values or () for part in value.split(",")]
+    return tuple(part for part in parts if part) or None
+
+
+class Shift:
+    """One worker's time at work, and what ends it."""
+
+    def __init__(self, app: Outlast, *, as_json: bool) -> None:
+        self._app = app
+        self._as_json = as_json
+        self._signalled = asyncio.Event()
+        self._name = ""
+
+    def heed_signals(self) -> None:
+        """The first signal drains, a second stops at once."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signal, number)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._signalled.is_set():
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(KILLED_BY + number)
+        self._signalled.set()
+
+    async def work(self) -> None:
+        """Work until a signal or somebody elsewhere asks for the end, then drain."""
+        worker = self._app.worker
+        assert worker is not None
+        self._name = worker.name
+        self._say_ready(worker)
+        asked = asyncio.create_task(worker.until_draining())
+        signalled = asyncio.create_task(self._signalled.wait())
+        await asyncio.wait([asked, signalled], return_when=asyncio.FIRST_COMPLETED)
+        signalled.cancel()
+        self._say_draining(worker)
+        worker.drain()
+        with suppress(StoreError):  # only for others to see
+            await self._app.store.drain(worker.name)
+        await worker.until_stopped()
+        asked.cancel()
+
+    def _say_ready(self, worker: Worker) -> None:
+        settings = self._app.settings
+        assert settings is not None
+        agents = list(settings.agents or self._app.agents)
+        on = f" on lanes {', '.join(settings.lanes)}" if settings.lanes else ""
+        self.say(
+            "ready",
+            f"worker {worker.name} is ready: {self._app.store!r}, agents"
+            f" {', '.join(agents) or 'none'}{on},"
+            f" {settings.concurrency} lanes at once",
+            store=repr(self._app.store),
+            agents=agents,
+            lanes=list(settings.lanes),
+            concurrency=settings.concurrency,
+        )
+
+    def _say_draining(self, worker: Worker) -> None:
+        lanes = f"{worker.held} lane{'' if worker.held == 1 else 's'}"
+        by = (
+            "a second signal stops at once" if self._signalled.is_set() else "asked to from outside"
+        )
+        self.say("draining", f"draining {lanes}; {by}", held=worker.held)
+
+    def say(self, what: str, text: str, **facts: object) -> None:
+        if self._as_json:
+            json_out({"worker": self._name, "state": what, **facts})
+        else:
+            out(text)

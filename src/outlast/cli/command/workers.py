@@ -1,0 +1,49 @@
+"""`outlast workers`: who is at work on a store."""
+
+from __future__ import annotations
+
+from msgspec.structs import asdict
+
+from outlast.cli.terminal.output import json_out, moment, out, table
+from outlast.cli.terminal.run import command
+from outlast.cli.terminal.store_url import DEFAULT_STORE, AsJson, StoreUrl, open_place
+from outlast.engine.counters import tally_of
+from outlast.store import WorkerInfo
+
+HEADERS = ("WORKER", "HOST", "PID", "VERSION", "LANES", "SERVES", "SEEN", "STATE")
+
+
+@command
+async def workers(store: StoreUrl = DEFAULT_STORE, as_json: AsJson = False) -> None:
+    """List the living workers, oldest first.
+
+    LANES is how many each carries now, of how many it takes on at once.
+
+    Example: outlast workers
+    """
+    async with open_place(store) as app:
+        found = await app.workers()
+    if as_json:
+        json_out([{**asdict(info), "tally": tally_of(info)} for info in found])
+    elif found:
+        table(HEADERS, [row(info) for info in found])
+    else:
+        out("no workers")
+
+
+def row(info: WorkerInfo) -> tuple[str, ...]:
+    return (
+        info.worker,
+        info.host,
+        str(info.pid),
+        info.version,
+        f"{info.held}/{info.concurrency}" if info.concurrency else str(info.held),
+        serves(info),
+        moment(info.seen_at),
+        "draining" if info.draining else "working",
+    )
+
+
+def serves(info: WorkerInfo) -> str:
+    agents = ", ".join(info.agents) or "-"
+    return f"{agents} on {', '.join(info.lanes)}" if info.lanes else agents

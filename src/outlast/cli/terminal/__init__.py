@@ -1,0 +1,1 @@
+"""What commands share: how they read, write and ask on a terminal."""

@@ -1,0 +1,251 @@
+"""One conversation: whose turn it is, what is shown, what is asked, and how it is left."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any, get_args
+
+from outlast.app import Outlast
+from outlast.cli.terminal.follow import until_moved
+from outlast.cli.terminal.line_reader import Lines
+from outlast.cli.terminal.output import error_out
+from outlast.cli.terminal.prompt import parse_answer, question_lines
+from outlast.cli.terminal.transcript import Transcript
+from outlast.core.name import MAIN
+from outlast.core.record import AnyRecord
+from outlast.errors import Conflict, InvalidInput
+from outlast.session import Request, Session
+
+INTERNAL = {kind.__struct_config__.tag for kind in get_args(AnyRecord) if kind.internal}
+COMMANDS = "/cancel stops an answer, /quit leaves"
+A_COMMAND = re.compile(r"/[^\s/]*")
+
+
+class News:
+    """Says that the session went on by itself."""
+
+
+NEWS = News()
+
+
+class Conversation:
+    """Between one agent and who sits at the keyboard, or what comes through the pipe."""
+
+    def __init__(self, app: Outlast, agent: str, *, by: str, as_json: bool) -> None:
+        self._app = app
+        self._agent = agent
+        self._by = by
+        self._session: Session[Any] | None = None
+        self._cursor = 0
+        self._shown = Transcript(as_json=as_json)
+        self._lines = Lines()
+        self._leaving = asyncio.Event()
+        self._interrupted = asyncio.Event()
+        self._is_busy = False
+        self._is_stopping = False
+
+    async def resume(self, session_id: str, asked_for: str | None) -> None:
+        """Go on with a session: from the first message that has no answer, or from its end."""
+        self._session = await self._app.session(session_id)
+        info = await self._session.info()
+        if asked_for not in (None, info.agent) or info.agent not in self._app.agents:
+            raise InvalidInput(
+                f"session {session_id} is with the agent {info.agent}", session=session_id
+            )
+        if info.over:
+            raise InvalidInput(f"session {session_id} is {info.over}; start another")
+        deliveries = await self._app.store.deliveries(session_id)
+        # Open by then, though our own worker may have settled it since.
+        open_ones = (d for d in deliveries if d.state != "settled" or d.settled_offset > info.end)
+        self._cursor = min((d.offset - 1 for d in open_ones), default=info.end)
+
+    def interrupt(self) -> bool:
+        """Stop the turn that runs; return False if there is none, or it is being stopped."""
+        if not self._is_busy or self._is_stopping or self._interrupted.is_set():
+            return False
+        self._interrupted.set()
+        return True
+
+    def end(self) -> None:
+        self._shown.end_line()
+
+    async def hold(self) -> int:
+        """Talk until there are no more lines; return 1 if the last turn failed."""
+        self._lines.start()
+        if self._session:
+            error_out(f"session {self._session.id}", "dim")
+            await self._listen()
+        else:
+            error_out(f"talking to {self._agent}; {COMMANDS}", "dim")
+        while not (self._leaving.is_set() or self._shown.is_over):
+            self._shown.prompt()
+            said = await self._line_or_news()
+            if said is None or said == "/quit":
+                break
+            if isinstance(said, str):
+                await self._take(said)
+            await self._listen()
+        return 1 if self._shown.has_failed else 0
+
+    async def _take(self, line: str) -> None:
+        """Say what a line says, or do what it commands."""
+        if line == "/cancel":
+            await self._cancel()
+        elif not is_unknown_command(line):
+            await self._say(line)
+
+    async def _cancel(self) -> None:
+        """Stop a turn that neither works nor asks: it waits for a sign-in, or for somebody else."""
+        info = await self._session.info() if self._session else None
+        lanes = [lane for lane in info.lanes if lane.lane == MAIN] if info else []
+        if self._session and any(lane.turn or lane.queued for lane in lanes):
+            await self._stop(self._session, "/cancel")
+        else:
+            error_out("nothing runs that could be cancelled", "dim")
+
+    async def _say(self, text: str) -> None:
+        if self._session is None:
+            self._session = await self._app.start(self._agent, text, principal=self._by)
+            receipt = self._session.receipt
+            error_out(f"session {self._session.id}", "dim")
+        else:
+            receipt = await self._session.send(text, by=self._by)
+        assert receipt is not None
+        self._shown.said_here(receipt.delivery_id)
+
+    async def _line_or_news(self) -> str | News | None:
+        """Return the next line, None at the end, or NEWS if the session went on by itself."""
+        if self._session is None:
+            return await self._lines.next()
+        line = asyncio.create_task(self._lines.next())
+        moved = asyncio.create_task(
+            until_moved(self._app.store, self._session.id, self._cursor), name="outlast news"
+        )
+        try:
+            await asyncio.wait({line, moved}, return_when=asyncio.FIRST_COMPLETED)
+            if line.done():
+                return line.result()
+            moved.result()
+            return NEWS
+        finally:
+            await stop_tasks(line, moved)
+
+    # While the agent works
+
+    async def _listen(self) -> None:
+        """Show what happens until the session rests and has nothing more to ask."""
+        while self._session and not self._leaving.is_set():
+            await self._show_until_rest(self._session)
+            requests = await self._session.requests()
+            if self._leaving.is_set() or not requests:
+                return
+            await self._ask(self._session, requests[0])
+
+    async def _show_until_rest(self, session: Session[Any]) -> None:
+        self._is_busy, self._is_stopping = True, False
+        showing = asyncio.create_task(self._show(session))
+        stop = asyncio.create_task(self._stop_asked())
+        try:
+            while not showing.done() and not self._leaving.is_set():
+                await asyncio.wait({showing, stop}, return_when=asyncio.FIRST_COMPLETED)
+                if stop.done():
+                    await self._stop(session, stop.result())
+                    stop = asyncio.create_task(self._stop_asked())
+            if showing.done():
+                showing.result()
+        finally:
+            self._is_busy = False
+            await stop_tasks(showing, stop)
+
+    async def _show(self, session: Session[Any]) -> None:
+        # With the internal ones: the cursor has to pass them, or they would look like news.
+        async for event in session.events(self._cursor, internals=True):
+            if event.type not in INTERNAL:
+                self._shown.show(event)
+            self._cursor = event.offset
+
+    async def _stop_asked(self) -> str:
+        """Return the command that somebody typed, or /cancel for Ctrl-C."""
+        command = asyncio.create_task(self._lines.next_command())
+        interrupted = asyncio.create_task(self._interrupted.wait())
+        try:
+            await asyncio.wait({command, interrupted}, return_when=asyncio.FIRST_COMPLETED)
+            if command.done():
+                return command.result()
+            self._interrupted.clear()
+            return "/cancel"
+        finally:
+            await stop_tasks(command, interrupted)
+
+    async def _stop(self, session: Session[Any], command: str) -> None:
+        if command == "/quit":
+            self._leave(session)
+            return
+        self._is_stopping = True
+        try:
+            await session.cancel("cancelled in the chat", by=self._by)
+        except Conflict as error:
+            self._shown.line(error.message)
+
+    def _leave(self, session: Session[Any]) -> None:
+        self._leaving.set()
+        error_out(f"it goes on when you come back: --session {session.id}", "dim")
+
+    # When the agent asks
+
+    async def _ask(self, session: Session[Any], request: Request) -> None:
+        for line in question_lines(request):
+            self._shown.line(line, "yellow")
+        while True:
+            self._shown.prompt()
+            said = await self._line_or_news()
+            if isinstance(said, News):
+                return
+            if said is None or said == "/quit":
+                error_out(f"still open: {request.request_id}", "dim")
+                self._leave(session)
+                return
+            if said == "/cancel":
+                await self._stop(session, said)
+                return
+            if is_unknown_command(said):
+                continue
+            if await self._answer(session, request, said):
+                return
+
+    async def _answer(self, session: Session[Any], request: Request, line: str) -> bool:
+        """Answer with what a line says; return False if it has to be asked again."""
+        answer = parse_answer(request, line)
+        try:
+            if not answer.problem:
+                await session.answer(
+                    request.request_id,
+                    answer.option,
+                    text=answer.text,
+                    args=answer.args,
+                    by=self._by,
+                )
+                return True
+            problem = answer.problem
+        except InvalidInput as error:
+            problem = error.message
+        except Conflict as error:  # somebody else was quicker
+            self._shown.line(error.message)
+            return True
+        self._shown.line(problem, "red")
+        return False
+
+
+def is_unknown_command(line: str) -> bool:
+    """Say which commands there are if a line is like one; it is not said to anybody then."""
+    found = A_COMMAND.fullmatch(line) is not None
+    if found:
+        error_out(f"there is no {line}: {COMMANDS}")
+    return found
+
+
+async def stop_tasks(*tasks: asyncio.Task[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,99 @@
+"""Events in a few words, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from outlast.cli.terminal.output import json_line, one_line
+from outlast.core.event import Event
+
+Data = Mapping[str, Any]
+
+
+def event_line(event: Event) -> str:
+    """Return an event on one line: where, when, what, of which call, and its gist."""
+    lane = "" if event.lane == "main" else f"{event.lane}: "
+    what = event.attempt_id or event.call_id or event.turn
+    line = f"{event.offset:>6}  {event.at:%H:%M:%S.%f}"[:-3] + "Z"
+    return f"{line}  {event.type:<20} {lane}{what:<12} {gist(event)}".rstrip()
+
+
+def gist(event: Event) -> str:
+    """Return what an event says, short."""
+    tell = GISTS.get(event.type, rest)
+    about = f" ({event.delivery_id})" if event.delivery_id else ""
+    return (one_line(tell(event.data)) + about).strip()
+
+
+def call_text(tool: str, args: Any) -> str:
+    """Return a call as it would be written in Python."""
+    if not isinstance(args, Mapping):
+        return f"{tool}({json_line(args)})"
+    return f"{tool}({', '.join(f'{name}={json_line(value)}' for name, value in args.items())})"
+
+
+def value_text(value: Any) -> str:
+    return value if isinstance(value, str) else json_line(value)
+
+
+def parts_text(parts: Any) -> str:
+    """Return the words of a message; what is not words is named."""
+    return "".join(
+        part["text"] if part["kind"] == "text" else f"[{part.get('tool') or part['kind']}]"
+        for part in parts
+        if part["kind"] != "reasoning"
+    )
+
+
+def failure_text(error: Data) -> str:
+    return f"{error['code']}: {error['message']}"
+
+
+def rest(data: Data) -> str:
+    return " ".join(f"{name}={value_text(value)}" for name, value in data.items())
+
+
+def queued(data: Data) -> str:
+    if data.get("kind") == "reply":
+        said = (data.get("option"), data.get("text"), data.get("args"))
+        return f"answers {data['request_id']}: {' '.join(value_text(s) for s in said if s)}"
+    return parts_text(data.get("content", ())) or str(data.get("kind", ""))
+
+
+def usage(data: Data) -> str:
+    return f"{data.get('input_tokens', 0)} in, {data.get('output_tokens', 0)} out"
+
+
+def requested(data: Data) -> str:
+    call = call_text(data.get("tool", ""), data.get("args"))
+    return f"{data['request_id']} {data['prompt']} {call if data.get('args') else ''}"
+
+
+def resolved(data: Data) -> str:
+    said = (data.get("how", "answered"), data.get("option"), data.get("text"), data.get("args"))
+    return f"{data['request_id']} {' '.join(value_text(s) for s in said if s)}"
+
+
+GISTS: dict[str, Callable[[Data], str]] = {
+    "session.waiting": lambda d: f"for {', '.join(d['wait'])}",
+    "session.failed": lambda d: failure_text(d["error"]),
+    "turn.failed": lambda d: failure_text(d["error"]),
+    "turn.completed": lambda d: "",
+    "turn.started": lambda d: f"retries {d['retries']}" if d.get("retries") else "",
+    "turn.cancelled": lambda d: str(d.get("reason", "")),
+    "session.resumed": lambda d: "",
+    "step.failed": lambda d: failure_text(d["error"]),
+    "delivery.queued": queued,
+    "model.retrying": lambda d: failure_text(d["error"]),
+    "message.delta": lambda d: d.get("text") or f"[{d.get('tool')}]",
+    "reasoning.delta": lambda d: str(d.get("text", "")),
+    "message.completed": lambda d: parts_text(d["parts"]),
+    "usage.recorded": usage,
+    "tool.requested": lambda d: call_text(d["tool"], d["args"]),
+    "tool.completed": lambda d: d.get("message") or value_text(d.get("value")),
+    "tool.failed": lambda d: failure_text(d["error"]),
+    "input.requested": requested,
+    "authorization.required": lambda d: f"{d['connection']} {d['url']}",
+    "input.resolved": resolved,
+}

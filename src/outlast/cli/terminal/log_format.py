@@ -1,0 +1,70 @@
+"""Log lines of a worker: a phrase and its fields, as text or as JSON."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from outlast.cli.terminal.output import json_line
+from outlast.log_context import NAMES, KnownIds
+
+STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
+"""What every log record has; the rest was given as fields."""
+TALKATIVE = ("httpx", "httpx2", "httpcore", "httpcore2")
+"""They have a line for every call of a model."""
+
+
+def fields_of(record: logging.LogRecord) -> dict[str, Any]:
+    """Return what a line says beside its phrase: the ids first, in their order."""
+    given = {name: value for name, value in vars(record).items() if name not in STANDARD}
+    ids = {name: given.pop(name) for name in NAMES if name in given}
+    return {**ids, **given}
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object on a line: at, level, logger, message, the ids, and other fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "at": moment(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **fields_of(record),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json_line(line)
+
+
+class TextFormatter(logging.Formatter):
+    """The same for people: `2026-11-16T02:27:22.036Z INFO phrase session=… worker=…`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = (
+            f"{moment(record)} {record.levelname} {record.getMessage()}{words(fields_of(record))}"
+        )
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return line
+
+
+def words(fields: Mapping[str, Any]) -> str:
+    return "".join(f" {name}={value}" for name, value in fields.items())
+
+
+def moment(record: logging.LogRecord) -> str:
+    at = datetime.fromtimestamp(record.created, UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def set_up_logging(kind: str, level: str) -> None:
+    """Have all log lines of this process on stderr, with the ids of where they were written."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonFormatter() if kind == "json" else TextFormatter())
+    handler.addFilter(KnownIds())
+    logging.basicConfig(level=level.upper(), handlers=[handler])
+    for name in TALKATIVE if level != "debug" else ():
+        logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger().level))

@@ -1,0 +1,70 @@
+"""Requests to a human, put as a question and answered by a line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from outlast.cli.terminal.event_line import call_text
+from outlast.session import Request
+
+ALIASES = {"y": "approve", "yes": "approve", "n": "deny", "no": "deny"}
+
+
+class Answer(Struct, frozen=True):
+    """What a line means for a request, or the `problem` with it."""
+
+    option: str | None = None
+    text: str | None = None
+    args: dict[str, Any] | None = None
+    problem: str = ""
+
+
+def question_lines(request: Request) -> Iterator[str]:
+    """Yield what to show for a request."""
+    call = f" {call_text(request.tool, request.args)}" if request.args is not None else ""
+    yield f"? {request.prompt}{call}"
+    if request.kind == "approval":
+        yield "  approve, deny [REASON] or edit {JSON ARGUMENTS}"
+        return
+    for option in request.options:
+        yield f"  {option.id}" + ("" if option.label == option.id else f": {option.label}")
+
+
+def parse_answer(request: Request, line: str) -> Answer:
+    """Return what a line says to a request."""
+    if request.kind == "question":
+        return to_question(request, line)
+    word, _, rest = line.partition(" ")
+    if request.kind == "approval" and word and "edit".startswith(word):
+        return edited(rest)
+    option = chosen(request, ALIASES.get(word.lower(), word.lower()))
+    if option is None:
+        return Answer(problem=f"say one of: {', '.join(o.id for o in request.options)}")
+    return Answer(option, text=rest.strip() or None)
+
+
+def to_question(request: Request, line: str) -> Answer:
+    """An option if the line is exactly one; else words, where those are taken."""
+    for option in request.options:
+        if line.lower() in (option.id.lower(), option.label.lower()):
+            return Answer(option.id)
+    if request.allow_freeform:
+        return Answer(text=line)
+    return Answer(problem=f"say one of: {', '.join(o.id for o in request.options)}")
+
+
+def chosen(request: Request, word: str) -> str | None:
+    """Return the one option that begins with a word."""
+    found = [option.id for option in request.options if option.id.startswith(word)]
+    return found[0] if word and len(found) == 1 else None
+
+
+def edited(text: str) -> Answer:
+    try:
+        return Answer("approve", args=msgspec.json.decode(text, type=dict[str, Any]))
+    except msgspec.MsgspecError:
+        return Answer(problem='write the arguments as JSON: edit {"name": "value"}')

@@ -1,0 +1,91 @@
+"""How every command runs: its coroutine on a loop, its errors as sentences and exit codes.
+
+0: done. 1: it could not be done, or something was found. 2: used wrongly. 130: Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import sys
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any, NoReturn, ParamSpec
+
+import typer
+
+from outlast.cli.terminal.output import error_out, json_line
+from outlast.errors import OutlastError
+
+P = ParamSpec("P")
+
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+WHAT_TO_DO = {
+    "UNKNOWN_SESSION": "`outlast sessions` lists those that exist.",
+    "UNKNOWN_LANE": "`outlast lanes --session SESSION` lists those that it has.",
+    "UNKNOWN_WORKER": "`outlast workers` lists those that are alive.",
+    "UNKNOWN_SCHEDULE": "`outlast schedules list` lists those that are armed.",
+    "UNKNOWN_REQUEST": "`outlast show SESSION` lists the requests that are open.",
+    "REQUEST_CLOSED": "`outlast show SESSION` lists the requests that are still open.",
+    "NOT_AN_APPROVER": "--app MODULE:APP brings the tool's rules, --by says who you are.",
+    "INVALID_ANSWER": "`outlast show SESSION` lists what each request takes for an answer.",
+    "NOTHING_TO_RETRY": "`outlast send SESSION TEXT` goes on with the session.",
+    "SESSION_OVER": "A session that is over takes nothing more: start another.",
+    "TASK_CANNOT_WAIT": "A task answers once: start another.",
+    "DISPATCH_CONFLICT": "Use another --dispatch-id for another message.",
+    "CURSOR_AHEAD": "Read from the beginning: leave --after away.",
+}
+
+
+def command(function: Callable[P, Coroutine[Any, Any, int | None]]) -> Callable[P, None]:
+    """Make a coroutine function a command. What it returns is the exit code."""
+
+    @wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            code = asyncio.run(function(*args, **kwargs))
+            sys.stdout.flush()
+        except OutlastError as error:
+            report(error, as_json=bool(kwargs.get("as_json")))
+            code = 1
+        except KeyboardInterrupt:
+            code = INTERRUPTED
+        except BrokenPipeError:
+            leave_quietly()
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            error_out(f"error: not all could be written: {error.strerror}", style="bold red")
+            forget_output()
+            code = 1
+        if code:
+            raise typer.Exit(code)
+
+    return run
+
+
+def report(error: OutlastError, *, as_json: bool) -> None:
+    """Say on stderr what happened, its code, and what to do about it."""
+    if as_json:
+        facts = {"code": error.code, "message": error.message, "details": error.details}
+        error_out(json_line({"error": facts}))
+        return
+    error_out(f"error: {error.message}", style="bold red")
+    error_out(f"  code: {error.code}")
+    if hint := WHAT_TO_DO.get(error.code):
+        error_out(f"  help: {hint}")
+
+
+def leave_quietly() -> NoReturn:
+    """End without a word because nobody reads on, the last flush included."""
+    forget_output()
+    raise typer.Exit(BROKEN_PIPE)
+
+
+def forget_output() -> None:
+    """Let what is still to be printed go nowhere: at the exit it would fail once more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

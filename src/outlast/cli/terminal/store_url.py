@@ -1,0 +1,152 @@
+"""Where sessions are kept: the options of commands that need no agent's code.
+
+Looking never creates: a file that is not there, or is another program's, is an error.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import unquote, urlsplit
+
+import typer
+
+from outlast.app import DEFAULT_STORE, Outlast
+from outlast.cli.terminal.loading import load_app
+from outlast.cli.terminal.output import error_out
+from outlast.clock import Clock
+from outlast.errors import StoreUnavailable
+from outlast.store import Store
+from outlast.stores.sqlite.migration import probe
+
+NAME_YOURS = "name yours with --store or OUTLAST_STORE"
+
+
+def one_place(ctx: typer.Context, value: str | None) -> str | None:
+    """Refuse a store beside an app, whichever of both is read first."""
+    sources = [ctx.get_parameter_source(name) for name in ("app", "store")]
+    if all(source is not None and source.name == "COMMANDLINE" for source in sources):
+        raise typer.BadParameter("an app has a store of its own: leave --store away")
+    return value
+
+
+StoreUrl = Annotated[
+    str,
+    typer.Option(
+        "--store",
+        metavar="URL",
+        envvar="OUTLAST_STORE",
+        help="Where the sessions are kept.",
+        callback=one_place,
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+AppName = Annotated[
+    str | None,
+    typer.Option(
+        "--app",
+        metavar="MODULE:APP",
+        help="An app: its store, and its rules for approvers.",
+        callback=one_place,
+    ),
+]
+StoreOfApp = Annotated[
+    str | None,
+    typer.Option(
+        "--app", metavar="MODULE:APP", help="An app: its store is meant.", callback=one_place
+    ),
+]
+SessionId = Annotated[str, typer.Argument(metavar="SESSION", help="The session's id: ses_…")]
+
+__all__ = [
+    "DEFAULT_STORE",
+    "AppName",
+    "AsJson",
+    "SessionId",
+    "StoreOfApp",
+    "StoreUrl",
+    "note_idleness",
+    "one_place",
+    "open_place",
+    "open_place_or_app",
+]
+
+
+@asynccontextmanager
+async def open_place(url: str) -> AsyncIterator[Outlast]:
+    """Open a store that exists, to read and to send; no work is done here."""
+    check_exists(url)
+    app = Outlast(store=url, worker=None)
+    await check_schema(app.store)
+    async with app:
+        yield app
+
+
+@asynccontextmanager
+async def open_place_or_app(url: str, app: str | None) -> AsyncIterator[Outlast]:
+    """Open a store to look and to answer, or an app's; no work is done here.
+
+    An app's store is its own to make.
+    """
+    if app is None:
+        async with open_place(url) as place:
+            yield place
+        return
+    own = load_app(app)
+    own.settings = None
+    async with own:
+        yield own
+
+
+def check_exists(url: str) -> None:
+    """Refuse a place where nothing of Outlast's can be found; nothing there is touched."""
+    parts = urlsplit(url)
+    if parts.scheme == "memory":
+        raise StoreUnavailable(
+            f"what a process keeps in memory is there for itself alone; {NAME_YOURS}"
+        )
+    if parts.scheme == "sqlite" and parts.path:
+        check_file(Path(unquote(parts.path.removeprefix("/"))))
+
+
+def check_file(path: Path) -> None:
+    if not path.exists():
+        raise missing("there is no database at", path)
+    if path.is_file() and path.stat().st_size == 0:
+        raise missing("there is nothing in", path)
+    if path.is_file() and not is_ours(path):
+        raise missing("there is nothing of Outlast's in", path)
+
+
+def missing(what: str, path: Path) -> StoreUnavailable:
+    place = path.absolute()
+    return StoreUnavailable(f"{what} {place}; {NAME_YOURS}", path=str(place))
+
+
+def is_ours(path: Path) -> bool:
+    """Whether Outlast has made its mark on a database.
+
+    Without a log beside it, `immutable` makes sure that none is made to look.
+    """
+    has_log = path.with_name(path.name + "-wal").exists()
+    try:
+        mark, _ = probe(path, Clock(), "mode=ro" if has_log else "mode=ro&immutable=1")
+    except sqlite3.Error:
+        return True  # whoever opens it says what is wrong with it, before anything is written
+    return mark != 0
+
+
+async def check_schema(store: Store) -> None:
+    """Refuse to make a schema in a database of a server: only there can it be asked first."""
+    is_there = getattr(store, "is_there", None)
+    if is_there and not await is_there():
+        raise StoreUnavailable(f"there is nothing of Outlast's in {store!r}; {NAME_YOURS}")
+
+
+async def note_idleness(store: Store, *, as_json: bool) -> None:
+    """Say so if nobody is there to do what was asked."""
+    if not as_json and not await store.workers():
+        error_out("note: no worker is running on this store now; it waits until one is")

@@ -1,0 +1,264 @@
+"""The client of one server: starts sessions there and finds those that exist."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Self, TypeVar
+
+from outlast.agents.agent import Agent
+from outlast.client.address import check_secret, check_server, segment
+from outlast.client.bookmark import Bookmark, check_bookmark
+from outlast.client.connection import Connection
+from outlast.client.decode import ReceiptIn, decode
+from outlast.client.encode import (
+    deadline_out,
+    dispatch_out,
+    message_out,
+    name_of,
+    some,
+    type_of,
+)
+from outlast.client.listing import LanesIn, Page, RequestsIn, SessionsIn, WorkersIn
+from outlast.client.receipt import RemoteReceipt
+from outlast.client.session import RemoteSession
+from outlast.clock import Clock
+from outlast.core.message import Said
+from outlast.core.name import MAIN, check_id
+from outlast.errors import UnknownSession
+from outlast.session import Request
+from outlast.store import LaneInfo, SessionInfo, WorkerInfo
+
+Out = TypeVar("Out")
+
+
+class Client:
+    """A server somewhere else, used like an app that is here.
+
+    What fails on the way is tried again for `patience` seconds, and what waits (events and
+    results) for `stream_patience` seconds after it was cut off; None is for ever. `timeout`
+    bounds one try, and a stream that has given no sign of life for `silence` seconds is taken
+    for cut off. Proxies that the environment names are used only with `trust_env`; `tls` takes
+    the place of the usual authorities. No redirect is followed.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        patience: float | None = 60.0,
+        stream_patience: float | None = 60.0,
+        timeout: float = 30.0,
+        silence: float = 60.0,
+        trust_env: bool = False,
+        tls: ssl.SSLContext | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.url = check_server(url)
+        self._clock = clock or Clock()
+        self._connection = Connection(
+            self.url,
+            check_secret(token),
+            self._clock,
+            patience=patience,
+            stream_patience=stream_patience,
+            timeout=timeout,
+            silence=silence,
+            trust_env=trust_env,
+            tls=tls,
+        )
+
+    def __repr__(self) -> str:
+        return f"Client({self.url!r})"
+
+    # Life
+
+    async def open(self) -> None:
+        """Make ready to call; the same as entering `async with client`."""
+        await self._connection.open()
+
+    async def close(self) -> None:
+        """Let go of all connections."""
+        await self._connection.close()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # Sessions
+
+    async def start(
+        self,
+        agent: Agent[Any, Out] | str,
+        message: Said,
+        *,
+        mode: str = "conversation",
+        dispatch_id: str | None = None,
+        continuation_token: str | None = None,
+        lane: str = MAIN,
+        capabilities: Mapping[str, bool] | None = None,
+        deadline: datetime | timedelta | None = None,
+        callback_url: str | None = None,
+        callback_events: Sequence[str] | None = None,
+        callback_secret: str | None = None,
+        depth: int = 0,
+        output_type: type[Out] | None = None,
+    ) -> RemoteSession[Out]:
+        """Start a session with a message; it is accepted for good when this returns.
+
+        The same `dispatch_id` again returns the first session. Outputs are JSON values, or of
+        the `output_type` that is given or that the agent has.
+        """
+        body = some(
+            agent=name_of(agent),
+            message=message_out(message),
+            mode=mode,
+            dispatch_id=dispatch_out(dispatch_id, self._clock),
+            continuation_token=continuation_token,
+            lane=check_id("lane", lane),
+            capabilities=capabilities,
+            deadline=deadline_out(deadline, self._clock, dispatch_id),
+            callback_url=callback_url,
+            callback_events=callback_events,
+            callback_secret=callback_secret,
+            depth=depth or None,
+        )
+        raw = await self._connection.call("POST", "/sessions", body=body)
+        receipt = self._receipt(raw, type_of(agent, output_type), is_ours=dispatch_id is None)
+        receipt.session.receipt = receipt
+        return receipt.session
+
+    def session(
+        self, session_id: str, *, output_type: type[Any] | None = None
+    ) -> RemoteSession[Any]:
+        """Return a handle on a session; to await it makes sure that the session exists."""
+        return RemoteSession(self._connection, session_id, output_type=output_type)
+
+    def resume(
+        self, bookmark: Bookmark, *, output_type: type[Any] | None = None
+    ) -> RemoteSession[Any]:
+        """Return a handle on a session whose events go on where a bookmark stands."""
+        found = check_bookmark(bookmark)
+        return RemoteSession(
+            self._connection,
+            found["session_id"],
+            output_type=output_type,
+            token=found["continuation_token"],
+            cursor=found["stream_index"],
+        )
+
+    async def deliver(
+        self,
+        continuation_token: str,
+        message: Said,
+        *,
+        agent: Agent[Any, Any] | str | None = None,
+        dispatch_id: str | None = None,
+        output_type: type[Any] | None = None,
+    ) -> RemoteReceipt[Any]:
+        """Send a message to wherever a token leads; start a session there if an agent is given.
+
+        The same `dispatch_id` again returns the first receipt, whichever of both it did.
+        """
+        body = some(
+            continuation_token=continuation_token,
+            message=message_out(message),
+            agent=None if agent is None else name_of(agent),
+            dispatch_id=dispatch_out(dispatch_id, self._clock),
+        )
+        raw = await self._connection.call("POST", "/deliver", body=body)
+        return self._receipt(raw, type_of(agent, output_type), is_ours=dispatch_id is None)
+
+    async def prompt(
+        self,
+        agent: Agent[Any, Any] | str,
+        key: str,
+        message: Said,
+        *,
+        dispatch_id: str | None = None,
+        output_type: type[Any] | None = None,
+    ) -> RemoteReceipt[Any]:
+        """Send a message to the one session of an agent that has a key, and start it first if
+        there is none."""
+        path = f"/agents/{segment(name_of(agent))}/{segment(check_id('key', key))}"
+        body = {
+            "message": message_out(message),
+            "dispatch_id": dispatch_out(dispatch_id, self._clock),
+        }
+        raw = await self._connection.call("POST", path, body=body)
+        return self._receipt(raw, type_of(agent, output_type), is_ours=dispatch_id is None)
+
+    async def erase(self, session_id: str, *, recall: bool = True) -> None:
+        """End a session and erase all that is known of it, now and for good.
+
+        What it has going at remote agents is ended first, unless `recall=False`.
+        """
+        path = f"/sessions/{segment(check_id('session_id', session_id))}"
+        query = None if recall else {"recall": "false"}
+        await self._connection.call("DELETE", path, query=query, done=(UnknownSession,))
+
+    def _receipt(self, raw: bytes, output_type: Any, *, is_ours: bool) -> RemoteReceipt[Any]:
+        given = decode(raw, ReceiptIn)
+        session: RemoteSession[Any] = RemoteSession(
+            self._connection,
+            given.session_id,
+            output_type=output_type,
+            token=given.continuation_token,
+        )
+        return RemoteReceipt(session, given, is_ours=is_ours)
+
+    # Listings
+
+    async def sessions(
+        self,
+        *,
+        agent: str | None = None,
+        status: str | None = None,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> Page[SessionInfo]:
+        """List sessions, newest first, from where a page's `cursor` says on."""
+        query = some(agent=agent, status=status, cursor=before, limit=limit)
+        raw = await self._connection.call("GET", "/sessions", query=query)
+        found = decode(raw, SessionsIn)
+        return Page((each.item() for each in found.sessions), found.next_cursor)
+
+    async def requests(
+        self,
+        *,
+        session_id: str | None = None,
+        agent: str | None = None,
+        kinds: Sequence[str] | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> Page[Request]:
+        """List open questions to humans across sessions, oldest first."""
+        query = some(session_id=session_id, agent=agent, kind=kinds, cursor=after, limit=limit)
+        raw = await self._connection.call("GET", "/approvals", query=query)
+        found = decode(raw, RequestsIn)
+        return Page((each.value() for each in found.requests), found.next_cursor)
+
+    async def lanes(
+        self,
+        *,
+        session_id: str | None = None,
+        agent: str | None = None,
+        status: str | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> Page[LaneInfo]:
+        """List lanes, those of the newest session first."""
+        query = some(session_id=session_id, agent=agent, status=status, cursor=after, limit=limit)
+        raw = await self._connection.call("GET", "/lanes", query=query)
+        found = decode(raw, LanesIn)
+        return Page((each.value() for each in found.lanes), found.next_cursor)
+
+    async def workers(self) -> Sequence[WorkerInfo]:
+        """List the living workers, oldest first."""
+        found = decode(await self._connection.call("GET", "/workers"), WorkersIn)
+        return tuple(each.value() for each in found.workers)

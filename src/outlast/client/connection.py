@@ -1,0 +1,179 @@
+"""The way to one server: requests that are repeated where that is safe, and streams of lines.
+
+Knows no route, and follows no redirect. Nothing is taken from the environment unless
+`trust_env` says so: a proxy that somebody named there would be given the token.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+
+import httpx
+
+from outlast.agents.runtime.json_value import to_json
+from outlast.client.error import foreign, missed_answer
+from outlast.client.line import lines_of
+from outlast.client.retry import Missed, Trouble, missed_connection
+from outlast.clock import Clock
+from outlast.errors import InvalidInput, OutlastError
+
+PREFIX = "/v1"
+NDJSON = "application/x-ndjson"
+CONNECTS_WITHIN = 10.0
+
+POOL = httpx.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=4.0)
+"""A connection is let go before the server does so (after 5 seconds, uvicorn's): of what was sent
+on one that is just being closed nobody knows whether it arrived."""
+
+PERHAPS = "; it may have been done all the same: look before you try again"
+
+Query = Mapping[str, Any]
+
+
+class Connection:
+    """Open from `open` to `close`, and again if need be.
+
+    `patience` is for how many seconds what fails is tried again, `stream_patience` the same for
+    what waits; None is for ever. `timeout` bounds one try, and `silence` how long a stream may
+    give no sign of life before it is taken for lost.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None,
+        clock: Clock,
+        *,
+        patience: float | None,
+        stream_patience: float | None,
+        timeout: float,
+        silence: float,
+        trust_env: bool,
+        tls: ssl.SSLContext | None,
+    ) -> None:
+        self.url = url
+        self.clock = clock
+        self.patience = patience
+        self.stream_patience = stream_patience
+        self._timeout = timeout
+        self._silence = silence
+        self._token = token
+        self._trust_env = trust_env
+        self._tls = tls
+        self._http: httpx.AsyncClient | None = None
+
+    async def open(self) -> None:
+        if self._http is not None:
+            raise InvalidInput("this client is open already")
+        self._http = httpx.AsyncClient(
+            headers={"Authorization": f"Bearer {self._token}"} if self._token else {},
+            verify=self._tls or httpx.create_ssl_context(trust_env=self._trust_env),
+            trust_env=self._trust_env,
+            follow_redirects=False,
+            limits=POOL,
+        )
+
+    async def close(self) -> None:
+        http, self._http = self._http, None
+        if http is not None:
+            await http.aclose()
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Query | None = None,
+        body: Mapping[str, Any] | None = None,
+        is_safe: bool = True,
+        done: tuple[type[OutlastError], ...] = (),
+        waits: float = 0.0,
+    ) -> bytes:
+        """Send a request until it is answered, and return the answer's body.
+
+        What is not safe to do twice is repeated only where the first try did nothing for
+        certain. `done` are the errors that say of a later try that an earlier one did it.
+        `waits` is for how many seconds the server is asked to wait before it answers.
+        """
+        content = None if body is None else to_json(body).encode()
+        trouble = Trouble(self.clock, self.stream_patience if waits else self.patience)
+        if waits:
+            trouble.over()  # what the server was asked to wait for counts from when it is cut off
+        perhaps_done = False
+        while True:
+            try:
+                return await self._ask(method, path, query, content, self._timeout + waits)
+            except Missed as caught:
+                missed = caught
+            if perhaps_done and isinstance(missed.error, done):
+                return b""
+            if not missed.is_passing:
+                raise missed.error
+            if not (is_safe or missed.is_undone):
+                raise uncertain(missed.error)
+            perhaps_done = perhaps_done or not missed.is_undone
+            await trouble.bear(missed)
+
+    async def _ask(
+        self, method: str, path: str, query: Query | None, content: bytes | None, seconds: float
+    ) -> bytes:
+        """Try once; raise Missed if that came to nothing."""
+        request = self._open().build_request(
+            method,
+            f"{self.url}{PREFIX}{path}",
+            params=given(query or {}),
+            content=content,
+            headers={"Content-Type": "application/json"} if content is not None else {},
+            timeout=httpx.Timeout(seconds, connect=CONNECTS_WITHIN),
+        )
+        try:
+            response = await self._open().send(request)
+        except httpx.RequestError as error:
+            raise missed_connection(error, self.url) from None
+        if not response.is_success:
+            raise missed_answer(response, self.clock.now(), self._token)
+        return response.content
+
+    @asynccontextmanager
+    async def stream(self, path: str, query: Query) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Open a stream, and give its lines; raise Missed if it is refused or cut off."""
+        request = self._open().build_request(
+            "GET",
+            f"{self.url}{PREFIX}{path}",
+            params=given(query),
+            headers={"Accept": NDJSON, "Accept-Encoding": "identity"},
+            timeout=httpx.Timeout(self._silence, connect=CONNECTS_WITHIN),
+        )
+        try:
+            response = await self._open().send(request, stream=True)
+            async with aclosing(response):
+                await self._check_stream(response)
+                yield lines_of(response.aiter_bytes())
+        except httpx.RequestError as error:
+            raise missed_connection(error, self.url) from None
+
+    async def _check_stream(self, response: httpx.Response) -> None:
+        if not response.is_success:
+            await response.aread()
+            raise missed_answer(response, self.clock.now(), self._token)
+        if response.headers.get("content-type", "").partition(";")[0] != NDJSON:
+            raise Missed(foreign(response))
+
+    def _open(self) -> httpx.AsyncClient:
+        if self._http is None:
+            raise InvalidInput("this client is not open: use `async with client`")
+        return self._http
+
+
+def given(query: Query) -> dict[str, Any]:
+    return {name: value for name, value in query.items() if value is not None}
+
+
+def uncertain(error: OutlastError) -> OutlastError:
+    """Return an error of which nobody knows whether what was asked for was done."""
+    error.message += PERHAPS
+    error.args = (error.message,)
+    return error

@@ -1,0 +1,128 @@
+"""What the server answers, as the types that are used without a wire."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar, cast
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from outlast.agents.runtime.json_value import from_json
+from outlast.core.event import JSON_FIELDS, Event
+from outlast.core.message import Message
+from outlast.core.record import Failure, Option, Tokens
+from outlast.errors import InvalidInput, ServerUnavailable, StoreCorrupt
+from outlast.session import Request, Result
+
+T = TypeVar("T")
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+RUNNING = "running"
+
+
+def decode(raw: bytes, kind: type[T]) -> T:
+    """Return an answer as a value of a type, or say that no Outlast server answers like this."""
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except msgspec.MsgspecError as error:
+        raise ServerUnavailable(
+            f"the server's answer cannot be read ({error}): is the address right, and the server "
+            "of the same release as this client?"
+        ) from None
+
+
+def event_of(line: bytes, session_id: str) -> Event:
+    """Return a line of a session's stream as the event that a reader would get without a wire."""
+    event = replace(decode(line, Event), session_id=session_id)
+    data = cast(dict[str, Any], event.data)
+    for name, value in data.items():
+        if isinstance(value, list) and name not in JSON_FIELDS:
+            data[name] = tuple(value)  # a record's own; in what a tool or a model gave, lists stay
+    return event
+
+
+def milliseconds(instant: datetime | None) -> int:
+    return (instant - EPOCH) // timedelta(milliseconds=1) if instant else 0
+
+
+class ReceiptIn(Struct):
+    """A receipt, and of a session's first delivery its continuation token, too."""
+
+    session_id: str
+    delivery_id: str
+    lane: str
+    offset: int
+    position: int = 0
+    deduplicated: bool = False
+    continuation_token: str | None = None
+
+
+class ActionIn(Struct):
+    call_id: str
+    tool: str
+    args: Any
+
+
+class RequestIn(Struct):
+    request_id: str
+    session_id: str
+    kind: str
+    prompt: str
+    options: tuple[Option, ...]
+    allow_freeform: bool
+    action: ActionIn | None = None
+    digest: str = ""
+    expires_at: datetime | None = None
+    path: tuple[str, ...] = ()
+    agent: str = ""
+
+    def value(self) -> Request:
+        action = self.action or ActionIn("", "", None)
+        return Request(
+            request_id=self.request_id,
+            kind=self.kind,
+            prompt=self.prompt,
+            options=self.options,
+            allow_freeform=self.allow_freeform,
+            session_id=self.session_id,
+            tool=action.tool,
+            call_id=action.call_id,
+            args=action.args,
+            digest=self.digest,
+            expires_at=milliseconds(self.expires_at),
+            path=self.path,
+            agent=self.agent,
+        )
+
+
+class ResultIn(Struct):
+    status: str
+    output: Raw = Raw(b"null")
+    requests: tuple[RequestIn, ...] = ()
+    error: Failure | None = None
+    usage: Tokens = Tokens()
+    turn: str | None = None
+
+    def value(self, output_type: Any) -> Result[Any]:
+        return Result(
+            status=self.status,
+            output=self._typed(output_type) if self.status == "completed" else None,
+            requests=tuple(request.value() for request in self.requests),
+            error=self.error,
+            usage=self.usage,
+            turn=self.turn or "",
+        )
+
+    def _typed(self, output_type: Any) -> Any:
+        text = bytes(self.output).decode()
+        try:
+            return from_json(text, Any if output_type is None else output_type)
+        except StoreCorrupt as error:
+            name = getattr(output_type, "__name__", output_type)
+            raise InvalidInput(f"the output is no {name}: {error.__cause__}") from None
+
+
+class HistoryIn(Struct):
+    messages: list[Message]

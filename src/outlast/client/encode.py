@@ -1,0 +1,63 @@
+"""What is sent, as the server takes it: checked here as it would be without a wire."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from outlast.agents.agent import Agent
+from outlast.clock import Clock
+from outlast.core.message import Said, Text, content_of
+from outlast.core.name import check_id
+from outlast.errors import InvalidAnswer
+from outlast.session.inbox import instant_of
+
+
+def message_out(message: Said) -> Any:
+    """Return a message as JSON has it: a text, or a list of parts."""
+    content = content_of(message)
+    if isinstance(message, str):
+        return message
+    return [part_out(part) for part in content]
+
+
+def part_out(part: Any) -> Any:
+    if isinstance(part, Text):
+        return {"kind": "text", "text": part.text}
+    return msgspec.to_builtins(part)
+
+
+def dispatch_out(dispatch_id: str | None, clock: Clock) -> str:
+    """Return the name under which something is sent, which makes it safe to send it again."""
+    return clock.new_id("dsp") if dispatch_id is None else check_id("dispatch_id", dispatch_id)
+
+
+def deadline_out(
+    deadline: datetime | timedelta | None, clock: Clock, dispatch_id: str | None
+) -> str | None:
+    """Return a deadline as an instant in UTC."""
+    if deadline is None:
+        return None
+    instant = datetime.fromtimestamp(instant_of(deadline, clock.now(), dispatch_id) / 1000, UTC)
+    return instant.isoformat(timespec="milliseconds")
+
+
+def name_of(agent: Agent[Any, Any] | str) -> str:
+    return agent if isinstance(agent, str) else agent.name
+
+
+def type_of(agent: Agent[Any, Any] | str | None, output_type: Any) -> Any:
+    """Return the type of an agent's outputs: the one that was given, or the agent's own."""
+    return output_type or (agent.output_type if isinstance(agent, Agent) else None)
+
+
+def check_answered(request_id: str, option: str | None, text: str | None) -> None:
+    if option is None and text is None:
+        raise InvalidAnswer("an answer needs an option or a text", request=request_id)
+
+
+def some(**fields: Any) -> dict[str, Any]:
+    """Return those fields that have a value."""
+    return {name: value for name, value in fields.items() if value is not None}

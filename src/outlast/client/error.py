@@ -1,0 +1,104 @@
+"""Answers that are errors, as the errors that they are: the same classes as without a wire."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import httpx
+import msgspec
+from msgspec import Struct
+
+from outlast import errors
+from outlast.client.retry import Missed
+from outlast.errors import OutlastError, ServerUnavailable
+
+BY_CODE: Mapping[str, type[OutlastError]] = {
+    kind.code: kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, OutlastError) and kind is not OutlastError
+}
+
+PASSING = (408, 429, 502, 503, 504)
+"""Another try may succeed. Of those over 500 nobody knows whether it was done nevertheless."""
+
+HIDDEN = "…"
+
+
+class Problem(Struct):
+    code: str
+    message: str
+    hint: str = ""
+    details: dict[str, Any] = {}
+
+
+class Body(Struct):
+    error: Problem
+
+
+def missed_answer(response: httpx.Response, now: int, secret: str | None) -> Missed:
+    """Return what an answer means that is an error; `now` is in milliseconds."""
+    status = response.status_code
+    return Missed(
+        error_of(response, secret),
+        is_passing=status in PASSING,
+        is_undone=status < 500,
+        wait=wait_of(response.headers.get("retry-after", ""), now),
+    )
+
+
+def error_of(response: httpx.Response, secret: str | None) -> OutlastError:
+    try:
+        problem = msgspec.json.decode(response.content, type=Body).error
+    except msgspec.MsgspecError:
+        return foreign(response)
+    return raisable(problem, secret)
+
+
+def raisable(problem: Problem, secret: str | None) -> OutlastError:
+    """Return a problem as the error of its code; what only HTTP knows of is a plain one."""
+    kind = BY_CODE.get(problem.code)
+    is_known = kind is not None or not problem.hint
+    message = problem.message if is_known else f"{problem.message}. {problem.hint}"
+    error = (kind or OutlastError)(without(message, secret))
+    error.details = without(problem.details, secret)
+    if kind is None:
+        vars(error)["code"] = problem.code
+    return error
+
+
+def foreign(response: httpx.Response) -> OutlastError:
+    """Return what it means that somebody else than a Outlast server answers."""
+    status = response.status_code
+    if response.is_redirect:
+        said = "answers with a redirect, which is not followed: give the address that it leads to"
+    else:
+        said = f"answers {status}, and not as a Outlast server does: is the address right?"
+    return ServerUnavailable(f"what is at {origin(response)} {said}", status=status)
+
+
+def origin(response: httpx.Response) -> str:
+    url = response.request.url
+    return f"{url.scheme}://{url.netloc.decode('ascii')}"
+
+
+def without(value: Any, secret: str | None) -> Any:
+    """Return what the server said without the token, should it have repeated that."""
+    if isinstance(value, str):
+        return value.replace(secret, HIDDEN) if secret else value
+    if isinstance(value, list):
+        return [without(each, secret) for each in value]
+    if isinstance(value, dict):
+        return {without(name, secret): without(each, secret) for name, each in value.items()}
+    return value
+
+
+def wait_of(retry_after: str, now: int) -> float:
+    """Return how many seconds the server asks to wait: a number, or until an instant."""
+    if retry_after.isascii() and retry_after.isdigit():
+        return float(retry_after)
+    try:
+        return max(0.0, parsedate_to_datetime(retry_after).timestamp() - now / 1000)
+    except ValueError:
+        return 0.0

@@ -1,0 +1,106 @@
+"""Pages of what there is on a server: sessions, open requests, lanes, workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, Self, TypeVar
+
+from msgspec import Struct
+
+from outlast.agents.runtime.json_value import to_json
+from outlast.client.decode import RequestIn, milliseconds
+from outlast.client.info import SessionIn
+from outlast.store import LaneInfo, WorkerInfo
+
+T = TypeVar("T")
+
+
+class Page(tuple[T, ...]):
+    """Some of what there is. `cursor` is where the next page begins, or None at the end."""
+
+    cursor: str | None
+
+    def __new__(cls, items: Iterable[T], cursor: str | None) -> Self:
+        page = super().__new__(cls, items)
+        page.cursor = cursor
+        return page
+
+
+class SessionsIn(Struct):
+    sessions: tuple[SessionIn, ...]
+    next_cursor: str | None = None
+
+
+class RequestsIn(Struct):
+    requests: tuple[RequestIn, ...]
+    next_cursor: str | None = None
+
+
+class LaneIn(Struct):
+    """A lane. Who owns it is told only to those with the scope `internals`."""
+
+    session_id: str
+    agent: str
+    lane: str
+    status: str
+    turn: str | None = None
+    queued: int = 0
+    ready_at: datetime | None = None
+    worker: str | None = None
+    fence: int | None = None
+
+    def value(self) -> LaneInfo:
+        return LaneInfo(
+            session_id=self.session_id,
+            agent=self.agent,
+            lane=self.lane,
+            status=self.status,
+            turn=self.turn or "",
+            worker=self.worker or "",
+            fence=self.fence or 0,
+            ready_at=milliseconds(self.ready_at) if self.ready_at else None,
+            queued=self.queued,
+        )
+
+
+class LanesIn(Struct):
+    lanes: tuple[LaneIn, ...]
+    next_cursor: str | None = None
+
+
+class WorkerIn(Struct):
+    worker: str
+    host: str
+    pid: int
+    version: str
+    started_at: datetime
+    seen_at: datetime
+    lease_until: datetime
+    agents: tuple[str, ...] = ()
+    lanes: tuple[str, ...] = ()
+    concurrency: int = 0
+    held: int = 0
+    draining: bool = False
+    tally: dict[str, Any] = {}
+
+    def value(self) -> WorkerInfo:
+        return WorkerInfo(
+            worker=self.worker,
+            host=self.host,
+            pid=self.pid,
+            version=self.version,
+            started_at=milliseconds(self.started_at),
+            seen_at=milliseconds(self.seen_at),
+            lease_until=milliseconds(self.lease_until),
+            agents=self.agents,
+            lanes=self.lanes,
+            concurrency=self.concurrency,
+            held=self.held,
+            draining=self.draining,
+            tally=to_json(self.tally),
+        )
+
+
+class WorkersIn(Struct):
+    workers: tuple[WorkerIn, ...]

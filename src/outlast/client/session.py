@@ -1,0 +1,248 @@
+"""A session on a server, held like one that is here: send, answer, read, wait."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import aclosing
+from datetime import datetime, timedelta
+from typing import Any, Generic, TypeVar
+
+from outlast.client.address import segment
+from outlast.client.bookmark import Bookmark
+from outlast.client.connection import Connection
+from outlast.client.decode import RUNNING, HistoryIn, ReceiptIn, ResultIn, decode
+from outlast.client.encode import (
+    check_answered,
+    deadline_out,
+    dispatch_out,
+    message_out,
+    some,
+)
+from outlast.client.info import RemoteInfo, SessionIn
+from outlast.client.merged_source import Family
+from outlast.client.receipt import RemoteReceipt
+from outlast.client.retry import Missed, Trouble
+from outlast.client.stream import read_page, read_to_rest
+from outlast.core.event import Event
+from outlast.core.message import Message, Said
+from outlast.core.name import MAIN, check_id
+from outlast.errors import OutlastError, SessionOver, UnknownSession
+from outlast.session import Request, Result, is_at_rest
+from outlast.session.merged_events import Interleaving
+
+Out = TypeVar("Out")
+
+LOOKS_AGAIN = 10
+"""How often an answer is tried again whose session the server does not know yet."""
+
+LOOKS_WITHIN = 1.0
+"""Seconds between two of these tries, at most."""
+
+WAITS = 20
+"""Seconds that the server is asked to wait for a result before it says that there is none."""
+
+
+class RemoteSession(Generic[Out]):
+    """A handle on one session of a server. To await it makes sure that the session exists."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        session_id: str,
+        *,
+        output_type: Any = None,
+        token: str | None = None,
+        cursor: int | None = None,
+    ) -> None:
+        """Where a `cursor` is given, events are read on from there."""
+        self.id = check_id("session_id", session_id)
+        self.receipt: RemoteReceipt[Out] | None = None
+        self._connection = connection
+        self._path = f"/sessions/{segment(session_id)}"
+        self._output_type = output_type
+        self._token = token
+        self._cursor = cursor or 0
+        self._is_resumed = cursor is not None
+
+    def __await__(self) -> Generator[Any, None, RemoteSession[Out]]:
+        return self._known().__await__()
+
+    async def _known(self) -> RemoteSession[Out]:
+        await self.info()
+        return self
+
+    @property
+    def bookmark(self) -> Bookmark:
+        """Return where the reading of events stands: behind the one that was given last."""
+        return Bookmark(
+            session_id=self.id, continuation_token=self._token, stream_index=self._cursor
+        )
+
+    async def info(self) -> RemoteInfo:
+        """Return the session as it is listed, what it waits for and what it has cost."""
+        raw = await self._connection.call("GET", self._path)
+        info = decode(raw, SessionIn).whole()
+        self._token = info.token or self._token
+        return info
+
+    async def continuation_token(self) -> str:
+        """Return the session's newest continuation token; nothing if the key may not send."""
+        return (await self.info()).token
+
+    # In
+
+    async def send(
+        self,
+        message: Said,
+        *,
+        dispatch_id: str | None = None,
+        lane: str = MAIN,
+        deadline: datetime | timedelta | None = None,
+    ) -> RemoteReceipt[Out]:
+        """Put a message into the session's queue; it is there for good when this returns.
+
+        The same `dispatch_id` again returns the first receipt. At its `deadline` the message's
+        turn fails.
+        """
+        body = some(
+            message=message_out(message),
+            lane=check_id("lane", lane),
+            dispatch_id=self._dispatch(dispatch_id),
+            deadline=deadline_out(deadline, self._connection.clock, dispatch_id),
+        )
+        return await self._deliver(body, is_ours=dispatch_id is None)
+
+    async def answer(
+        self,
+        request_id: str,
+        option: str | None = None,
+        *,
+        text: str | None = None,
+        args: Mapping[str, Any] | None = None,
+        dispatch_id: str | None = None,
+    ) -> RemoteReceipt[Out]:
+        """Answer an open request: with one of its options, a text, or both."""
+        check_answered(request_id, option, text)
+        response = some(request_id=request_id, option=option, text=text, args=args)
+        body = {"input_responses": [response], "dispatch_id": self._dispatch(dispatch_id)}
+        clock, patience = self._connection.clock, self._connection.patience
+        trouble = Trouble(clock, patience, longest=LOOKS_WITHIN)
+        for _ in range(LOOKS_AGAIN):
+            try:
+                return await self._answer(body, is_ours=dispatch_id is None)
+            except UnknownSession as error:
+                missed = Missed(error)
+            await trouble.bear(missed)
+        return await self._answer(body, is_ours=dispatch_id is None)
+
+    async def _answer(self, body: Mapping[str, Any], *, is_ours: bool) -> RemoteReceipt[Out]:
+        try:
+            return await self._deliver(body, is_ours=is_ours)
+        except OutlastError as error:
+            error.details.pop("accepted", None)  # of several answers, which there are not
+            raise
+
+    def _dispatch(self, dispatch_id: str | None) -> str:
+        return dispatch_out(dispatch_id, self._connection.clock)
+
+    async def _deliver(self, body: Mapping[str, Any], *, is_ours: bool) -> RemoteReceipt[Out]:
+        raw = await self._connection.call("POST", f"{self._path}/deliveries", body=body)
+        return RemoteReceipt(self, decode(raw, ReceiptIn), is_ours=is_ours)
+
+    async def cancel(self, reason: str = "", *, turn: str | None = None, lane: str = MAIN) -> None:
+        """Stop the open turn of a lane. The session and what is queued in it stay.
+
+        A `turn` that is named is stopped in its own lane. Without one this is not repeated if the
+        first try may have done it: the next turn could have begun since.
+        """
+        body = some(reason=reason, turn=turn, lane=check_id("lane", lane))
+        await self._connection.call(
+            "POST", f"{self._path}/cancel", body=body, is_safe=turn is not None
+        )
+
+    async def end(self, reason: str = "") -> None:
+        """End the session for good."""
+        await self._connection.call(
+            "POST", f"{self._path}/end", body={"reason": reason}, done=(SessionOver,)
+        )
+
+    async def retry(self, *, lane: str = MAIN) -> RemoteReceipt[Out]:
+        """Try a lane's failed turn again from where it failed, without saying anything anew."""
+        raw = await self._connection.call(
+            "POST", f"{self._path}/retry", body={"lane": check_id("lane", lane)}, is_safe=False
+        )
+        return RemoteReceipt(self, decode(raw, ReceiptIn), is_ours=True)
+
+    # Out
+
+    async def events(
+        self,
+        after: int | None = None,
+        *,
+        follow: bool = True,
+        internals: bool = False,
+        children: bool = False,
+    ) -> AsyncGenerator[Event, None]:
+        """Give all events after a cursor, then new ones as they are committed.
+
+        Ends when all was given and nothing is queued, ready or running; with `follow=False`
+        at the present end. Without a cursor it begins at the beginning, and where the session
+        was resumed from a bookmark, behind that. A connection that is lost is taken up again.
+        With `children` the events of all sessions that this one starts on its server come between
+        its own; `session_id` says whose they are.
+        """
+        start = (self._cursor if self._is_resumed else 0) if after is None else after
+        read = self._read_all if children else self._read
+        async with aclosing(read(start, follow, internals)) as events:
+            async for event in events:
+                if event.session_id == self.id:
+                    self._cursor = event.offset
+                yield event
+
+    def _read_all(self, after: int, follow: bool, internals: bool) -> AsyncGenerator[Event, None]:
+        def events_of(session_id: str, after: int) -> AsyncGenerator[Event, None]:
+            other = RemoteSession[Any](self._connection, session_id)
+            return other._read(after, follow, internals)
+
+        return Interleaving(Family(events_of), follow=follow).read(self.id, after)
+
+    def _read(self, after: int, follow: bool, internals: bool) -> AsyncGenerator[Event, None]:
+        path = f"{self._path}/stream"
+        query = {
+            "follow": "until_rest" if follow else "false",
+            "internals": "true" if internals else None,
+        }
+        if follow:
+            return read_to_rest(self._connection, self.id, path, query, after, self._rest)
+        return read_page(self._connection, self.id, path, query, after)
+
+    async def _rest(self) -> int | None:
+        info = await self.info()
+        return info.end if is_at_rest(info) else None
+
+    async def wait(self) -> Result[Out]:
+        """Wait until nothing is queued, ready or running, and say what the last turn came to."""
+        return await self._result(None)
+
+    async def result_of(self, delivery_id: str) -> Result[Out]:
+        """Wait for one delivery to be settled, or for its turn to need a human."""
+        return await self._result(check_id("delivery_id", delivery_id))
+
+    async def _result(self, delivery_id: str | None) -> Result[Out]:
+        query = {"wait": WAITS, "delivery_id": delivery_id}
+        while True:
+            raw = await self._connection.call(
+                "GET", f"{self._path}/result", query=query, waits=WAITS
+            )
+            found = decode(raw, ResultIn)
+            if found.status != RUNNING:
+                return found.value(self._output_type)
+
+    async def history(self, lane: str = MAIN) -> list[Message]:
+        """Return the conversation so far, as the model sees it."""
+        raw = await self._connection.call("GET", f"{self._path}/history", query={"lane": lane})
+        return decode(raw, HistoryIn).messages
+
+    async def requests(self) -> tuple[Request, ...]:
+        """Return the questions that are open."""
+        return (await self.info()).requests

@@ -1,0 +1,77 @@
+"""A session's events over the wire: from a cursor on, through whatever happens to the wire."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+
+from outlast.client.connection import Connection, Query
+from outlast.client.decode import event_of
+from outlast.client.retry import Missed, Trouble
+from outlast.core.event import Event
+from outlast.errors import ServerUnavailable
+
+LASTED = 5.0
+"""A stream that was open for so many seconds before it was cut counts as one that succeeded."""
+
+Rest = Callable[[], Awaitable[int | None]]
+"""Asks the server for the log's end, if its session is at rest."""
+
+
+async def read_page(
+    connection: Connection, session_id: str, path: str, query: Query, after: int
+) -> AsyncGenerator[Event, None]:
+    """Give every event after a cursor once, up to the end of the stream."""
+    clock = connection.clock
+    trouble = Trouble(clock, connection.stream_patience)
+    cursor = after
+    while True:
+        opened: float | None = None
+        asked = {**query, "start_index": cursor}
+        try:
+            async with connection.stream(path, asked) as lines:
+                opened = clock.monotonic()
+                async for line in lines:
+                    trouble.over()
+                    event = event_of(line, session_id) if line else None
+                    if event is not None and event.offset > cursor:
+                        cursor = event.offset
+                        yield event
+            return
+        except Missed as caught:
+            missed = caught
+        if not missed.is_passing:
+            raise missed.error
+        if opened is not None and clock.monotonic() - opened > LASTED:
+            trouble.over()
+        await trouble.bear(missed)
+
+
+async def read_to_rest(
+    connection: Connection, session_id: str, path: str, query: Query, after: int, rest: Rest
+) -> AsyncGenerator[Event, None]:
+    """Give every event after a cursor once, until all was given and the session is at rest.
+
+    The end of a stream alone is not believed: a proxy that speaks HTTP/1.0 to its server makes
+    one of a server that died.
+    """
+    clock = connection.clock
+    trouble = Trouble(clock, connection.stream_patience)
+    cursor, is_resting = after, False
+    while True:
+        before, began = cursor, clock.monotonic()
+        async with aclosing(read_page(connection, session_id, path, query, cursor)) as events:
+            async for event in events:
+                cursor = event.offset
+                yield event
+        if is_resting and cursor == before:
+            return  # the log ends with records that are hidden from this reader
+        end = await rest()
+        if end is not None and end <= cursor:
+            return
+        is_resting = end is not None
+        if cursor > before or clock.monotonic() - began > LASTED:
+            trouble.over()
+        elif not is_resting:
+            error = ServerUnavailable("a session's stream ends at once, and the session goes on")
+            await trouble.bear(Missed(error))

@@ -1,0 +1,209 @@
+"""Records to bytes and back.
+
+A commit's records are one msgpack array, preceded by two bytes: the format in
+which they were written, and flags. Over 512 bytes the array is compressed. Strings
+and bytes over 64 KiB are taken out as blobs, named by the hash of their content, and
+leave an extension value with that name in their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from typing import Any, TypeVar
+
+import msgspec
+import zstandard
+
+from outlast.core.record import FORMAT, AnyRecord
+from outlast.core.upcast import upcast
+from outlast.errors import NotEncodable, StoreCorrupt, StoreFromTheFuture
+
+COMPRESS_OVER = 512
+BLOB_OVER = 64 * 1024
+
+COMPRESSED = 1
+HAS_BLOBS = 2
+
+TEXT_BLOB = 1
+BYTES_BLOB = 2
+
+UNREADABLE = (zstandard.ZstdError, msgspec.MsgspecError, KeyError, TypeError, UnicodeError)
+"""What damaged bytes raise: while they are expanded, decoded, upcast or their blobs put back."""
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(list[AnyRecord])
+
+T = TypeVar("T")
+LoadBlob = Callable[[str], bytes]
+
+NO_BLOBS: Mapping[str, bytes] = {}
+
+
+class Packed(msgspec.Struct, frozen=True):
+    """A commit's records as they are stored, and the blobs that they refer to."""
+
+    data: bytes
+    blobs: Mapping[str, bytes] = {}
+
+
+def encode(records: Sequence[Any]) -> bytes:
+    """Return the records as one msgpack array."""
+    try:
+        return _encoder.encode(records)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise NotEncodable(f"this cannot be stored: {error}") from error
+
+
+def proven(value: T, reader: msgspec.msgpack.Decoder[T]) -> T:
+    """Return what came from outside as it will be read; refuse what could not be.
+
+    Types are looked at when a log is read and not when it is written, and a log that cannot be
+    read is lost.
+    """
+    try:
+        return reader.decode(_encoder.encode(value))
+    except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
+        raise NotEncodable(f"this cannot be stored: {error}") from error
+
+
+class Packer:
+    """Turns encoded records into what is stored. Each thread has its own."""
+
+    def __init__(self) -> None:
+        # On a few KB a higher level takes twice as long and gains a hundredth.
+        self._compressor = zstandard.ZstdCompressor(level=1)
+        self._decompressor = zstandard.ZstdDecompressor()
+
+    def pack(self, body: bytes) -> Packed:
+        """Return the stored form of an encoded array of records."""
+        body, blobs = take_out_blobs(body) if len(body) > BLOB_OVER else (body, NO_BLOBS)
+        if len(body) > COMPRESS_OVER:
+            return packed(self._compressor.compress(body), blobs, COMPRESSED)
+        return packed(body, blobs, 0)
+
+    def pack_all(self, bodies: Sequence[bytes]) -> list[Packed]:
+        """Return the stored form of each; all are compressed without the interpreter's lock."""
+        if len(bodies) < 2:
+            return [self.pack(body) for body in bodies]
+        taken = [
+            take_out_blobs(body) if len(body) > BLOB_OVER else (body, NO_BLOBS) for body in bodies
+        ]
+        long = [body for body, _ in taken if len(body) > COMPRESS_OVER]
+        short = iter(self._compress(long))
+        return [
+            packed(next(short), blobs, COMPRESSED)
+            if len(body) > COMPRESS_OVER
+            else packed(body, blobs, 0)
+            for body, blobs in taken
+        ]
+
+    def _compress(self, bodies: Sequence[bytes]) -> list[bytes]:
+        if not bodies:
+            return []
+        found = self._compressor.multi_compress_to_buffer([*bodies])
+        return [found[place].tobytes() for place in range(len(found))]
+
+    def unpack(self, data: bytes, load_blob: LoadBlob) -> list[AnyRecord]:
+        """Return the records, whatever format they were written in."""
+        version, flags = version_of(data), data[1]
+        body = data[2:]
+        try:
+            if flags & COMPRESSED:
+                body = self._decompressor.decompress(body)
+            if version == FORMAT and not flags & HAS_BLOBS:
+                return _decoder.decode(body)
+            return convert(put_back_blobs(body, load_blob), version)
+        except UNREADABLE as error:
+            raise StoreCorrupt(
+                f"a part of the log cannot be read: {error}; restore it from a backup"
+            ) from error
+
+    def squeeze(self, data: bytes) -> bytes:
+        """Compress a blob or a snapshot."""
+        return self._compressor.compress(data)
+
+    def expand(self, data: bytes) -> bytes:
+        """Undo `squeeze`."""
+        try:
+            return self._decompressor.decompress(data)
+        except zstandard.ZstdError as error:
+            raise StoreCorrupt(
+                f"a stored value cannot be read: {error}; restore it from a backup"
+            ) from error
+
+
+def packed(body: bytes, blobs: Mapping[str, bytes], flags: int) -> Packed:
+    flags |= HAS_BLOBS if blobs else 0
+    return Packed(bytes((FORMAT, flags)) + body, blobs)
+
+
+def version_of(data: bytes) -> int:
+    """Return the format in which stored records were written; refuse one of the future."""
+    if len(data) < 2:
+        raise StoreCorrupt("a part of the log is empty; restore it from a backup")
+    if data[0] > FORMAT:
+        raise StoreFromTheFuture(
+            f"this log was written in format {data[0]} and this Outlast reads up to {FORMAT};"
+            " upgrade Outlast",
+            format=data[0],
+        )
+    return data[0]
+
+
+def convert(raw: list[dict[str, Any]], version: int) -> list[AnyRecord]:
+    """Return plain values of an older format as records."""
+    return msgspec.convert([upcast(item, version) for item in raw], list[AnyRecord])
+
+
+def blob_name(value: bytes) -> str:
+    return sha256(value).hexdigest()
+
+
+def take_out_blobs(body: bytes) -> tuple[bytes, dict[str, bytes]]:
+    """Return the array with its large values replaced by their names, and those values."""
+    blobs: dict[str, bytes] = {}
+
+    def walk(value: Any) -> Any:
+        match value:
+            case str() | bytes() if len(value) > BLOB_OVER // 4:
+                return shrink(value)
+            case dict():
+                return {key: walk(item) for key, item in value.items()}
+            case list():
+                return [walk(item) for item in value]
+        return value
+
+    def shrink(value: str | bytes) -> Any:
+        raw = value.encode() if isinstance(value, str) else value
+        if len(raw) <= BLOB_OVER:
+            return value
+        name = blob_name(raw)
+        blobs[name] = raw
+        code = TEXT_BLOB if isinstance(value, str) else BYTES_BLOB
+        return msgspec.msgpack.Ext(code, bytes.fromhex(name))
+
+    return _encoder.encode(walk(msgspec.msgpack.decode(body))), blobs
+
+
+def put_back_blobs(body: bytes, load_blob: LoadBlob) -> Any:
+    def restore(code: int, data: memoryview) -> str | bytes:
+        raw = load_blob(data.hex())
+        return raw.decode() if code == TEXT_BLOB else raw
+
+    return msgspec.msgpack.Decoder(ext_hook=restore).decode(body)
+
+
+def blob_names(data: bytes, packer: Packer) -> set[str]:
+    """Return the names of the blobs that stored records refer to."""
+    if not data[1] & HAS_BLOBS:
+        return set()
+    names: set[str] = set()
+    body = packer.expand(data[2:]) if data[1] & COMPRESSED else data[2:]
+
+    def note(name: str) -> bytes:
+        names.add(name)
+        return b""
+
+    put_back_blobs(body, note)
+    return names

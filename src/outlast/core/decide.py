@@ -1,0 +1,415 @@
+"""What comes next for a lane, given all that has happened to it.
+
+Knows no clock, no database, no model. Recovery is not a mode: after a crash the
+same questions are asked of the same log.
+"""
+
+from __future__ import annotations
+
+from itertools import takewhile
+
+from outlast.core.action import (
+    AnyAction,
+    AskHuman,
+    CallModel,
+    CancelTurn,
+    CompleteSession,
+    CompleteTurn,
+    FailSession,
+    FailTurn,
+    Park,
+    RunTools,
+    Settle,
+    Sleep,
+    Start,
+)
+from outlast.core.lane import (
+    CUT,
+    RUNNING,
+    UNSTORABLE,
+    Call,
+    Cancel,
+    Lane,
+    ModelCall,
+    Queued,
+    Stopping,
+    Turn,
+)
+from outlast.core.name import model_call_name, turn_name
+from outlast.core.policy import SECOND, Policy
+from outlast.core.record import Failure
+
+KEY_POLL, LONGEST_KEY_POLL = SECOND // 2, 10 * SECOND
+
+
+def decide(lane: Lane, policy: Policy, now: int) -> AnyAction:
+    """Return the one thing to do next; the same log always gives the same answer."""
+    if lane.unsettled:
+        return Settle(settled=tuple((u.delivery_id, u.outcome, u.turn) for u in lane.unsettled))
+    if lane.turn and lane.turn.stopping:
+        return go_on_stopping(lane.turn.id, lane.turn.stopping)
+    if lane.over:
+        return close(lane, now)
+    if lane.cancels:
+        return stop(lane, lane.cancels[0])
+    if lane.replies:
+        return Settle(reply=lane.replies[0])
+    if lane.relays:
+        return Settle(relay=lane.relays[0])
+    if lane.turn is None:
+        return between_turns(lane, policy, now)
+    return within_turn(lane, lane.turn, policy, now)
+
+
+def go_on_stopping(turn: str, how: Stopping) -> AnyAction:
+    """End a turn as it was decided when its requests were closed."""
+    if how.error:
+        return FailTurn(turn=turn, error=how.error, structural=how.structural)
+    return CancelTurn(
+        turn=turn, reason=how.reason, superseded=how.superseded, delivery_id=how.delivery_id
+    )
+
+
+def close(lane: Lane, now: int) -> AnyAction:
+    """Stop what another lane's end of the session left open, and refuse what is still queued."""
+    if lane.turn and is_late(lane, now):
+        error = lane.turn.failure or DEADLINE_EXCEEDED
+        return FailTurn(turn=lane.turn.id, error=error, structural=lane.turn.structural)
+    if lane.turn:
+        return CancelTurn(turn=lane.turn.id, reason=f"the session is {lane.over}")
+    left = [
+        *((c.delivery_id, "ignored", "") for c in lane.cancels),
+        *((reply.delivery_id, "ignored", "") for reply in lane.replies),
+        *((relay.delivery_id, "ignored", "") for relay in lane.relays),
+        *((q.delivery_id, "refused", "") for q in lane.queue),
+    ]
+    return Settle(settled=tuple(left)) if left else Park(wait=())
+
+
+def stop(lane: Lane, cancel: Cancel) -> AnyAction:
+    """Stop the open turn, or the message that would be next; then the session, if asked to."""
+    turn = lane.turn
+    if turn and (cancel.ends or cancel.turn == turn.id or means_head(cancel, turn.taken)):
+        taken = "" if cancel.ends else cancel.delivery_id
+        return CancelTurn(turn=turn.id, reason=cancel.reason, delivery_id=taken)
+    if cancel.ends:
+        return CompleteSession(reason=cancel.reason, delivery_id=cancel.delivery_id)
+    head = lane.queue[0] if lane.queue and not turn else None
+    if head and means_head(cancel, head.offset):
+        return Settle(
+            settled=((head.delivery_id, "cancelled", ""), (cancel.delivery_id, "completed", ""))
+        )
+    return Settle(settled=((cancel.delivery_id, "ignored", ""),))
+
+
+def means_head(cancel: Cancel, offset: int) -> bool:
+    """Say whether a cancel that met no turn means the message at an offset, taken up or not."""
+    return not cancel.turn and offset < cancel.offset
+
+
+def between_turns(lane: Lane, policy: Policy, now: int) -> AnyAction:
+    if (last := lane.last) and (lane.mode == "task" or last.structural):
+        if last.how == "completed":
+            return CompleteSession(turn=last.turn)
+        return FailSession(error=last.failure or Failure("CANCELLED", "the task was cancelled"))
+    if is_late(lane, now):
+        return after_deadline(lane)
+    if not lane.queue:
+        return Park(wait=("message",), until=lane.deadline)
+    head = lane.queue[0]
+    if has_come_too_late(head, now):
+        return Settle(settled=((head.delivery_id, "failed", ""),))
+    failed = lane.last.turn if lane.last and lane.last.how == "failed" else ""
+    if head.retry and not failed:
+        return Settle(settled=((head.delivery_id, "ignored", ""),))
+    turn = turn_name(lane.name, lane.turns + 1)
+    return CallModel(
+        call_id=model_call_name(turn, 1),
+        attempt=1,
+        turn=turn,
+        step=1,
+        until=earliest(now + policy.turn_timeout, lane.deadline, head.deadline),
+        delivery=head.delivery_id,
+        retries=failed if head.retry else "",
+    )
+
+
+def has_come_too_late(queued: Queued, now: int) -> bool:
+    return 0 < queued.deadline <= now
+
+
+def is_late(lane: Lane, now: int) -> bool:
+    return 0 < in_time(lane, 0) <= now
+
+
+def in_time(lane: Lane, at: int) -> int:
+    """Return an instant, or the deadline of the session or its open turn if that comes first."""
+    due = lane.turn.deadline if lane.turn else 0
+    return earliest(at, lane.deadline, due) if due or lane.deadline else at
+
+
+def earliest(*instants: int) -> int:
+    """Return the first of some instants; 0 is none."""
+    return min((at for at in instants if at), default=0)
+
+
+def after_deadline(lane: Lane) -> AnyAction:
+    """End a session whose time is up: a task that was not even begun has failed."""
+    if lane.mode == "task":
+        return FailSession(error=DEADLINE_EXCEEDED)
+    return CompleteSession(reason="its deadline has passed")
+
+
+def within_turn(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
+    if turn.failure:
+        return FailTurn(turn=turn.id, error=turn.failure, structural=turn.structural)
+    for request in turn.requests.values():
+        if 0 < request.due_at <= now:
+            # One at a time: what becomes of its call may close others.
+            return Settle(expired=request.request_id)
+    if is_late(lane, now):
+        return FailTurn(turn=turn.id, error=DEADLINE_EXCEEDED)
+    if policy.on_busy == "interrupt" and (newer := [q for q in lane.queue if not q.retry]):
+        if has_come_too_late(newer[0], now):
+            return Settle(settled=((newer[0].delivery_id, "failed", ""),))
+        return CancelTurn(turn=turn.id, reason="a newer message came", superseded=True)
+    # A parked turn spends no active time, so it cannot run out of it.
+    if not lane.waiting and deadline(turn, policy) <= now:
+        return FailTurn(turn=turn.id, error=TURN_TIMEOUT)
+    if not turn.answer:
+        return call_model(lane, turn, policy, now)
+    return settle_calls(lane, turn, policy, now)
+
+
+def deadline(turn: Turn, policy: Policy) -> int:
+    return turn.since + policy.turn_timeout - turn.spent
+
+
+def ask_again_at(lane: Lane, turn: Turn, policy: Policy, now: int) -> int:
+    """Return when the open turn's time is up; the active time of a parked one starts now."""
+    active = now + policy.turn_timeout - turn.spent if lane.waiting else deadline(turn, policy)
+    return in_time(lane, active)
+
+
+# The model
+
+
+def call_model(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
+    """Go on with the open model call, or make another attempt at it."""
+    model = turn.model
+    assert model is not None
+    if model.lost >= policy.max_attempts:
+        return FailTurn(turn=turn.id, error=no_progress(model.call_id, model.lost))
+    if model.status == "retry" and model.not_before > now:
+        if model.parked:
+            return Park(wait=("provider",), until=in_time(lane, model.not_before))
+        return Sleep(until=in_time(lane, model.not_before))
+    running = model.status == RUNNING
+    return CallModel(
+        call_id=model.call_id,
+        attempt=model.attempt if running else model.attempt + 1,
+        turn=turn.id,
+        step=turn.step,
+        until=ask_again_at(lane, turn, policy, now),
+        aborts=0 if running or not model.partial else model.attempt,
+        keeps=can_go_on(model, policy),
+        running=running,
+    )
+
+
+def can_go_on(model: ModelCall, policy: Policy) -> bool:
+    """Say whether the model can carry on after what it had said when it was cut off."""
+    return model.partial == "text" and policy.on_partial == "continue" and not policy.typed
+
+
+def next_step(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
+    if turn.corrections > policy.max_corrections:
+        return FailTurn(turn=turn.id, error=TOO_MANY_CORRECTIONS)
+    if turn.step >= policy.max_steps:
+        return FailTurn(turn=turn.id, error=max_steps(policy.max_steps))
+    waiting = [q for q in lane.queue if not q.retry] if policy.on_busy == "join" else []
+    if waiting and has_come_too_late(waiting[0], now):
+        return Settle(settled=((waiting[0].delivery_id, "failed", ""),))
+    joins = takewhile(lambda queued: not has_come_too_late(queued, now), waiting)
+    return CallModel(
+        call_id=model_call_name(turn.id, turn.step + 1),
+        attempt=1,
+        turn=turn.id,
+        step=turn.step + 1,
+        until=ask_again_at(lane, turn, policy, now),
+        joins=tuple(q.delivery_id for q in joins),
+    )
+
+
+# The tools
+
+
+def settle_calls(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
+    """Carry each call of the step towards its outcome, by itself; then go on."""
+    start: list[Start] = []
+    report: list[str] = []
+    running: list[str] = []
+    are_done = True
+    for call in turn.calls.values():
+        if call.is_done:
+            continue
+        are_done = False
+        if call.status == RUNNING:
+            running.append(call.call_id)
+            continue
+        if call.lost >= policy.max_attempts:
+            return FailTurn(turn=turn.id, error=no_progress(call.call_id, call.lost))
+        match disposition(call, lane, policy, now):
+            case "approval" | "interrupted" as kind:
+                return ask_human(call, kind, policy, now)
+            case "fail":
+                return FailTurn(turn=turn.id, error=interrupted(call))
+            case "report":
+                report.append(call.call_id)
+            case "start":
+                start.append(begin(call, policy, now))
+    if are_done:
+        return after_calls(lane, turn, policy, now)
+    if start or report or running:
+        return RunTools(
+            start=tuple(start),
+            report=tuple(report),
+            running=tuple(running),
+            until=wake_at(turn, now, ask_again_at(lane, turn, policy, now)),
+        )
+    until = in_time(lane, wake_at(turn, now))
+    return Park(wait=waits(turn), requests=questions(turn), until=until)
+
+
+def ask_human(call: Call, kind: str, policy: Policy, now: int) -> AskHuman:
+    tool = policy.tool(call.tool)
+    return AskHuman(
+        call_id=call.call_id,
+        kind=kind,  # type: ignore[arg-type]
+        expires_at=now + tool.answer_within if tool.answer_within else 0,
+        on_expiry=tool.on_expiry,
+        restricted=tool.restricted,
+    )
+
+
+def disposition(call: Call, lane: Lane, policy: Policy, now: int) -> str:
+    """Say what a call needs that neither runs nor is done; nothing, if it has to wait."""
+    match call.status:
+        case "requested":
+            return "approval" if call.asks else "start"
+        case "approved":
+            return "start"
+        case "woken":
+            return after_wait(call, lane, policy)
+        case "again" | "waiting":
+            return after_wait(call, lane, policy) if 0 < call.wakes_at <= now else ""
+        case status if status == CUT:
+            return after_interruption(call, lane, policy)
+    return ""
+
+
+def after_wait(call: Call, lane: Lane, policy: Policy) -> str:
+    """Go on with a call. One that was finding out about itself goes by what the tool says today."""
+    return after_interruption(call, lane, policy) if call.reconciles else "start"
+
+
+def after_interruption(call: Call, lane: Lane, policy: Policy) -> str:
+    match policy.tool(call.tool).on_interrupt:
+        case "rerun" if call.reason == UNSTORABLE:  # it ran to its end, and would so again
+            return "report"
+        case "rerun" | "reconcile":
+            return "start"
+        case "ask":
+            return "interrupted" if lane.can_ask else "report"
+        case "fail":
+            return "fail"
+        case "report":
+            return "report"
+
+
+def begin(call: Call, policy: Policy, now: int) -> Start:
+    is_unclear = call.status == CUT and policy.tool(call.tool).on_interrupt == "reconcile"
+    reconciles = call.attempt if is_unclear else call.reconciles
+    due = (name for name, due_at in call.timers.items() if due_at <= now)
+    fired = tuple(due) if call.status == "waiting" else ()
+    return Start(call.call_id, call.attempt + 1, call.dedupe, fired, reconciles)
+
+
+def after_calls(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
+    """Complete the turn if the model has answered, else ask it again with the results."""
+    output = next((c for c in turn.calls.values() if c.output and c.succeeded), None)
+    if turn.misfit or (turn.calls and not output):
+        return next_step(lane, turn, policy, now)
+    return CompleteTurn(
+        turn=turn.id,
+        step=turn.step,
+        call_id=turn.answer,
+        output=output.call_id if output else "",
+    )
+
+
+def rest_for(lane: Lane, others: tuple[str, ...], now: int, again_at: int = 0) -> Park:
+    """Rest because others stand in the way of all that could begin, until a time at the latest.
+
+    `others`: a `limit` without a place, or a `key` that another call has. Nobody is told that a
+    key is free: it is looked at again after half a second, and then when as long has passed again.
+    """
+    if lane.turn is None:
+        return Park(wait=others, until=in_time(lane, again_at))
+    if "key" in others:
+        waited = now - lane.turn.since if lane.waiting else 0
+        again_at = earliest(again_at, now + min(max(waited, KEY_POLL), LONGEST_KEY_POLL))
+    return Park(
+        wait=(*others, *waits(lane.turn)),
+        requests=questions(lane.turn),
+        until=in_time(lane, wake_at(lane.turn, now, again_at)),
+    )
+
+
+def waits(turn: Turn) -> tuple[str, ...]:
+    """Name what the turn waits for."""
+    found = {
+        "input": bool(questions(turn)),
+        "authorization": any(q.kind == "authorization" for q in turn.requests.values()),
+        "children": any(q.kind == "child" for q in turn.requests.values()),
+        "webhook": any(q.kind == "webhook" for q in turn.requests.values()),
+        "timer": any(call.wakes_at for call in turn.calls.values()),
+    }
+    return tuple(name for name, is_awaited in found.items() if is_awaited)
+
+
+def questions(turn: Turn) -> tuple[str, ...]:
+    """Return the requests that are a human's to answer."""
+    return tuple(q.request_id for q in turn.requests.values() if q.is_question)
+
+
+def wake_at(turn: Turn, now: int, latest: int = 0) -> int:
+    """Return the next instant at which something is due by itself, or `latest`."""
+    due = [call.wakes_at for call in turn.calls.values() if call.wakes_at > now]
+    due += [q.due_at for q in turn.requests.values() if q.due_at]
+    due += [latest] if latest else []
+    return min(due, default=0)
+
+
+# Failures that are decided here
+
+
+DEADLINE_EXCEEDED = Failure("DEADLINE_EXCEEDED", "the deadline has passed")
+TURN_TIMEOUT = Failure("TURN_TIMEOUT", "the turn has used up its active time")
+TOO_MANY_CORRECTIONS = Failure(
+    "TOO_MANY_CORRECTIONS", "the model was asked too often to correct what it says"
+)
+
+
+def max_steps(limit: int) -> Failure:
+    return Failure("MAX_STEPS", f"the turn has made {limit} steps without an answer")
+
+
+def no_progress(call_id: str, attempts: int) -> Failure:
+    return Failure(
+        "NO_PROGRESS", f"{call_id} was started {attempts} times and never had an outcome"
+    )
+
+
+def interrupted(call: Call) -> Failure:
+    return Failure("INTERRUPTED", f"{call.tool} was interrupted: its outcome is unknown")

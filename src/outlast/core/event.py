@@ -1,0 +1,123 @@
+"""Records as readers see them.
+
+An event is a record without what is not a reader's business, with its text whole and
+its JSON values as values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from outlast.core import record as r
+from outlast.core.message import ToolCall
+from outlast.core.name import attempt_name, turn_and_step
+from outlast.core.record import AnyRecord, Entry
+from outlast.core.view import whole_parts
+
+JSON_FIELDS = ("value", "args", "changed", "progress", "data")
+HIDDEN_FIELDS = ("token", "revoked", "outlets", "deltas_from", "streamed")
+
+
+class Event(Struct, frozen=True, gc=False, kw_only=True):
+    """One thing that happened, in its place. `offset` is the cursor to go on from.
+
+    `session_id` is the session that it is of; where events of several come together, `path` leads
+    to it from the session that is read, through those between.
+    """
+
+    offset: int
+    type: str
+    at: datetime
+    lane: str
+    data: Mapping[str, Any]
+    version: int
+    turn: str = ""
+    step: int = 0
+    call_id: str = ""
+    attempt_id: str = ""
+    delivery_id: str = ""
+    session_id: str = ""
+    path: tuple[str, ...] = ()
+
+
+Deltas = dict[tuple[str, int], dict[int, str]]
+"""What was streamed so far, by call and attempt, then by part."""
+
+
+def present(entry: Entry, deltas: Mapping[int, str], args: Mapping[str, str]) -> Event:
+    """Return an entry as an event; `deltas` and `args` are the texts that it refers to."""
+    record = entry.record
+    data = plain_data(record)
+    if isinstance(record, r.MessageCompleted) and record.streamed:
+        data["parts"] = msgspec.to_builtins(whole_parts(record, dict(deltas)))
+    if isinstance(record, r.ToolRequested):
+        data["args"] = json_value(args.get(record.call_id, "{}"))
+    call_id = data.pop("call_id", "")
+    attempt = data.pop("attempt", 0)
+    turn, step = data.pop("turn", ""), data.pop("step", 0)
+    if call_id:
+        turn, step = turn_and_step(call_id)
+    return Event(
+        offset=entry.offset,
+        type=type_of(record),
+        at=datetime.fromtimestamp(entry.at / 1000, UTC),
+        lane=entry.lane,
+        data=data,
+        version=entry.version,
+        turn=turn,
+        step=step,
+        call_id=call_id,
+        attempt_id=attempt_name(call_id, attempt) if attempt else "",
+        delivery_id=data.pop("delivery_id", ""),
+    )
+
+
+LEFT_OUT_IF_EMPTY = ("turn", "step", "call_id", "attempt_id", "delivery_id")
+
+
+def encode(event: Event) -> bytes:
+    """Return an event as JSON text without a line break, as streams and webhooks have it."""
+    fields: dict[str, Any] = {
+        "offset": event.offset,
+        "type": event.type,
+        "at": event.at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "lane": event.lane,
+        "data": event.data,
+        "version": event.version,
+    }
+    for name in LEFT_OUT_IF_EMPTY:
+        if value := getattr(event, name):
+            fields[name] = value
+    return msgspec.json.encode(fields)
+
+
+def type_of(record: AnyRecord) -> str:
+    return str(type(record).__struct_config__.tag)
+
+
+def plain_data(record: AnyRecord) -> dict[str, Any]:
+    data: dict[str, Any] = msgspec.to_builtins(record)
+    data.pop("type", None)
+    for name in HIDDEN_FIELDS:
+        data.pop(name, None)
+    for name in JSON_FIELDS:
+        if isinstance(data.get(name), str) and data[name]:
+            data[name] = json_value(data[name])
+    return data
+
+
+def json_value(text: str) -> Any:
+    """Return JSON text as a value, or the text itself where a model wrote none."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
+
+
+def requested_args(record: r.MessageCompleted) -> dict[str, str]:
+    return {part.call_id: part.args for part in record.parts if isinstance(part, ToolCall)}

@@ -1,0 +1,448 @@
+"""What has happened: one small function per record, from a lane to the next lane.
+
+Arrivals (deliveries, cancels, the session's start) only add to the inbox; folding
+one before or after any record of the lane's owner gives the same lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from msgspec.structs import replace
+
+from outlast.core import record as r
+from outlast.core.fold_wait import WAITS, remember
+from outlast.core.lane import (
+    CONTENDED,
+    CUT,
+    RUNNING,
+    Call,
+    Cancel,
+    Ended,
+    Lane,
+    ModelCall,
+    Queued,
+    Relay,
+    Reply,
+    Stopping,
+    Turn,
+    Unsettled,
+)
+from outlast.core.message import ToolCall
+from outlast.core.record import AnyRecord, Entry, Tokens
+
+Step = Callable[[Lane, Any], Lane]
+
+
+def fold(lane: Lane, record: AnyRecord, offset: int = 0) -> Lane:
+    """Return the lane after one more record. Only arrivals need to know their offset."""
+    kind = type(record)
+    if step := FACTS.get(kind):
+        return step(lane, record)
+    arrival = ARRIVALS.get(kind)
+    return arrival(lane, record, offset) if arrival else lane
+
+
+def fold_all(lane: Lane, entries: Iterable[Entry]) -> Lane:
+    """Return the lane after all entries that are its own."""
+    for entry in entries:
+        if entry.lane == lane.name or type(entry.record) in SESSION_WIDE:
+            lane = fold(lane, entry.record, entry.offset)
+    return lane
+
+
+# Arrivals
+
+
+def session_started(lane: Lane, e: r.SessionStarted, _: int) -> Lane:
+    return replace(
+        lane,
+        agent=e.agent,
+        mode=e.mode,
+        can_ask=e.can_ask,
+        tenant=e.tenant,
+        principal=e.principal,
+        parent=e.parent,
+        above=e.depth,
+        deadline=e.deadline_at,
+        tells=told_at(e.outlets),
+    )
+
+
+def told_at(outlets: Iterable[r.NewOutlet]) -> frozenset[str]:
+    """Return the types of records at which there is something to tell.
+
+    What arrives is told of when the lane takes it up: an arrival itself is no lane's commit.
+    """
+    kinds = frozenset(kind for outlet in outlets for kind in outlet.events)
+    return kinds | TAKES_UP if kinds & ARRIVE else kinds
+
+
+ARRIVE = frozenset({"session.started", "delivery.queued", "cancel.requested"})
+TAKES_UP = frozenset({"turn.started", "delivery.joined", "delivery.settled"})
+
+
+def delivery_queued(lane: Lane, e: r.DeliveryQueued, offset: int) -> Lane:
+    if e.kind == "reply":
+        reply = Reply(e.delivery_id, e.request_id, e.option, e.text, e.args, e.by)
+        return replace(lane, replies=(*lane.replies, reply))
+    queued = Queued(e.delivery_id, offset, e.kind == "retry", e.deadline_at, e.by)
+    return replace(lane, queue=(*lane.queue, queued))
+
+
+def cancel_requested(lane: Lane, e: r.CancelRequested, offset: int) -> Lane:
+    cancel = Cancel(e.delivery_id, offset, e.reason, e.turn, e.ends)
+    return replace(lane, cancels=(*lane.cancels, cancel))
+
+
+def request_relayed(lane: Lane, e: r.RequestRelayed, _: int) -> Lane:
+    relay = Relay(e.delivery_id, e.request_id, e.child, e.asked, e.how)
+    return replace(lane, relays=(*lane.relays, relay))
+
+
+ARRIVALS: dict[type, Callable[[Lane, Any, int], Lane]] = {
+    r.SessionStarted: session_started,
+    r.DeliveryQueued: delivery_queued,
+    r.CancelRequested: cancel_requested,
+    r.RequestRelayed: request_relayed,
+}
+
+
+# Sessions, turns, steps
+
+
+def session_waiting(lane: Lane, e: r.SessionWaiting) -> Lane:
+    lane = replace(lane, waiting=e.wait)
+    return lane.with_turn(since=e.since, spent=e.spent) if lane.turn else lane
+
+
+def session_resumed(lane: Lane, e: r.SessionResumed) -> Lane:
+    lane = replace(lane, waiting=())
+    return lane.with_turn(since=e.since) if lane.turn else lane
+
+
+def session_over(how: str) -> Step:
+    return lambda lane, _: replace(lane, over=how)
+
+
+def turn_started(lane: Lane, e: r.TurnStarted) -> Lane:
+    taken = queued_as(lane, e.delivery_id)
+    before = lane.last.senders if lane.last and e.retries else ()
+    return replace(
+        lane,
+        queue=tuple(q for q in lane.queue if q.delivery_id != e.delivery_id),
+        turns=lane.turns + 1,
+        turn=Turn(
+            e.turn,
+            (e.delivery_id,),
+            e.since,
+            taken.offset,
+            deadline=taken.deadline,
+            senders=with_sender(before, taken),
+        ),
+        waiting=(),
+        last=None,
+    )
+
+
+def queued_as(lane: Lane, delivery_id: str) -> Queued:
+    return next((q for q in lane.queue if q.delivery_id == delivery_id), Queued(delivery_id))
+
+
+def with_sender(senders: tuple[str, ...], queued: Queued) -> tuple[str, ...]:
+    return senders if queued.by in ("", *senders) else (*senders, queued.by)
+
+
+def turn_completed(lane: Lane, e: r.TurnCompleted) -> Lane:
+    return end_turn(lane, Ended(e.turn, "completed"))
+
+
+def turn_failed(lane: Lane, e: r.TurnFailed) -> Lane:
+    return end_turn(lane, Ended(e.turn, "failed", e.error, e.structural))
+
+
+def turn_cancelled(lane: Lane, e: r.TurnCancelled) -> Lane:
+    return end_turn(lane, Ended(e.turn, "cancelled"))
+
+
+def end_turn(lane: Lane, last: Ended) -> Lane:
+    assert lane.turn is not None
+    told = tuple(Unsettled(d, last.how, last.turn) for d in lane.turn.deliveries)
+    last = replace(last, senders=lane.turn.senders)
+    return replace(lane, turn=None, unsettled=(*lane.unsettled, *told), last=last)
+
+
+def turn_stopping(lane: Lane, e: r.TurnStopping) -> Lane:
+    return lane.with_turn(
+        stopping=Stopping(
+            reason=e.reason,
+            superseded=e.superseded,
+            delivery_id=e.delivery_id,
+            error=e.error,
+            structural=e.structural,
+        )
+    )
+
+
+def step_started(lane: Lane, e: r.StepStarted) -> Lane:
+    return lane.with_turn(step=e.step, model=None, answer="", calls={}, misfit=False)
+
+
+def step_failed(lane: Lane, e: r.StepFailed) -> Lane:
+    return lane.with_turn(failure=e.error, structural=e.structural)
+
+
+def delivery_joined(lane: Lane, e: r.DeliveryJoined) -> Lane:
+    assert lane.turn is not None
+    lane = lane.with_turn(
+        deliveries=(*lane.turn.deliveries, e.delivery_id),
+        senders=with_sender(lane.turn.senders, queued_as(lane, e.delivery_id)),
+    )
+    return replace(lane, queue=tuple(q for q in lane.queue if q.delivery_id != e.delivery_id))
+
+
+def delivery_settled(lane: Lane, e: r.DeliverySettled) -> Lane:
+    def others(inbox: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(d for d in inbox if d.delivery_id != e.delivery_id)
+
+    return replace(
+        lane,
+        queue=others(lane.queue),
+        replies=others(lane.replies),
+        relays=others(lane.relays),
+        cancels=others(lane.cancels),
+        unsettled=others(lane.unsettled),
+    )
+
+
+# Model calls
+
+
+def model_started(lane: Lane, e: r.ModelStarted) -> Lane:
+    assert lane.turn is not None
+    before = lane.turn.model or ModelCall(e.call_id, 0)
+    return lane.with_turn(
+        model=replace(before, attempt=e.attempt, status=RUNNING, partial="", parked=False)
+    )
+
+
+def with_model(lane: Lane, **changes: object) -> Lane:
+    assert lane.turn is not None
+    assert lane.turn.model is not None
+    return lane.with_turn(model=replace(lane.turn.model, **changes))
+
+
+def model_retrying(lane: Lane, e: r.ModelRetrying) -> Lane:
+    assert lane.turn is not None
+    assert lane.turn.model is not None
+    return with_model(
+        lane,
+        status="retry",
+        lost=0,
+        failed=lane.turn.model.failed + (not e.parked),
+        not_before=e.not_before,
+        parked=e.parked,
+    )
+
+
+def message_delta(lane: Lane, e: r.MessageDelta) -> Lane:
+    assert lane.turn is not None
+    assert lane.turn.model is not None
+    broken = e.tool or lane.turn.model.partial == "broken"
+    return with_model(lane, partial="broken" if broken else "text")
+
+
+def reasoning_delta(lane: Lane, e: r.ReasoningDelta) -> Lane:
+    assert lane.turn is not None
+    assert lane.turn.model is not None
+    return with_model(lane, partial=lane.turn.model.partial or "reasoning")
+
+
+def message_aborted(lane: Lane, e: r.MessageAborted) -> Lane:
+    return with_model(lane, partial="")
+
+
+def message_completed(lane: Lane, e: r.MessageCompleted) -> Lane:
+    calls = {
+        part.call_id: Call(part.call_id, part.tool, part.args, "")
+        for part in e.parts
+        if isinstance(part, ToolCall)
+    }
+    lane = lane.with_turn(model=None, answer=e.call_id, calls=calls)
+    return corrected(lane, misfit=True) if e.misfit else lane
+
+
+def corrected(lane: Lane, **changes: object) -> Lane:
+    """Count once more that the model is asked to correct something."""
+    assert lane.turn is not None
+    return lane.with_turn(corrections=lane.turn.corrections + 1, **changes)
+
+
+def usage_recorded(lane: Lane, e: r.UsageRecorded) -> Lane:
+    assert lane.turn is not None
+    of_turn = add_usage(lane.turn.usage, e)
+    return replace(lane, usage=add_usage(lane.usage, e)).with_turn(usage=of_turn)
+
+
+def add_usage(before: Tokens, e: r.UsageRecorded) -> Tokens:
+    return Tokens(
+        before.input_tokens + e.input_tokens,
+        before.output_tokens + e.output_tokens,
+        before.cache_read_tokens + e.cache_read_tokens,
+        before.cache_write_tokens + e.cache_write_tokens,
+    )
+
+
+# Tool calls
+
+
+def tool_requested(lane: Lane, e: r.ToolRequested) -> Lane:
+    return lane.with_call(
+        e.call_id,
+        digest=e.digest,
+        asks=e.asks,
+        repeats=e.repeats,
+        output=e.output,
+        dedupe=e.dedupe,
+        **({"args": e.changed} if e.changed else {}),
+    )
+
+
+def tool_started(lane: Lane, e: r.ToolStarted) -> Lane:
+    return lane.with_call(
+        e.call_id,
+        status=RUNNING,
+        attempt=e.attempt,
+        reason="",
+        due_at=0,
+        reconciles=0,
+        failure=None,
+    )
+
+
+def tool_step_recorded(lane: Lane, e: r.ToolStepRecorded) -> Lane:
+    return remember(lane, e.call_id, e.name, e.value)
+
+
+def tool_waiting(lane: Lane, e: r.ToolWaiting) -> Lane:
+    """Stop a call. A time that it does not wait for any more is forgotten."""
+    assert lane.turn is not None
+    waits_for = (e.name, *e.also)
+    timers = lane.turn.calls[e.call_id].timers
+    timers = {name: due_at for name, due_at in timers.items() if name in waits_for}
+    return lane.with_call(
+        e.call_id,
+        status="waiting",
+        waits_for=waits_for,
+        timers=timers,
+        reconciles=e.reconciles,
+        reason="unreconciled" if e.reconciles else "",
+        lost=0,
+    )
+
+
+def tool_woken(lane: Lane, e: r.ToolWoken) -> Lane:
+    return lane.with_call(e.call_id, status="woken", waits_for=())
+
+
+def tool_completed(lane: Lane, e: r.ToolCompleted) -> Lane:
+    assert lane.turn is not None
+    digest = lane.turn.calls[e.call_id].digest
+    lane = lane.with_call(e.call_id, status="done", succeeded=True)
+    if digest not in lane.unknown:
+        return lane
+    return replace(lane, unknown={d: call for d, call in lane.unknown.items() if d != digest})
+
+
+def tool_failed(lane: Lane, e: r.ToolFailed) -> Lane:
+    assert lane.turn is not None
+    if e.again_at:
+        return lane.with_call(
+            e.call_id,
+            status="again",
+            due_at=e.again_at,
+            failed=lane.turn.calls[e.call_id].failed + 1,
+            failure=e.error,
+            lost=0,
+        )
+    lane = lane.with_call(e.call_id, status="done")
+    return corrected(lane) if e.error.code == "RETRY" else lane
+
+
+def tool_interrupted(lane: Lane, e: r.ToolInterrupted) -> Lane:
+    assert lane.turn is not None
+    if not e.final:
+        lost = lane.turn.calls[e.call_id].lost + (e.reason != CONTENDED)
+        return lane.with_call(e.call_id, status=CUT, reason=e.reason, lost=lost)
+    call = lane.turn.calls[e.call_id]
+    lane = lane.with_call(e.call_id, status="done")
+    return replace(lane, unknown={**lane.unknown, call.digest: call.call_id})
+
+
+def tool_denied(lane: Lane, e: r.ToolDenied) -> Lane:
+    return lane.with_call(e.call_id, status="done")
+
+
+# Ownership
+
+
+def lane_taken_over(lane: Lane, e: r.LaneTakenOver) -> Lane:
+    turn = lane.turn
+    if turn is None:
+        return lane
+    lost, reason = (0, "stopped") if e.graceful else (1, "crash")
+    model = turn.model
+    if model and model.status == RUNNING:
+        model = replace(model, status=CUT, lost=model.lost + lost)
+    calls = {
+        name: replace(call, status=CUT, reason=reason, lost=call.lost + lost)
+        if call.status == RUNNING
+        else call
+        for name, call in turn.calls.items()
+    }
+    return replace(lane, waiting=()).with_turn(
+        model=model,
+        calls=calls,
+        since=e.since,
+        spent=e.spent,
+        handed_back=e.graceful and not turn.handed_back,
+    )
+
+
+SESSION_WIDE = (r.SessionStarted, r.SessionCompleted, r.SessionFailed, r.SessionEnded)
+
+FACTS: dict[type, Step] = {
+    r.SessionWaiting: session_waiting,
+    r.SessionResumed: session_resumed,
+    r.SessionCompleted: session_over("completed"),
+    r.SessionFailed: session_over("failed"),
+    r.SessionEnded: session_over("ended"),
+    r.TurnStarted: turn_started,
+    r.TurnCompleted: turn_completed,
+    r.TurnFailed: turn_failed,
+    r.TurnCancelled: turn_cancelled,
+    r.TurnStopping: turn_stopping,
+    r.StepStarted: step_started,
+    r.StepFailed: step_failed,
+    r.DeliveryJoined: delivery_joined,
+    r.DeliverySettled: delivery_settled,
+    r.ModelStarted: model_started,
+    r.ModelRetrying: model_retrying,
+    r.MessageDelta: message_delta,
+    r.ReasoningDelta: reasoning_delta,
+    r.MessageAborted: message_aborted,
+    r.MessageCompleted: message_completed,
+    r.UsageRecorded: usage_recorded,
+    r.ToolRequested: tool_requested,
+    r.ToolStarted: tool_started,
+    r.ToolStepRecorded: tool_step_recorded,
+    r.ToolWaiting: tool_waiting,
+    r.ToolWoken: tool_woken,
+    r.ToolCompleted: tool_completed,
+    r.ToolFailed: tool_failed,
+    r.ToolInterrupted: tool_interrupted,
+    r.ToolDenied: tool_denied,
+    r.LaneTakenOver: lane_taken_over,
+    **WAITS,
+}

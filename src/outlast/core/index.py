@@ -1,0 +1,198 @@
+"""What a commit's records mean for the indexes that stores keep beside the log.
+
+Every index is derived by these functions, whether while committing or when
+`outlast verify` builds them anew from the log and compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from outlast.core import record as r
+from outlast.core.lane import Lane
+from outlast.core.record import AnyRecord
+
+
+class DeliveryChange(Struct, frozen=True, gc=False):
+    """A delivery's new state: running, joined or settled."""
+
+    delivery_id: str
+    state: str
+    outcome: str = ""
+    turn: str = ""
+
+
+class OpenedRequest(Struct, frozen=True, gc=False):
+    """A request as it is listed and answered; `data` is what was asked, as JSON text."""
+
+    request_id: str
+    kind: str
+    expires_at: int
+    data: str
+
+
+class ClosedRequest(Struct, frozen=True, gc=False):
+    """`how`: answered, cancelled, superseded or expired."""
+
+    request_id: str
+    how: str
+
+
+class Index(Struct, frozen=True, gc=False):
+    """All that a store must change besides adding to the log."""
+
+    deliveries: tuple[DeliveryChange, ...] = ()
+    opened: tuple[OpenedRequest, ...] = ()
+    closed: tuple[ClosedRequest, ...] = ()
+    tokens: tuple[str, ...] = ()
+    revoked: tuple[str, ...] = ()
+    over: str = ""
+    changes_slices: bool = False
+
+
+NO_CHANGES = Index()
+
+GIVEN_UP = "GIVEN_UP"
+"""The code of a child's failure where it was its parent that did not wait any longer."""
+PEOPLE = ("approval", "question", "interrupted")
+"""The kinds of requests that a human answers."""
+RELAYED = "relayed"
+"""The kind of those that a child has asked: they are listed once, where they come from."""
+
+_OVER: dict[type, str] = {
+    r.SessionCompleted: "completed",
+    r.SessionFailed: "failed",
+    r.SessionEnded: "ended",
+}
+
+
+def index(records: Iterable[AnyRecord]) -> Index:
+    """Return what the owner's records change in the indexes."""
+    found = NO_CHANGES
+    for record in records:
+        if (kind := type(record)) in _INDEXED:
+            found = _add(found, record, kind)
+    return found
+
+
+def _add(found: Index, e: AnyRecord, kind: type) -> Index:
+    replace = msgspec.structs.replace
+    match e:
+        case r.TurnStarted():
+            change = DeliveryChange(e.delivery_id, "running", turn=e.turn)
+            return replace(found, deliveries=(*found.deliveries, change))
+        case r.DeliveryJoined():
+            change = DeliveryChange(e.delivery_id, "joined", turn=e.turn)
+            return replace(found, deliveries=(*found.deliveries, change))
+        case r.DeliverySettled():
+            change = DeliveryChange(e.delivery_id, "settled", e.outcome, e.turn)
+            return replace(found, deliveries=(*found.deliveries, change))
+        case r.InputRequested():
+            return replace(found, opened=(*found.opened, opened(e)))
+        case r.InputResolved():
+            closed = ClosedRequest(e.request_id, e.how)
+            return replace(found, closed=(*found.closed, closed))
+        case r.InputExpired():
+            closed = ClosedRequest(e.request_id, "expired")
+            return replace(found, closed=(*found.closed, closed))
+        case r.WebhookOpened() | r.AuthorizationRequired() | r.SubagentCalled():
+            return replace(found, opened=(*found.opened, opened(e)))
+        case r.SubagentCompleted() | r.SubagentFailed():
+            closed = ClosedRequest(e.request_id, "answered" if is_answer(e) else "cancelled")
+            return replace(found, closed=(*found.closed, closed))
+        case r.WebhookClosed():
+            closed = ClosedRequest(e.request_id, e.how)
+            return replace(found, closed=(*found.closed, closed))
+        case r.AuthorizationCompleted() | r.AuthorizationFailed():
+            closed = ClosedRequest(e.request_id, how_closed(e))
+            return replace(found, closed=(*found.closed, closed))
+        case r.SessionRekeyed():
+            return replace(
+                found,
+                tokens=(*found.tokens, e.token) if e.token else found.tokens,
+                revoked=(*found.revoked, *e.revoked),
+            )
+        case r.StateChanged():
+            return replace(found, changes_slices=True)
+    return replace(found, over=_OVER[kind])
+
+
+_INDEXED = frozenset(
+    {
+        r.TurnStarted,
+        r.DeliveryJoined,
+        r.DeliverySettled,
+        r.InputRequested,
+        r.InputResolved,
+        r.InputExpired,
+        r.WebhookOpened,
+        r.WebhookClosed,
+        r.AuthorizationRequired,
+        r.AuthorizationCompleted,
+        r.AuthorizationFailed,
+        r.SubagentCalled,
+        r.SubagentCompleted,
+        r.SubagentFailed,
+        r.SessionRekeyed,
+        r.StateChanged,
+        *_OVER,
+    }
+)
+
+
+def end_offset(records: Sequence[AnyRecord], first: int) -> int:
+    """Return where in the log the record stands that ends the session."""
+    return next(first + place for place, record in enumerate(records) if type(record) in _OVER)
+
+
+def change_offset(records: Sequence[AnyRecord], first: int) -> int:
+    """Return where in the log the last record stands that changes slices."""
+    places = (place for place, record in enumerate(records) if type(record) is r.StateChanged)
+    return first + max(places)
+
+
+def is_answer(e: r.SubagentCompleted | r.SubagentFailed) -> bool:
+    """Whether a child has ended by itself; else its parent gave it up."""
+    return isinstance(e, r.SubagentCompleted) or e.error.code != GIVEN_UP
+
+
+def how_closed(e: r.AuthorizationCompleted | r.AuthorizationFailed) -> str:
+    """Return how a sign-in's request was closed: a denial is an answer too."""
+    if isinstance(e, r.AuthorizationCompleted) or e.how in ("denied", "failed"):
+        return "answered"
+    return e.how
+
+
+Opening = r.InputRequested | r.WebhookOpened | r.AuthorizationRequired | r.SubagentCalled
+"""The records that open a request."""
+
+
+def opened(e: Opening) -> OpenedRequest:
+    data = msgspec.json.encode(e).decode()
+    match e:
+        case r.InputRequested():
+            kind = RELAYED if e.origin else e.kind
+            return OpenedRequest(e.request_id, kind, 0 if e.expires_above else e.expires_at, data)
+        case r.WebhookOpened():
+            return OpenedRequest(e.request_id, "webhook", e.expires_at, data)
+        case r.AuthorizationRequired():
+            return OpenedRequest(e.request_id, "authorization", e.expires_at, data)
+    return OpenedRequest(e.request_id, "child", 0, data)
+
+
+def status_of(lane: Lane) -> str:
+    """Name a lane's state for listings: queued, running, idle, how it ended, or how it waits.
+
+    A lane that is `waiting` needs somebody; one that is `sleeping` goes on by itself.
+    """
+    if lane.over:
+        return lane.over
+    if lane.turn and lane.waiting:
+        needs_somebody = "input" in lane.waiting or "authorization" in lane.waiting
+        return "waiting" if needs_somebody else "sleeping"
+    if lane.turn:
+        return "running"
+    return "queued" if lane.queue else "idle"

@@ -1,0 +1,273 @@
+"""The state of a lane: what its log says, less the words.
+
+Immutable. The words themselves are in the other fold, `View`. A snapshot of this
+is small, and says with `FOLD` which rules made it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from outlast.core.record import Failure, Parent, Tokens
+
+FOLD = 5
+"""Grows whenever the same log would fold into something else than before."""
+
+RUNNING = "running"
+CUT = "cut"
+UNSTORABLE = "unstorable"
+"""Why nobody knows what a call came to: what it returned cannot be written down."""
+UNDONE = "undone"
+"""Why a call left nothing: its transaction was rolled back."""
+CONTENDED = "contended"
+"""Why a call was undone: another lane was quicker. It is no sign of one that never gets on."""
+
+
+class Reply(Struct, frozen=True, gc=False, omit_defaults=True):
+    """An answer that has arrived and was not taken yet."""
+
+    delivery_id: str
+    request_id: str
+    option: str = ""
+    text: str = ""
+    args: str = ""
+    by: str = ""
+
+
+class Relay(Struct, frozen=True, gc=False, omit_defaults=True):
+    """A child's request that was opened or closed, and that nobody here has seen yet."""
+
+    delivery_id: str
+    request_id: str
+    child: str
+    asked: str = ""
+    how: str = ""
+
+
+class Queued(Struct, frozen=True, gc=False, omit_defaults=True):
+    """A delivery that waits for its turn."""
+
+    delivery_id: str
+    offset: int = 0
+    retry: bool = False
+    deadline: int = 0
+    by: str = ""
+
+
+class Cancel(Struct, frozen=True, gc=False, omit_defaults=True):
+    """A wish to stop: the named turn, or what is at the head of the queue; `ends` the session."""
+
+    delivery_id: str
+    offset: int = 0
+    reason: str = ""
+    turn: str = ""
+    ends: bool = False
+
+
+class ModelCall(Struct, frozen=True, gc=False, omit_defaults=True):
+    """The open model call of a step.
+
+    `status`: running, cut (by a crash), retry (after a failure that another attempt may mend).
+    `partial`: nothing, text (which can go on), reasoning or broken (which cannot).
+    `lost` counts attempts that ended without an outcome, `failed` those that ended with a
+    failure.
+    """
+
+    call_id: str
+    attempt: int
+    status: str = RUNNING
+    partial: str = ""
+    lost: int = 0
+    failed: int = 0
+    not_before: int = 0
+    parked: bool = False
+
+
+class Call(Struct, frozen=True, gc=False, omit_defaults=True):
+    """A tool call of the open step.
+
+    `status`: requested, asked, approved, running, cut, waiting, woken, again, done.
+    `memo` holds what the call's own steps and answered waits returned, as JSON text by name;
+    `waits_for` are those that it stopped at, and `timers` when some of them are over by themselves.
+    `reconciles` is the attempt about which it was finding out when it stopped. `failure` is how the
+    last attempt failed, after which another is due. `by` and `request` are who let it run, and what
+    he answered.
+    """
+
+    call_id: str
+    tool: str
+    args: str
+    digest: str
+    status: str = "requested"
+    asks: str = ""
+    repeats: str = ""
+    output: bool = False
+    dedupe: str = ""
+    attempt: int = 0
+    lost: int = 0
+    failed: int = 0
+    reason: str = ""
+    due_at: int = 0
+    waits_for: tuple[str, ...] = ()
+    timers: Mapping[str, int] = {}
+    reconciles: int = 0
+    memo: Mapping[str, str] = {}
+    by: str = ""
+    request: str = ""
+    succeeded: bool = False
+    failure: Failure | None = None
+
+    @property
+    def is_done(self) -> bool:
+        return self.status == "done"
+
+    @property
+    def wakes_at(self) -> int:
+        """When it goes on by itself; 0: not before something comes."""
+        match self.status:
+            case "waiting":
+                return min(self.timers.values(), default=0)
+            case "again":
+                return self.due_at
+        return 0
+
+
+class Request(Struct, frozen=True, gc=False, omit_defaults=True):
+    """A question to a human, an address for somebody outside, a sign-in, or a child, that is open.
+
+    `name` is that of the tool's own wait, where it is one. `child` is the session that is waited
+    for, or that asks: then `origin` is its own request. `connection` is what to sign in to; `tool`
+    and `digest` are of the call elsewhere that somebody is asked about here.
+    """
+
+    request_id: str
+    kind: str
+    call_id: str
+    name: str = ""
+    expires_at: int = 0
+    child: str = ""
+    origin: str = ""
+    on_expiry: str = "deny"
+    connection: str = ""
+    tool: str = ""
+    digest: str = ""
+    expires_above: bool = False
+
+    @property
+    def due_at(self) -> int:
+        """When its time is up by this lane's own word; 0: never."""
+        return 0 if self.expires_above else self.expires_at
+
+    @property
+    def is_question(self) -> bool:
+        """Whether a human can answer it."""
+        return self.kind not in ("webhook", "authorization", "child")
+
+
+class Stopping(Struct, frozen=True, gc=False, omit_defaults=True):
+    """How a turn ends whose requests are closed already: see the record of the same name."""
+
+    reason: str = ""
+    superseded: bool = False
+    delivery_id: str = ""
+    error: Failure | None = None
+    structural: bool = False
+
+
+class Turn(Struct, frozen=True, gc=False, omit_defaults=True):
+    """The open turn.
+
+    `spent` is its active time up to `since`, `taken` the offset of the delivery that it began
+    with, `senders` are whose messages it is about, and `corrections` counts what the model was
+    asked to correct, `misfit` being whether that is its last answer. `handed_back`: its owner has
+    given it up, and nobody has taken it yet.
+    """
+
+    id: str
+    deliveries: tuple[str, ...]
+    since: int
+    taken: int = 0
+    spent: int = 0
+    step: int = 0
+    model: ModelCall | None = None
+    answer: str = ""
+    failure: Failure | None = None
+    structural: bool = False
+    calls: Mapping[str, Call] = {}
+    requests: Mapping[str, Request] = {}
+    corrections: int = 0
+    misfit: bool = False
+    stopping: Stopping | None = None
+    usage: Tokens = Tokens()
+    deadline: int = 0
+    senders: tuple[str, ...] = ()
+    handed_back: bool = False
+
+
+class Unsettled(Struct, frozen=True, gc=False):
+    """A delivery whose turn is over and that nobody was told of yet."""
+
+    delivery_id: str
+    outcome: str
+    turn: str
+
+
+class Ended(Struct, frozen=True, gc=False, omit_defaults=True):
+    """How the last turn ended: completed, failed or cancelled."""
+
+    turn: str
+    how: str
+    failure: Failure | None = None
+    structural: bool = False
+    senders: tuple[str, ...] = ()
+
+
+class Lane(Struct, frozen=True, gc=False, omit_defaults=True):
+    """All that the next decision depends on.
+
+    `above` counts the sessions elsewhere that this one was started for, `tells` are the types of
+    events that somebody outside wants to be told of, and `usage` is what all turns have cost.
+    """
+
+    session: str
+    name: str = "main"
+    agent: str = ""
+    mode: str = "conversation"
+    can_ask: bool = True
+    tenant: str = "default"
+    principal: str = ""
+    parent: Parent | None = None
+    above: int = 0
+    deadline: int = 0
+    tells: frozenset[str] = frozenset()
+    over: str = ""
+    queue: tuple[Queued, ...] = ()
+    replies: tuple[Reply, ...] = ()
+    relays: tuple[Relay, ...] = ()
+    cancels: tuple[Cancel, ...] = ()
+    unsettled: tuple[Unsettled, ...] = ()
+    turns: int = 0
+    turn: Turn | None = None
+    last: Ended | None = None
+    waiting: tuple[str, ...] = ()
+    unknown: Mapping[str, str] = {}
+    usage: Tokens = Tokens()
+
+    @property
+    def depth(self) -> int:
+        """How many sessions stand above this one, here and elsewhere."""
+        return self.parent.depth if self.parent else self.above
+
+    def with_turn(self, **changes: object) -> Lane:
+        """Return the lane with its open turn changed."""
+        assert self.turn is not None
+        return replace(self, turn=replace(self.turn, **changes))
+
+    def with_call(self, call_id: str, **changes: object) -> Lane:
+        """Return the lane with one call of its open turn changed."""
+        assert self.turn is not None
+        calls = {**self.turn.calls, call_id: replace(self.turn.calls[call_id], **changes)}
+        return self.with_turn(calls=calls)

@@ -1,0 +1,187 @@
+"""What is said in a session: the parts of messages and the messages a model sees.
+
+Provider-neutral. What a provider needs back unchanged (signatures, ids, parts of
+kinds unknown here) travels beside the parts as text that only its client reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from outlast.errors import InvalidInput, InvalidMessage, MessageTooLarge, NotEncodable
+
+MAX_MESSAGE = 32 * 1024 * 1024
+
+
+class Text(Struct, frozen=True, gc=False, tag="text", tag_field="kind", omit_defaults=True):
+    """Words. `extra` is the provider's own, as JSON text."""
+
+    text: str
+    extra: str = ""
+
+
+class Image(Struct, frozen=True, gc=False, tag="image", tag_field="kind", omit_defaults=True):
+    """A picture, by its bytes or by an address that the provider fetches."""
+
+    data: bytes = b""
+    url: str = ""
+    media_type: str = "image/png"
+
+
+class File(Struct, frozen=True, gc=False, tag="file", tag_field="kind", omit_defaults=True):
+    """A document, by its bytes or by an address that the provider fetches."""
+
+    data: bytes = b""
+    url: str = ""
+    media_type: str = "application/octet-stream"
+    name: str = ""
+
+
+class Reasoning(
+    Struct, frozen=True, gc=False, tag="reasoning", tag_field="kind", omit_defaults=True
+):
+    """What the model thought before it spoke."""
+
+    text: str
+    extra: str = ""
+
+
+class ToolCall(
+    Struct, frozen=True, gc=False, tag="tool_call", tag_field="kind", omit_defaults=True
+):
+    """The model asks for a tool. `args` is JSON text, `provider_id` the provider's own name."""
+
+    call_id: str
+    tool: str
+    args: str
+    provider_id: str = ""
+    extra: str = ""
+
+
+class Foreign(Struct, frozen=True, gc=False, tag="foreign", tag_field="kind", omit_defaults=True):
+    """A part that only the provider's client understands, kept as the bytes that it wrote."""
+
+    codec: str
+    version: str
+    digest: str
+    data: bytes
+
+
+Content = tuple[Text | Image | File, ...]
+"""What a person says: at least one part."""
+
+Part = Text | Reasoning | ToolCall | Foreign
+"""What a model says."""
+
+
+class UserMessage(Struct, frozen=True, gc=False, tag="user", omit_defaults=True):
+    content: Content
+
+
+class Answer(Struct, frozen=True, gc=False, tag="answer", omit_defaults=True):
+    """What the model said; `aborted` marks an answer that a crash or a lost stream cut off."""
+
+    parts: tuple[Part, ...]
+    aborted: bool = False
+
+
+class ToolResult(Struct, frozen=True, gc=False, tag="result", omit_defaults=True):
+    """What one tool call came to, as the model is told it."""
+
+    call_id: str
+    tool: str
+    text: str
+    failed: bool = False
+    provider_id: str = ""
+
+
+class ToolResults(Struct, frozen=True, gc=False, tag="results", omit_defaults=True):
+    """The results of one step, in the order of its calls."""
+
+    results: tuple[ToolResult, ...]
+
+
+Message = UserMessage | Answer | ToolResults
+
+
+def text_of(content: Content | tuple[Part, ...]) -> str:
+    """Return the words of a message, without what is not words."""
+    return "".join(part.text for part in content if isinstance(part, Text))
+
+
+SaidPart = str | Text | Image | File
+Said = SaidPart | Sequence[SaidPart]
+"""What somebody may give for a message."""
+
+
+def content_of(message: Said) -> Content:
+    """Return a message as its parts, or say what is wrong with it."""
+    items: Any = (message,) if isinstance(message, SaidPart) else message
+    if not isinstance(items, Sequence) or isinstance(items, bytes) or not items:
+        raise InvalidMessage(
+            "a message is a text, or a sequence of texts, images and files with at least one"
+        )
+    content = tuple(part_of(item) for item in items)
+    size = sum(size_of(part) for part in content)
+    if size == 0:
+        raise InvalidMessage("a message cannot be empty")
+    if size > MAX_MESSAGE:
+        raise MessageTooLarge(
+            f"the message has {size:,} bytes, and {MAX_MESSAGE:,} is the most: "
+            "put large files where tools can read them, and send where they are",
+            size=size,
+            limit=MAX_MESSAGE,
+        )
+    return content
+
+
+def part_of(item: SaidPart) -> Text | Image | File:
+    if isinstance(item, str):
+        return Text(item)
+    if isinstance(item, Text | Image | File):
+        return checked_part(item)
+    raise InvalidMessage(
+        f"a {type(item).__name__} cannot be part of a message: use str, Text, Image or File"
+    )
+
+
+def checked_part(part: Text | Image | File) -> Text | Image | File:
+    """Return a part, if its fields are what they should be: making one does not look at them."""
+    for name in part.__struct_fields__:
+        value, kind = getattr(part, name), bytes if name == "data" else str
+        if not isinstance(value, kind):
+            raise InvalidMessage(
+                f"{type(part).__name__}({name}=…) takes {kind.__name__}, not {type(value).__name__}"
+            )
+    if not isinstance(part, Text) and bool(part.data) == bool(part.url):
+        given = "both" if part.data else "neither"
+        raise InvalidMessage(
+            f"a {type(part).__name__} has data or a url, and {given} was given: give one of them"
+        )
+    return part
+
+
+def check_text(what: str, value: Any) -> str:
+    """Return words that go with something other than a message, if they can be kept."""
+    if not isinstance(value, str):
+        raise InvalidInput(f"{what} is a text, not {type(value).__name__}")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError as error:
+        raise NotEncodable(f"{what} cannot be stored: {error}") from error
+    if size > MAX_MESSAGE:
+        raise MessageTooLarge(
+            f"{what} has {size:,} bytes, and {MAX_MESSAGE:,} is the most",
+            size=size,
+            limit=MAX_MESSAGE,
+        )
+    return str.__str__(value)
+
+
+def size_of(part: Text | Image | File) -> int:
+    if isinstance(part, Text):
+        return len(part.text.encode(errors="surrogatepass"))
+    return len(part.data) + len(part.url)

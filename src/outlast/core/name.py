@@ -1,0 +1,164 @@
+"""How things inside a session are named: the same log gives the same names.
+
+A turn is `t3`, its second step's model call `t3.s2`, the first tool call of that
+step `t3.s2.c1`, and the second attempt at it `t3.s2.c1#2`. Lanes other than
+`main` go before: `notes/t3`. A lane may be called anything, so names are read from their
+last `/` on. Nothing here is secret.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b, sha256
+from typing import Any
+
+import msgspec
+
+from outlast.errors import InvalidName
+
+MAIN = "main"
+PAUSE = "~"
+"""Stands in the name of a wait that is for something else or for a time, after the former."""
+MAX_ID = 256
+MAX_ID_BYTES = 512
+"""What ids have at most in UTF-8: a call's permit stands in an index with five of them, and
+PostgreSQL's take no more than 2,704 bytes for an entry."""
+
+KEYED = "agent:"
+"""What the tokens of sessions begin with that have a key; nobody else's do."""
+OF_CHANNEL = "channel:"
+"""What the tokens of threads in channels begin with, and the names of their outlets."""
+
+_plain = msgspec.json.Decoder()
+_in_order = msgspec.json.Encoder(order="deterministic")
+
+
+def turn_name(lane: str, number: int) -> str:
+    return f"t{number}" if lane == MAIN else f"{lane}/t{number}"
+
+
+def model_call_name(turn: str, step: int) -> str:
+    return f"{turn}.s{step}"
+
+
+def tool_call_name(model_call: str, number: int) -> str:
+    return f"{model_call}.c{number}"
+
+
+def attempt_name(call_id: str, attempt: int) -> str:
+    return f"{call_id}#{attempt}"
+
+
+def turn_and_step(call_id: str) -> tuple[str, int]:
+    """Return the turn and step that a call belongs to."""
+    lane, slash, place = call_id.rpartition("/")
+    turn, _, rest = place.partition(".s")
+    step, _, _ = rest.partition(".")
+    return lane + slash + turn, int(step or 0)
+
+
+def is_tool_call(call_id: str) -> bool:
+    """Say whether a call is one of a tool, not of the model."""
+    return ".c" in call_id.rpartition("/")[2]
+
+
+def lane_of(turn: str) -> str:
+    """Return the lane that a turn belongs to."""
+    return turn.rpartition("/")[0] or MAIN
+
+
+def request_name(session: str, call_id: str, name: str) -> str:
+    """Name a request so that it is the same after a crash and unique across sessions."""
+    return "req_" + blake2b(f"{session}\n{call_id}\n{name}".encode(), digest_size=13).hexdigest()
+
+
+def webhook_name(token: str) -> str:
+    """Name the request behind a secret address, without saying the secret."""
+    return "whk_" + sha256(token.encode(errors="surrogatepass")).hexdigest()
+
+
+def round_token(token: str, rounds: int) -> str:
+    """Return what stands for the secret of an address that has been called before, and stays."""
+    return token if rounds == 1 else f"{token}#{rounds}"
+
+
+def authorization_name(state: str) -> str:
+    """Name the request behind the `state` of a sign-in, without saying it."""
+    return "aut_" + sha256(state.encode(errors="surrogatepass")).hexdigest()
+
+
+def effect_key(session: str, call_id: str) -> str:
+    """Return the idempotency key of a call, the same for all its attempts."""
+    return f"{session}:{call_id}"
+
+
+def check_id(kind: str, value: Any) -> str:
+    """Return an id that somebody chose, if it can be one."""
+    if not is_id(value):
+        if isinstance(value, str) and any(is_half(char) for char in value):
+            raise InvalidName(
+                f"this {kind} has half a character in it (a lone surrogate), which cannot be"
+                f" stored: {value[:MAX_ID]!a}"
+            )
+        raise InvalidName(
+            f"a {kind} is a text of 1 to {MAX_ID} characters, none of them NUL, and of at most"
+            f" {MAX_ID_BYTES} bytes in UTF-8"
+        )
+    return str.__str__(value)  # plain, whatever kind of text it is: no other can be stored
+
+
+def is_id(value: Any) -> bool:
+    """Whether something can be an id: nothing else needs to be looked for."""
+    return isinstance(value, str) and bool(value) and fits(value)
+
+
+def check_who(kind: str, value: Any) -> str:
+    """Return what somebody is called, or that nobody says who they are."""
+    return "" if isinstance(value, str) and not value else check_id(kind, value)
+
+
+def check_dispatch(dispatch_id: Any) -> str | None:
+    """Return the id that a caller chose for what is sent, if one was chosen."""
+    return None if dispatch_id is None else check_id("dispatch_id", dispatch_id)
+
+
+def check_token(token: Any, reserved: tuple[str, ...] = (KEYED, OF_CHANNEL)) -> str:
+    """Return a continuation token that somebody chose, if it can be one and is nobody's own."""
+    chosen = check_id("continuation_token", token)
+    for start in reserved:
+        if chosen.startswith(start):
+            owner = "an agent" if start == KEYED else "a channel"
+            raise InvalidName(f"a continuation token that begins with {start} is {owner}'s own")
+    return chosen
+
+
+def is_storable(text: str) -> bool:
+    """Whether every database can keep a text: no NUL, and no halves of characters."""
+    return "\0" not in text and not any(is_half(char) for char in text)
+
+
+def is_half(char: str) -> bool:
+    """Whether a character is one of two that stand for one, and that mean nothing alone."""
+    return "\ud800" <= char <= "\udfff"
+
+
+def fits(text: str) -> bool:
+    """Whether every database can keep and index a text."""
+    if len(text) > MAX_ID or not is_storable(text):
+        return False
+    return text.isascii() or len(text.encode()) <= MAX_ID_BYTES
+
+
+def storable_key(key: str) -> str:
+    """Return a key that is made of whatever a model said, as any database can keep and index it."""
+    if fits(key):
+        return key
+    return "sha256:" + sha256(key.encode(errors="surrogatepass")).hexdigest()
+
+
+def args_digest(tool: str, args: str) -> str:
+    """Return a digest of a tool and its exact arguments, whatever the order of their names."""
+    try:
+        canonical = _in_order.encode(_plain.decode(args))
+    except msgspec.DecodeError:
+        canonical = args.encode()
+    return sha256(tool.encode() + b"\n" + canonical).hexdigest()[:32]

@@ -1,0 +1,436 @@
+"""How to write down what is about to be done, and what came of it.
+
+`opening` gives the records that must be durable before an action is performed;
+`outcome` those that say what a performed action came to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from outlast.core import record as r
+from outlast.core.action import (
+    AnyAction,
+    AskHuman,
+    CallModel,
+    CancelTurn,
+    CompleteSession,
+    CompleteTurn,
+    FailSession,
+    FailTurn,
+    Park,
+    RunTools,
+    Settle,
+)
+from outlast.core.lane import Call, Lane, Turn
+from outlast.core.message import Reasoning
+from outlast.core.name import PAUSE, request_name
+from outlast.core.policy import Policy
+from outlast.core.record import AnyRecord, Failure
+from outlast.core.request import ask, close_opened, close_requests, settle
+from outlast.core.result import (
+    Answered,
+    Interrupted,
+    ModelFailed,
+    NewAuthorization,
+    Raised,
+    Result,
+    Returned,
+    Stopped,
+    Update,
+    Usage,
+    Wait,
+    Waits,
+)
+from outlast.core.slices import EMPTY, Slices, is_granted
+
+NOT_RUN = Failure("NOT_RUN", "not run: the turn was stopped before this call began")
+
+
+# Before
+
+
+def opening(lane: Lane, action: AnyAction, now: int) -> list[AnyRecord]:
+    """Return what has to be in the log before the action is performed."""
+    records = [*_opening(lane, action, now)]
+    wakes = lane.waiting and lane.turn and not isinstance(action, Park) and records
+    return [r.SessionResumed(since=now), *records] if wakes else records
+
+
+def _opening(lane: Lane, action: AnyAction, now: int) -> Iterable[AnyRecord]:
+    match action:
+        case CallModel():
+            return model_call_opens(lane, action, now)
+        case RunTools():
+            return tools_open(lane, action)
+        case AskHuman():
+            return [ask(lane, action)]
+        case Settle():
+            return settle(lane, action)
+        case CompleteTurn():
+            return turn_completes(lane, action)
+        case CancelTurn() | FailTurn():
+            return stop_opens(lane, action)
+        case CompleteSession():
+            return session_completes(action)
+        case FailSession():
+            return [r.SessionFailed(error=action.error)]
+        case Park():
+            return park(lane, action, now)
+    return []
+
+
+def model_call_opens(lane: Lane, action: CallModel, now: int) -> Iterator[AnyRecord]:
+    if action.running:
+        return
+    if action.delivery:
+        yield r.TurnStarted(
+            turn=action.turn, delivery_id=action.delivery, since=now, retries=action.retries
+        )
+    if action.attempt == 1:
+        if action.step > 1:
+            yield r.StepCompleted(turn=action.turn, step=action.step - 1)
+        for delivery_id in action.joins:
+            yield r.DeliveryJoined(delivery_id=delivery_id, turn=action.turn)
+        yield r.StepStarted(turn=action.turn, step=action.step)
+    if action.aborts:
+        yield r.MessageAborted(call_id=action.call_id, attempt=action.aborts, kept=action.keeps)
+    yield r.ModelStarted(call_id=action.call_id, attempt=action.attempt)
+
+
+def tools_open(lane: Lane, action: RunTools) -> Iterator[AnyRecord]:
+    assert lane.turn is not None
+    for call_id in action.report:
+        call = lane.turn.calls[call_id]
+        yield r.ToolInterrupted(call_id=call_id, attempt=call.attempt, reason=call.reason)
+        yield from close_opened(lane, call_id)
+    for start in action.start:
+        for name in start.fired:
+            yield r.TimerFired(call_id=start.call_id, name=name)
+        if start.fired:
+            yield r.ToolWoken(call_id=start.call_id, name=start.fired[0])
+        yield r.ToolStarted(call_id=start.call_id, attempt=start.attempt)
+
+
+def turn_completes(lane: Lane, action: CompleteTurn) -> Iterator[AnyRecord]:
+    assert lane.turn is not None
+    yield r.StepCompleted(turn=action.turn, step=action.step)
+    yield r.TurnCompleted(
+        turn=action.turn, call_id=action.call_id, output=action.output, usage=lane.turn.usage
+    )
+
+
+def stop_opens(lane: Lane, action: CancelTurn | FailTurn) -> list[AnyRecord]:
+    """Close what the turn waits for. From then on it cannot go on, so it is said that it ends."""
+    assert lane.turn is not None
+    is_superseded = isinstance(action, CancelTurn) and action.superseded
+    closed = [*close_requests(lane, "superseded" if is_superseded else "cancelled")]
+    if closed and not lane.turn.stopping:
+        return [turn_stops(action), *closed]
+    return closed
+
+
+def turn_stops(action: CancelTurn | FailTurn) -> AnyRecord:
+    if isinstance(action, FailTurn):
+        return r.TurnStopping(turn=action.turn, error=action.error, structural=action.structural)
+    return r.TurnStopping(
+        turn=action.turn,
+        reason=action.reason,
+        superseded=action.superseded,
+        delivery_id=action.delivery_id,
+    )
+
+
+def session_completes(action: CompleteSession) -> Iterator[AnyRecord]:
+    if action.turn:
+        yield r.SessionCompleted(turn=action.turn)
+    else:
+        yield r.SessionEnded(reason=action.reason)
+        if action.delivery_id:
+            yield r.DeliverySettled(delivery_id=action.delivery_id, outcome="completed")
+
+
+def park(lane: Lane, action: Park, now: int) -> Iterator[AnyRecord]:
+    """Say what the session waits for, unless that has been said."""
+    if action.wait and action.wait != lane.waiting:
+        yield r.SessionWaiting(
+            wait=action.wait,
+            since=now,
+            requests=action.requests,
+            spent=active_time(lane, now),
+        )
+
+
+def active_time(lane: Lane, now: int) -> int:
+    """Return how long the open turn has been at work."""
+    turn = lane.turn
+    if turn is None or lane.waiting:
+        return turn.spent if turn else 0
+    return turn.spent + max(0, now - turn.since)
+
+
+# After
+
+
+def outcome(
+    lane: Lane,
+    action: AnyAction,
+    result: Result,
+    policy: Policy,
+    now: int,
+    slices: Slices = EMPTY,
+) -> list[AnyRecord]:
+    """Return what the action came to, as records."""
+    return [*_outcome(lane, action, result, policy, now, slices)]
+
+
+def _outcome(
+    lane: Lane, action: AnyAction, result: Result, policy: Policy, now: int, slices: Slices
+) -> Iterable[AnyRecord]:
+    match result:
+        case Answered():
+            return answered(lane, result, policy, slices)
+        case ModelFailed():
+            return model_failed(lane, result, policy, now)
+        case Stopped():
+            return stopped(lane, action, result, policy, now)
+        case _:
+            assert lane.turn is not None
+            return tool_ended(lane, lane.turn.calls[result.call_id], result, policy, now)
+
+
+def answered(lane: Lane, result: Answered, policy: Policy, slices: Slices) -> Iterator[AnyRecord]:
+    assert lane.turn is not None
+    assert lane.turn.model is not None
+    model = lane.turn.model
+    yield from result.deltas
+    for number, part in enumerate(result.parts):
+        if isinstance(part, Reasoning) and number in result.streamed:
+            yield r.ReasoningCompleted(call_id=model.call_id, attempt=model.attempt, part=number)
+    yield r.MessageCompleted(
+        call_id=model.call_id,
+        attempt=model.attempt,
+        parts=result.parts,
+        model=result.model,
+        finish=result.finish,
+        deltas_from=result.deltas_from,
+        streamed=result.streamed,
+        misfit=result.misfit,
+    )
+    yield usage(model.call_id, model.attempt, result.usage)
+    for wanted in result.wanted:
+        repeats = lane.unknown.get(wanted.digest, "")
+        if policy.tool(wanted.tool).readonly:
+            repeats = ""  # whatever became of it, it did nothing
+        granted = wanted.asks == "once" and is_granted(slices, wanted.digest)
+        yield r.ToolRequested(
+            call_id=wanted.call_id,
+            tool=wanted.tool,
+            digest=wanted.digest,
+            asks="" if granted and not repeats else wanted.asks or ("repeat" if repeats else ""),
+            repeats=repeats,
+            output=wanted.output,
+            dedupe=wanted.dedupe,
+            decision=wanted.decision,
+            decided_by=wanted.decided_by,
+            changed=wanted.changed,
+        )
+        if wanted.denied:
+            yield r.ToolDenied(
+                call_id=wanted.call_id, reason=wanted.denied, by=f"hook:{wanted.decided_by}"
+            )
+        elif wanted.refusal:
+            yield r.ToolFailed(call_id=wanted.call_id, attempt=0, error=wanted.refusal)
+        elif wanted.output:
+            yield r.ToolCompleted(call_id=wanted.call_id, attempt=0, value='"accepted"')
+
+
+def usage(call_id: str, attempt: int, used: Usage) -> AnyRecord:
+    return r.UsageRecorded(
+        call_id=call_id,
+        attempt=attempt,
+        input_tokens=used.input_tokens,
+        output_tokens=used.output_tokens,
+        cache_read_tokens=used.cache_read_tokens,
+        cache_write_tokens=used.cache_write_tokens,
+        details=dict(used.details),
+    )
+
+
+def model_failed(lane: Lane, result: ModelFailed, policy: Policy, now: int) -> Iterator[AnyRecord]:
+    """Try again where that may help, after a while; else give the step up."""
+    assert lane.turn is not None
+    assert lane.turn.model is not None
+    model = lane.turn.model
+    yield from result.deltas
+    parked = result.retry_after > policy.patience
+    if result.kind == "transient" and (parked or model.failed + 1 < policy.model_tries):
+        yield r.ModelRetrying(
+            call_id=model.call_id,
+            attempt=model.attempt,
+            error=result.error,
+            not_before=now + (result.retry_after or result.backoff),
+            parked=parked,
+        )
+        return
+    if model.partial or result.deltas:
+        yield r.MessageAborted(call_id=model.call_id, attempt=model.attempt)
+    yield r.StepFailed(
+        turn=lane.turn.id,
+        step=lane.turn.step,
+        error=result.error,
+        structural=result.kind == "structural",
+    )
+
+
+def tool_ended(
+    lane: Lane,
+    call: Call,
+    end: Returned | Raised | Interrupted | Waits,
+    policy: Policy,
+    now: int,
+) -> Iterator[AnyRecord]:
+    match end:
+        case Returned():
+            yield from (c for c in end.leftovers.changes if not isinstance(c, Update))
+            yield from end.leftovers.emitted
+            yield r.ToolCompleted(
+                call_id=call.call_id,
+                attempt=call.attempt,
+                value=end.value,
+                message=end.message,
+                same_as=end.same_as,
+            )
+            yield from close_opened(lane, call.call_id)
+        case Raised():
+            again = end.error.code != "RETRY" and call.failed + 1 < policy.tool(call.tool).tries
+            yield r.ToolFailed(
+                call_id=call.call_id,
+                attempt=call.attempt,
+                error=end.error,
+                again_at=now + end.backoff if again else 0,
+            )
+            if not again:
+                yield from close_opened(lane, call.call_id)
+        case Interrupted():
+            final = end.final or policy.tool(call.tool).on_interrupt == "report"
+            yield r.ToolInterrupted(
+                call_id=call.call_id, attempt=call.attempt, reason=end.reason, final=final
+            )
+            if final:
+                yield from close_opened(lane, call.call_id)
+        case Waits():
+            yield from tool_waits(lane, call, end)
+
+
+def tool_waits(lane: Lane, call: Call, end: Waits) -> Iterator[AnyRecord]:
+    name, *also = (wait.name for wait in end.waits)
+    yield r.ToolWaiting(
+        call_id=call.call_id,
+        attempt=call.attempt,
+        name=name,
+        also=tuple(also),
+        reconciles=end.reconciles,
+    )
+    for wait in end.waits:
+        yield from wait_begins(lane, call, wait)
+    # It may have come in while the tool was on its way to wait for it.
+    if over := next((each for each in (name, *also) if each.partition(PAUSE)[0] in call.memo), ""):
+        yield r.ToolWoken(call_id=call.call_id, name=over)
+
+
+def wait_begins(lane: Lane, call: Call, wait: Wait) -> Iterator[AnyRecord]:
+    if wait.child:
+        yield r.SubagentCalled(
+            request_id=request_name(lane.session, call.call_id, wait.name),
+            call_id=call.call_id,
+            attempt=call.attempt,
+            name=wait.name,
+            child=wait.child.session_id,
+            agent=wait.child.agent,
+        )
+    if wait.authorization:
+        yield authorization_required(call, wait.name, wait.authorization)
+    if wait.due_at and wait.due_at != call.timers.get(wait.name):
+        yield r.TimerSet(call_id=call.call_id, name=wait.name, due_at=wait.due_at)
+    if wait.question:
+        yield r.InputRequested(
+            request_id=request_name(lane.session, call.call_id, wait.name),
+            kind="question",
+            prompt=wait.question.prompt,
+            options=wait.question.options,
+            allow_freeform=wait.question.allow_freeform,
+            call_id=call.call_id,
+            tool=call.tool,
+            name=wait.name,
+            expires_at=wait.question.expires_at,
+            on_expiry=wait.question.on_expiry,
+            expires_above=bool(lane.parent and wait.question.expires_at),
+        )
+
+
+def authorization_required(call: Call, name: str, new: NewAuthorization) -> AnyRecord:
+    return r.AuthorizationRequired(
+        request_id=new.request_id,
+        call_id=call.call_id,
+        attempt=call.attempt,
+        name=name,
+        connection=new.connection,
+        url=new.url,
+        expires_at=new.expires_at,
+        principal=new.principal,
+    )
+
+
+def stopped(
+    lane: Lane, action: AnyAction, result: Stopped, policy: Policy, now: int
+) -> Iterator[AnyRecord]:
+    """Give every call of the turn an outcome, then end the turn."""
+    assert lane.turn is not None
+    ended = {end.call_id: end for end in result.ends}
+    if lane.turn.model and lane.turn.model.partial:
+        # Of a turn that failed it is dropped: should it be tried again, it begins anew.
+        model, kept = lane.turn.model, isinstance(action, CancelTurn)
+        yield r.MessageAborted(call_id=model.call_id, attempt=model.attempt, kept=kept)
+    for call in lane.turn.calls.values():
+        end = ended.get(call.call_id)
+        if isinstance(end, Returned) or (isinstance(end, Raised) and not call.is_done):
+            yield from tool_ended(lane, call, end, NO_RETRIES, now)
+        elif not call.is_done:
+            yield call_stopped(call)
+            # It may have gone on for a while after the turn's requests were closed.
+            yield from close_opened(lane, call.call_id)
+    yield from turn_ends(lane.turn, action)
+
+
+NO_RETRIES = Policy()
+
+
+def call_stopped(call: Call) -> AnyRecord:
+    """Give a call an outcome that nobody waits for; what has begun may have had an effect."""
+    error = call.failure if call.attempt else NOT_RUN
+    if error:
+        return r.ToolFailed(call_id=call.call_id, attempt=call.attempt, error=error)
+    reason = call.reason or "cancelled"
+    return r.ToolInterrupted(call_id=call.call_id, attempt=call.attempt, reason=reason)
+
+
+def turn_ends(turn: Turn, action: AnyAction) -> Iterator[AnyRecord]:
+    if isinstance(action, CancelTurn):
+        yield r.TurnCancelled(
+            turn=turn.id,
+            reason=action.reason,
+            superseded=action.superseded,
+            usage=turn.usage,
+        )
+        if action.delivery_id:
+            yield r.DeliverySettled(delivery_id=action.delivery_id, outcome="completed")
+        return
+    assert isinstance(action, FailTurn)
+    if not turn.failure:
+        yield r.StepFailed(
+            turn=turn.id, step=turn.step, error=action.error, structural=action.structural
+        )
+    yield r.TurnFailed(
+        turn=turn.id, error=action.error, structural=action.structural, usage=turn.usage
+    )

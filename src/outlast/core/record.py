@@ -1,0 +1,677 @@
+"""The facts of a session's log: one frozen type per fact, named in the past tense.
+
+A record knows nothing of where it stands: offset, time and lane belong to the
+commit that carries it (see `Entry`). Instants inside records are milliseconds
+since the epoch, and are there only where the fold needs them. JSON values are
+kept as JSON text, so that nothing is encoded twice.
+
+The format number counts changes of shape; `core/upcast.py` reads older ones.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from msgspec import Struct
+
+from outlast.core.message import Content, Part
+
+FORMAT = 5
+
+
+class Failure(Struct, frozen=True, gc=False, omit_defaults=True):
+    """Why something did not succeed: a stable code and a sentence."""
+
+    code: str
+    message: str
+
+
+class Tokens(Struct, frozen=True, gc=False, omit_defaults=True):
+    """What model calls cost."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+
+
+class Option(Struct, frozen=True, gc=False):
+    """One of the answers that a request offers."""
+
+    id: str
+    label: str
+
+
+class NewOutlet(Struct, frozen=True, gc=False, omit_defaults=True):
+    """Where events of the types in `events` shall be told of; no `url`: the app knows it."""
+
+    name: str
+    events: tuple[str, ...]
+    url: str = ""
+
+
+class Parent(Struct, frozen=True, gc=False, omit_defaults=True):
+    """Who started a session and waits for what it comes to; `depth` counts those above.
+
+    `requesters` are whom the turn that started it acts for.
+    """
+
+    session_id: str
+    lane: str
+    request_id: str
+    depth: int = 1
+    requesters: tuple[str, ...] = ()
+
+
+class Record(Struct, frozen=True, gc=False, kw_only=True, tag_field="type", omit_defaults=True):
+    """A fact. `internal` facts are hidden from readers without the scope for them."""
+
+    internal: ClassVar[bool] = False
+
+
+# Sessions
+
+
+class SessionStarted(Record, frozen=True, kw_only=True, tag="session.started"):
+    """Where it was not a `parent` here that started it, `depth` counts those above elsewhere."""
+
+    agent: str
+    mode: str = "conversation"
+    can_ask: bool = True
+    tenant: str = "default"
+    principal: str = ""
+    token: str = ""
+    deadline_at: int = 0
+    outlets: tuple[NewOutlet, ...] = ()
+    parent: Parent | None = None
+    depth: int = 0
+
+
+class SessionWaiting(Record, frozen=True, kw_only=True, tag="session.waiting"):
+    """Nothing can go on until one of `wait` is here; `spent` is the turn's active time so far."""
+
+    wait: tuple[str, ...]
+    since: int
+    requests: tuple[str, ...] = ()
+    spent: int = 0
+
+
+class SessionResumed(Record, frozen=True, kw_only=True, tag="session.resumed"):
+    since: int
+
+
+class SessionCompleted(Record, frozen=True, kw_only=True, tag="session.completed"):
+    turn: str
+
+
+class SessionFailed(Record, frozen=True, kw_only=True, tag="session.failed"):
+    error: Failure
+
+
+class SessionEnded(Record, frozen=True, kw_only=True, tag="session.ended"):
+    reason: str = ""
+
+
+class SessionRekeyed(Record, frozen=True, kw_only=True, tag="session.rekeyed"):
+    """The session has a new continuation token; older ones forward unless revoked."""
+
+    token: str
+    revoked: tuple[str, ...] = ()
+
+
+# Turns and steps
+
+
+class TurnStarted(Record, frozen=True, kw_only=True, tag="turn.started"):
+    """A delivery was taken up. `retries` names the failed turn that this one tries again."""
+
+    turn: str
+    delivery_id: str
+    since: int
+    retries: str = ""
+
+
+class TurnCompleted(Record, frozen=True, kw_only=True, tag="turn.completed"):
+    """The agent has answered: with the text of `call_id`, or by the tool call `output`."""
+
+    turn: str
+    call_id: str
+    output: str = ""
+    usage: Tokens = Tokens()
+
+
+class TurnFailed(Record, frozen=True, kw_only=True, tag="turn.failed"):
+    """The turn came to nothing. A `structural` failure is one that no follow-up can mend."""
+
+    turn: str
+    error: Failure
+    structural: bool = False
+    usage: Tokens = Tokens()
+
+
+class TurnCancelled(Record, frozen=True, kw_only=True, tag="turn.cancelled"):
+    turn: str
+    reason: str = ""
+    superseded: bool = False
+    usage: Tokens = Tokens()
+
+
+class TurnStopping(Record, frozen=True, kw_only=True, tag="turn.stopping"):
+    """What the turn waited for is closed, so it ends, whatever may change before it has.
+
+    It fails for `error`, where there is one, and is cancelled otherwise.
+    """
+
+    internal: ClassVar[bool] = True
+
+    turn: str
+    reason: str = ""
+    superseded: bool = False
+    delivery_id: str = ""
+    error: Failure | None = None
+    structural: bool = False
+
+
+class StepStarted(Record, frozen=True, kw_only=True, tag="step.started"):
+    turn: str
+    step: int
+
+
+class StepCompleted(Record, frozen=True, kw_only=True, tag="step.completed"):
+    turn: str
+    step: int
+
+
+class StepFailed(Record, frozen=True, kw_only=True, tag="step.failed"):
+    turn: str
+    step: int
+    error: Failure
+    structural: bool = False
+
+
+# Deliveries
+
+
+class DeliveryQueued(Record, frozen=True, kw_only=True, tag="delivery.queued"):
+    """Something arrived for the lane: a `message`, a `retry` of a failed turn, or a `reply`."""
+
+    delivery_id: str
+    kind: str = "message"
+    content: Content = ()
+    by: str = ""
+    request_id: str = ""
+    option: str = ""
+    text: str = ""
+    args: str = ""
+    deadline_at: int = 0
+
+
+class DeliveryJoined(Record, frozen=True, kw_only=True, tag="delivery.joined"):
+    delivery_id: str
+    turn: str
+
+
+class DeliverySettled(Record, frozen=True, kw_only=True, tag="delivery.settled"):
+    """`outcome`: completed, failed, cancelled, answered, ignored or refused."""
+
+    delivery_id: str
+    outcome: str
+    turn: str = ""
+
+
+class CancelRequested(Record, frozen=True, kw_only=True, tag="cancel.requested"):
+    """Somebody wants the open turn stopped, or with `ends` the whole session."""
+
+    delivery_id: str
+    reason: str = ""
+    turn: str = ""
+    ends: bool = False
+    by: str = ""
+
+
+class RequestRelayed(Record, frozen=True, kw_only=True, tag="request.relayed"):
+    """A child asks a human (`asked` is its request as JSON text), or with `how` no longer does."""
+
+    internal: ClassVar[bool] = True
+
+    delivery_id: str
+    request_id: str
+    child: str
+    asked: str = ""
+    how: str = ""
+
+
+# Model calls
+
+
+class ModelStarted(Record, frozen=True, kw_only=True, tag="model.started"):
+    internal: ClassVar[bool] = True
+
+    call_id: str
+    attempt: int
+
+
+class ModelRetrying(Record, frozen=True, kw_only=True, tag="model.retrying"):
+    """An attempt failed in a way that another may mend, not before `not_before`."""
+
+    call_id: str
+    attempt: int
+    error: Failure
+    not_before: int
+    parked: bool = False
+
+
+class MessageDelta(Record, frozen=True, kw_only=True, tag="message.delta"):
+    """A piece of an answer that is being given; `tool` instead of text says that a call began."""
+
+    call_id: str
+    attempt: int
+    part: int
+    text: str = ""
+    tool: str = ""
+
+
+class ReasoningDelta(Record, frozen=True, kw_only=True, tag="reasoning.delta"):
+    call_id: str
+    attempt: int
+    part: int
+    text: str
+
+
+class MessageCompleted(Record, frozen=True, kw_only=True, tag="message.completed"):
+    """The whole answer. The texts of parts in `streamed` are the deltas since `deltas_from`.
+
+    `misfit` says why it is not of the type that was asked for: then the model is asked again.
+    """
+
+    call_id: str
+    attempt: int
+    parts: tuple[Part, ...]
+    model: str = ""
+    finish: str = ""
+    deltas_from: int = 0
+    streamed: tuple[int, ...] = ()
+    misfit: str = ""
+
+
+class MessageAborted(Record, frozen=True, kw_only=True, tag="message.aborted"):
+    """The answer of that attempt ended early: `kept` as a partial answer, or to be dropped."""
+
+    call_id: str
+    attempt: int
+    kept: bool = False
+
+
+class ReasoningCompleted(Record, frozen=True, kw_only=True, tag="reasoning.completed"):
+    """The thinking of an answer is over; its text is in the answer's part of that number."""
+
+    call_id: str
+    attempt: int
+    part: int
+
+
+class UsageRecorded(Record, frozen=True, kw_only=True, tag="usage.recorded"):
+    call_id: str
+    attempt: int
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    details: dict[str, int] = {}
+
+
+# Tool calls
+
+
+class ToolRequested(Record, frozen=True, kw_only=True, tag="tool.requested"):
+    """The model wants a tool run. `asks` says what a human has to say to it first, if anything.
+
+    `output` marks the call that carries the agent's typed answer. The arguments are those of
+    the answer's part with the same `call_id`, or what a hook has `changed` them to.
+    """
+
+    call_id: str
+    tool: str
+    digest: str
+    asks: str = ""
+    repeats: str = ""
+    output: bool = False
+    dedupe: str = ""
+    decision: str = ""
+    decided_by: str = ""
+    changed: str = ""
+
+
+class ToolStarted(Record, frozen=True, kw_only=True, tag="tool.started"):
+    """The call may have begun."""
+
+    call_id: str
+    attempt: int
+
+
+class ToolProgress(Record, frozen=True, kw_only=True, tag="tool.progress"):
+    call_id: str
+    attempt: int
+    progress: str
+
+
+class ToolStepRecorded(Record, frozen=True, kw_only=True, tag="tool.step_recorded"):
+    internal: ClassVar[bool] = True
+
+    call_id: str
+    name: str
+    value: str
+
+
+class ToolEmitted(Record, frozen=True, kw_only=True, tag="tool.emitted"):
+    """An event of the user's own."""
+
+    call_id: str
+    name: str
+    data: str
+
+
+class ToolWaiting(Record, frozen=True, kw_only=True, tag="tool.waiting"):
+    """The tool stopped at a wait, and will be called again when that is over.
+
+    One that does several things at once may stop at others `also`: the first that is over counts.
+    `reconciles`: it was still finding out what became of that attempt.
+    """
+
+    call_id: str
+    attempt: int
+    name: str
+    also: tuple[str, ...] = ()
+    reconciles: int = 0
+
+
+class ToolWoken(Record, frozen=True, kw_only=True, tag="tool.woken"):
+    """A wait of the tool is over, which is called again."""
+
+    call_id: str
+    name: str
+
+
+class ToolCompleted(Record, frozen=True, kw_only=True, tag="tool.completed"):
+    """The result as JSON text; `message`, where given, is what the model sees instead."""
+
+    call_id: str
+    attempt: int
+    value: str
+    message: str | None = None
+    same_as: str = ""
+
+
+class ToolFailed(Record, frozen=True, kw_only=True, tag="tool.failed"):
+    """A definite failure. With `again_at` the call is tried again by itself."""
+
+    call_id: str
+    attempt: int
+    error: Failure
+    again_at: int = 0
+
+
+class ToolInterrupted(Record, frozen=True, kw_only=True, tag="tool.interrupted"):
+    """Nobody knows whether it happened.
+
+    `reason`: crash, stopped, timeout, cancelled, unstorable, undone, contended, unreconciled.
+    """
+
+    call_id: str
+    attempt: int
+    reason: str
+    final: bool = True
+
+
+class ToolDenied(Record, frozen=True, kw_only=True, tag="tool.denied"):
+    call_id: str
+    reason: str
+    by: str = ""
+
+
+# Waiting
+
+
+class InputRequested(Record, frozen=True, kw_only=True, tag="input.requested"):
+    """A human is asked. `kind`: approval, question, interrupted; `name` is a tool's own wait.
+
+    `on_expiry` says what becomes of it then: the call is denied, or the turn fails.
+    Where a child asks, `path` leads to it through the sessions between, `agent` is its own, and
+    `origin` is the request of the first of them. A `restricted` one is not everybody's to
+    answer; then `requesters` are whom the call is made for. `expires_above`: it is answered above,
+    too, so that its time is up is told from there.
+    """
+
+    request_id: str
+    kind: str
+    prompt: str
+    options: tuple[Option, ...] = ()
+    allow_freeform: bool = False
+    call_id: str = ""
+    tool: str = ""
+    args: str = ""
+    digest: str = ""
+    name: str = ""
+    expires_at: int = 0
+    on_expiry: str = "deny"
+    path: tuple[str, ...] = ()
+    agent: str = ""
+    origin: str = ""
+    restricted: bool = False
+    requesters: tuple[str, ...] = ()
+    expires_above: bool = False
+
+
+class InputResolved(Record, frozen=True, kw_only=True, tag="input.resolved"):
+    """`how`: answered, cancelled or superseded; `digest` is that of the arguments approved.
+
+    `dedupe` is the key of a call whose arguments were changed to `args`.
+    """
+
+    request_id: str
+    how: str = "answered"
+    option: str = ""
+    text: str = ""
+    args: str = ""
+    by: str = ""
+    digest: str = ""
+    dedupe: str = ""
+
+
+class InputExpired(Record, frozen=True, kw_only=True, tag="input.expired"):
+    request_id: str
+
+
+class WebhookOpened(Record, frozen=True, kw_only=True, tag="webhook.opened"):
+    """A tool has an address at which somebody outside can reach it; its secret is not kept.
+
+    Where there is a `signer`, what is not signed as that tool says is refused.
+    """
+
+    request_id: str
+    call_id: str
+    attempt: int
+    name: str
+    expires_at: int
+    signer: str = ""
+
+
+class WebhookClosed(Record, frozen=True, kw_only=True, tag="webhook.closed"):
+    """`how`: answered (with what came as JSON text), expired, cancelled or superseded."""
+
+    request_id: str
+    call_id: str
+    how: str = "answered"
+    value: str = ""
+
+
+class AuthorizationRequired(Record, frozen=True, kw_only=True, tag="authorization.required"):
+    """Somebody has to sign in at `url` before a call can go on: `principal`, if a user has to.
+
+    `path`, `agent` and `origin` are as in `input.requested`.
+    """
+
+    request_id: str
+    call_id: str
+    attempt: int
+    name: str
+    connection: str
+    url: str
+    expires_at: int
+    principal: str = ""
+    path: tuple[str, ...] = ()
+    agent: str = ""
+    origin: str = ""
+
+
+class AuthorizationCompleted(Record, frozen=True, kw_only=True, tag="authorization.completed"):
+    request_id: str
+    call_id: str
+    connection: str
+
+
+class AuthorizationFailed(Record, frozen=True, kw_only=True, tag="authorization.failed"):
+    """`how`: denied, failed (both with the provider's `reason`), expired, cancelled, superseded."""
+
+    request_id: str
+    call_id: str
+    connection: str
+    how: str = "denied"
+    reason: str = ""
+
+
+class TimerSet(Record, frozen=True, kw_only=True, tag="timer.set"):
+    call_id: str
+    name: str
+    due_at: int
+
+
+class TimerFired(Record, frozen=True, kw_only=True, tag="timer.fired"):
+    call_id: str
+    name: str
+
+
+# Children
+
+
+class SubagentCalled(Record, frozen=True, kw_only=True, tag="subagent.called"):
+    """A session was started for a call, which waits for what it comes to."""
+
+    request_id: str
+    call_id: str
+    attempt: int
+    name: str
+    child: str
+    agent: str
+
+
+class SubagentCompleted(Record, frozen=True, kw_only=True, tag="subagent.completed"):
+    request_id: str
+    call_id: str
+    child: str
+    value: str
+
+
+class SubagentFailed(Record, frozen=True, kw_only=True, tag="subagent.failed"):
+    """It came to nothing, or nobody waits for it any more: then it is ended."""
+
+    request_id: str
+    call_id: str
+    child: str
+    error: Failure
+
+
+# State and ownership
+
+
+class StateChanged(Record, frozen=True, kw_only=True, tag="state.changed"):
+    """A slice was `put` or appended to; `value` is JSON text."""
+
+    internal: ClassVar[bool] = True
+
+    slice: str
+    op: str
+    value: str
+
+
+class LaneTakenOver(Record, frozen=True, kw_only=True, tag="lane.taken_over"):
+    """The lane changed hands with work under way; `graceful` if its owner gave it up.
+
+    Then there are two: that of the owner, who hands it back, and that of the next.
+    """
+
+    internal: ClassVar[bool] = True
+
+    worker: str
+    fence: int
+    since: int
+    spent: int = 0
+    graceful: bool = False
+
+
+AnyRecord = (
+    SessionStarted
+    | SessionWaiting
+    | SessionResumed
+    | SessionCompleted
+    | SessionFailed
+    | SessionEnded
+    | SessionRekeyed
+    | TurnStarted
+    | TurnCompleted
+    | TurnFailed
+    | TurnCancelled
+    | TurnStopping
+    | StepStarted
+    | StepCompleted
+    | StepFailed
+    | DeliveryQueued
+    | DeliveryJoined
+    | DeliverySettled
+    | CancelRequested
+    | RequestRelayed
+    | ModelStarted
+    | ModelRetrying
+    | MessageDelta
+    | ReasoningDelta
+    | MessageCompleted
+    | MessageAborted
+    | ReasoningCompleted
+    | UsageRecorded
+    | ToolRequested
+    | ToolStarted
+    | ToolProgress
+    | ToolStepRecorded
+    | ToolEmitted
+    | ToolWaiting
+    | ToolWoken
+    | ToolCompleted
+    | ToolFailed
+    | ToolInterrupted
+    | ToolDenied
+    | InputRequested
+    | InputResolved
+    | InputExpired
+    | WebhookOpened
+    | WebhookClosed
+    | AuthorizationRequired
+    | AuthorizationCompleted
+    | AuthorizationFailed
+    | TimerSet
+    | TimerFired
+    | SubagentCalled
+    | SubagentCompleted
+    | SubagentFailed
+    | StateChanged
+    | LaneTakenOver
+)
+
+
+class Entry(Struct, frozen=True, gc=False):
+    """A record in its place in the log. `version` is the format in which it was written."""
+
+    offset: int
+    at: int
+    lane: str
+    record: AnyRecord
+    version: int = FORMAT

@@ -1,0 +1,365 @@
+"""How requests are opened, answered, relayed, expired and closed: all as records.
+
+A request is a wait that somebody else ends: a human, a call from outside, a sign-in, a child.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+from msgspec.structs import replace
+
+from outlast.core import record as r
+from outlast.core.action import AskHuman, Settle
+from outlast.core.index import GIVEN_UP
+from outlast.core.lane import Call, Lane, Relay, Reply, Request, Turn
+from outlast.core.name import PAUSE, args_digest, request_name
+from outlast.core.record import AnyRecord, Failure, Option
+from outlast.core.result import ChildEnd
+from outlast.core.slices import grant
+
+APPROVAL = (Option("approve", "Approve"), Option("deny", "Deny"))
+NOBODY_ANSWERED = Failure("REQUEST_EXPIRED", "nobody answered in time")
+AFTER_INTERRUPTION = (
+    Option("done", "It was done: my text is its result"),
+    Option("rerun", "Run it again"),
+    Option("give_up", "Leave it: tell the model that the outcome is unknown"),
+)
+
+
+# Asking
+
+
+def ask(lane: Lane, action: AskHuman) -> AnyRecord:
+    """Ask whether a call may run, or deny it where there is nobody to ask."""
+    assert lane.turn is not None
+    call = lane.turn.calls[action.call_id]
+    if not lane.can_ask:
+        return r.ToolDenied(
+            call_id=call.call_id, reason="it needs approval and nobody can be asked here"
+        )
+    name = f"{action.kind}#{call.attempt}"
+    return question(lane, call, action, request_name(lane.session, call.call_id, name))
+
+
+def question(lane: Lane, call: Call, action: AskHuman, request_id: str) -> r.InputRequested:
+    return r.InputRequested(
+        request_id=request_id,
+        kind=action.kind,
+        prompt=prompt(call, action.kind),
+        options=APPROVAL if action.kind == "approval" else AFTER_INTERRUPTION,
+        allow_freeform=action.kind == "interrupted",
+        call_id=call.call_id,
+        tool=call.tool,
+        args=call.args,
+        digest=call.digest,
+        expires_at=action.expires_at,
+        on_expiry=action.on_expiry,
+        restricted=action.restricted,
+        requesters=requesters(lane) if action.restricted else (),
+        expires_above=bool(lane.parent and action.expires_at),
+    )
+
+
+def requesters(lane: Lane) -> tuple[str, ...]:
+    """Return whom the open turn acts for: the session's principal, and who sent its messages."""
+    above = lane.parent.requesters if lane.parent else ()
+    senders = lane.turn.senders if lane.turn else ()
+    return tuple(dict.fromkeys(name for name in (lane.principal, *above, *senders) if name))
+
+
+def prompt(call: Call, kind: str) -> str:
+    if kind == "interrupted":
+        return f"{call.tool} was interrupted and may or may not have happened. What now?"
+    if call.repeats:
+        return f"{call.tool} may have happened already, as {call.repeats}. Run it again?"
+    return f"May {call.tool} run?"
+
+
+# Closing
+
+
+def close_requests(lane: Lane, how: str) -> Iterator[AnyRecord]:
+    if lane.turn:
+        for request in lane.turn.requests.values():
+            yield close_request(request, how)
+
+
+def close_request(request: Request, how: str) -> AnyRecord:
+    """Close a request that has not been answered, and will not be."""
+    match request.kind:
+        case "webhook":
+            return r.WebhookClosed(request_id=request.request_id, call_id=request.call_id, how=how)
+        case "authorization":
+            return authorization_failed(request, how)
+        case "child":
+            return r.SubagentFailed(
+                request_id=request.request_id,
+                call_id=request.call_id,
+                child=request.child,
+                error=Failure(GIVEN_UP, "nobody waits for it any more"),
+            )
+    return r.InputResolved(request_id=request.request_id, how=how)
+
+
+def authorization_failed(request: Request, how: str, reason: str = "") -> r.AuthorizationFailed:
+    return r.AuthorizationFailed(
+        request_id=request.request_id,
+        call_id=request.call_id,
+        connection=request.connection,
+        how=how,
+        reason=reason,
+    )
+
+
+def close_opened(lane: Lane, call_id: str) -> Iterator[AnyRecord]:
+    """Close what a call that has ended had opened to the outside, shown of it, or handed on."""
+    mine = [q for q in lane.turn.requests.values() if q.call_id == call_id] if lane.turn else []
+    for request in sorted(mine, key=lambda q: q.kind == "child"):  # after what they ask
+        if request.name or request.origin:
+            yield close_request(request, "cancelled")
+
+
+def webhooks_of(lane: Lane, call_id: str, name: str) -> Iterator[Request]:
+    for request in lane.turn.requests.values() if lane.turn else ():
+        if (request.kind, request.call_id, request.name) == ("webhook", call_id, name):
+            yield request
+
+
+def expire(lane: Lane, request_id: str) -> Iterator[AnyRecord]:
+    assert lane.turn is not None
+    request = lane.turn.requests[request_id]
+    call = lane.turn.calls[request.call_id]
+    if request.kind in ("webhook", "authorization"):
+        yield close_request(request, "expired")
+        if not request.origin:
+            yield from wake(call, request)
+        return
+    yield r.InputExpired(request_id=request_id)
+    if request.origin:
+        return
+    if request.on_expiry == "fail":
+        turn = lane.turn
+        yield r.StepFailed(turn=turn.id, step=turn.step, error=NOBODY_ANSWERED)
+    elif request.name:
+        yield from wake(call, request)
+    elif call.attempt:  # nobody said what became of it, so nobody knows
+        yield given_up(call)
+        yield from close_opened(lane, call.call_id)
+    else:
+        yield r.ToolDenied(call_id=call.call_id, reason="nobody answered in time")
+
+
+# Answers
+
+
+def settle(lane: Lane, action: Settle) -> Iterator[AnyRecord]:
+    if action.reply and action.refused:
+        yield from refuse(lane, action.reply, restricted=action.restricted)
+    elif action.reply:
+        yield from take(lane, action.reply, action.dedupe)
+    if action.relay:
+        yield from pass_on(lane, action.relay)
+    if action.expired:
+        yield from expire(lane, action.expired)
+    for delivery_id, outcome, turn in action.settled:
+        yield r.DeliverySettled(delivery_id=delivery_id, outcome=outcome, turn=turn)
+
+
+def take(lane: Lane, reply: Reply, dedupe: str = "") -> Iterator[AnyRecord]:
+    """Take an answer: to an open request it means something, to a closed one nothing."""
+    request = lane.turn.requests.get(reply.request_id) if lane.turn else None
+    if request is None or lane.turn is None:
+        yield r.DeliverySettled(delivery_id=reply.delivery_id, outcome="ignored")
+        return
+    call = lane.turn.calls[request.call_id]
+    if request.kind == "webhook":
+        yield from webhook_answered(lane, request, reply)
+        yield from wake(call, request)
+    elif request.kind == "authorization":
+        yield authorization_ends(request, reply.option, reply.text)
+        yield from wake(call, request)
+    elif request.kind == "child":
+        yield from child_ended(lane, request, reply)
+        yield from wake(call, request)
+    else:
+        yield from request_answered(lane, call, request, reply, dedupe)
+    yield r.DeliverySettled(delivery_id=reply.delivery_id, outcome="answered", turn=lane.turn.id)
+
+
+def refuse(lane: Lane, reply: Reply, *, restricted: bool) -> Iterator[AnyRecord]:
+    """Ask anew: an answer closes its request for others, and this one is worth nothing."""
+    assert lane.turn is not None
+    request = lane.turn.requests[reply.request_id]
+    again = AskHuman(
+        call_id=request.call_id,
+        kind=request.kind,  # type: ignore[arg-type]
+        expires_at=request.expires_at,
+        on_expiry=request.on_expiry,
+        restricted=restricted,
+    )
+    name = request_name(lane.session, request.request_id, "again")
+    yield r.InputResolved(request_id=request.request_id, how="superseded", by=reply.by)
+    yield question(lane, lane.turn.calls[request.call_id], again, name)
+    yield r.DeliverySettled(delivery_id=reply.delivery_id, outcome="refused")
+
+
+def changed_call(lane: Lane, reply: Reply) -> Call | None:
+    """Return a call with the arguments that an answer gives it, where it gives some."""
+    request = lane.turn.requests.get(reply.request_id) if lane.turn and reply.args else None
+    if lane.turn is None or request is None or request.kind != "approval":
+        return None
+    if request.origin or request.name:  # it is about a call elsewhere
+        return None
+    return replace(lane.turn.calls[request.call_id], args=reply.args)
+
+
+def request_answered(
+    lane: Lane, call: Call, request: Request, reply: Reply, dedupe: str
+) -> Iterator[AnyRecord]:
+    digest = approved_digest(call, request, reply)
+    yield r.InputResolved(
+        request_id=reply.request_id,
+        option=reply.option,
+        text=reply.text,
+        args=reply.args,
+        by=reply.by,
+        digest=digest,
+        dedupe=dedupe,
+    )
+    if digest and call.asks == "once" and reply.option == "approve":
+        yield grant(digest)
+    if request.origin:
+        return  # the child that asked is told
+    if request.name:
+        yield from wake(call, request)
+    else:
+        yield from after_answer(call, reply)
+        if reply.option in ("done", "give_up"):
+            yield from close_opened(lane, call.call_id)
+
+
+def approved_digest(call: Call, request: Request, reply: Reply) -> str:
+    """Return the digest of the exact arguments that somebody let through, here or elsewhere."""
+    if request.origin or reply.option not in ("approve", "rerun"):
+        return ""
+    tool, digest = (request.tool, request.digest) if request.name else (call.tool, call.digest)
+    return args_digest(tool, reply.args) if digest and reply.args else digest
+
+
+def after_answer(call: Call, reply: Reply) -> Iterator[AnyRecord]:
+    """Give the call an outcome where the answer is one."""
+    match reply.option:
+        case "deny":
+            reason = reply.text or "a human said no"
+            yield r.ToolDenied(call_id=call.call_id, reason=reason, by=reply.by)
+        case "done":
+            yield r.ToolCompleted(
+                call_id=call.call_id, attempt=call.attempt, value="null", message=reply.text
+            )
+        case "give_up":
+            yield given_up(call)
+
+
+def given_up(call: Call) -> AnyRecord:
+    return r.ToolInterrupted(call_id=call.call_id, attempt=call.attempt, reason=call.reason)
+
+
+def webhook_answered(lane: Lane, request: Request, reply: Reply) -> Iterator[AnyRecord]:
+    """Keep what came in for a tool.
+
+    Each attempt at a call has an address of its own for the same wait: one answer is enough.
+    """
+    call_id, name = request.call_id, request.name
+    yield r.WebhookClosed(request_id=request.request_id, call_id=call_id, value=reply.args)
+    for other in webhooks_of(lane, call_id, name):
+        if other is not request:
+            yield close_request(other, "superseded")
+
+
+def authorization_ends(
+    request: Request, how: str, reason: str = ""
+) -> r.AuthorizationCompleted | r.AuthorizationFailed:
+    """Say how a sign-in went: `completed`, or what else."""
+    if how != "completed":
+        return authorization_failed(request, how, reason)
+    return r.AuthorizationCompleted(
+        request_id=request.request_id, call_id=request.call_id, connection=request.connection
+    )
+
+
+def child_ended(lane: Lane, request: Request, reply: Reply) -> Iterator[AnyRecord]:
+    """Keep what a child came to."""
+    assert lane.turn is not None
+    came = msgspec.json.decode(reply.args, type=ChildEnd)
+    where = {
+        "request_id": request.request_id,
+        "call_id": request.call_id,
+        "child": request.child,
+    }
+    for other in lane.turn.requests.values():
+        if other.origin and other.child == request.child:
+            yield close_request(other, "cancelled")
+    if came.error:
+        yield r.SubagentFailed(**where, error=came.error)
+    else:
+        yield r.SubagentCompleted(**where, value=came.value)
+
+
+def wake(call: Call, request: Request) -> Iterator[AnyRecord]:
+    """Wake a tool that waits for what is over now, or that hands it on to who had asked."""
+    awaited = (name.partition(PAUSE)[0] for name in call.waits_for)
+    is_handed_on = bool(request.child) and request.kind != "child"
+    if call.status == "waiting" and (is_handed_on or request.name in awaited):
+        yield r.ToolWoken(call_id=call.call_id, name=request.name)
+
+
+# What children ask
+
+
+Asked = r.InputRequested | r.AuthorizationRequired
+Shown = Asked | r.InputResolved | r.InputExpired | r.AuthorizationCompleted | r.AuthorizationFailed
+"""What is shown of a session elsewhere: that it asks, and that it does so no longer."""
+
+
+def pass_on(lane: Lane, relay: Relay) -> Iterator[AnyRecord]:
+    """Show here what a child asks, or that it does so no longer; or heed that its time is up."""
+    shown = list(relayed(lane, lane.turn, relay) if lane.turn else ())
+    yield from shown
+    yield r.DeliverySettled(
+        delivery_id=relay.delivery_id,
+        outcome="answered" if shown else "ignored",
+        turn=lane.turn.id if shown and lane.turn else "",
+    )
+
+
+def relayed(lane: Lane, turn: Turn, relay: Relay) -> Iterator[AnyRecord]:
+    if relay.how == "expired" and relay.request_id in turn.requests:
+        yield from expire(lane, relay.request_id)  # by the parent's word
+        return
+    if relay.how:
+        shown = (q for q in turn.requests.values() if q.origin == relay.request_id)
+        for request in shown:
+            if request.kind == "authorization":
+                yield authorization_ends(request, relay.how)
+            elif relay.how == "expired":
+                yield r.InputExpired(request_id=request.request_id)
+            else:
+                yield close_request(request, relay.how)
+        return
+    awaited = (q for q in turn.requests.values() if (q.kind, q.child) == ("child", relay.child))
+    for request in awaited:
+        asked = msgspec.json.decode(relay.asked, type=Asked)
+        if isinstance(asked, r.AuthorizationRequired):
+            asked = replace(asked, attempt=0)  # that of a call of the child
+        else:
+            asked = replace(asked, expires_above=bool(lane.parent and asked.expires_at))
+        yield replace(
+            asked,
+            request_id=request_name(lane.session, relay.request_id, "relay"),
+            call_id=request.call_id,
+            name="",
+            path=(relay.child, *asked.path),
+            origin=relay.request_id,
+        )

@@ -1,0 +1,211 @@
+"""What performing an action came to, as the worker reports it to `outcome`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from outlast.core.message import Content, Part
+from outlast.core.record import (
+    Failure,
+    MessageDelta,
+    NewOutlet,
+    Option,
+    ReasoningDelta,
+    SessionRekeyed,
+    StateChanged,
+    ToolEmitted,
+)
+from outlast.core.slices import Slices, change
+
+
+class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
+    """What a model call cost, in tokens."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    details: Mapping[str, int] = {}
+
+
+class Wanted(Struct, frozen=True, gc=False):
+    """A tool call that the model asked for, looked at: is it valid, does it need approval?
+
+    `decision` is what the hook `decided_by` said to it: then `changed` are its arguments, or it
+    is `denied` for a reason.
+    """
+
+    call_id: str
+    tool: str
+    digest: str
+    asks: str = ""
+    output: bool = False
+    refusal: Failure | None = None
+    dedupe: str = ""
+    decision: str = ""
+    decided_by: str = ""
+    changed: str = ""
+    denied: str = ""
+
+
+class Answered(Struct, frozen=True, gc=False):
+    """The model gave a whole answer.
+
+    Where it was streamed, the log has it from `deltas_from` on, `deltas` are what is left to write
+    of it, and the text of the parts in `streamed` is there alone.
+    """
+
+    parts: tuple[Part, ...]
+    usage: Usage
+    wanted: tuple[Wanted, ...] = ()
+    model: str = ""
+    finish: str = ""
+    deltas: tuple[MessageDelta | ReasoningDelta, ...] = ()
+    deltas_from: int = 0
+    streamed: tuple[int, ...] = ()
+    misfit: str = ""
+
+
+class ModelFailed(Struct, frozen=True, gc=False):
+    """The model call failed. `kind`: transient, recoverable or structural."""
+
+    error: Failure
+    kind: str
+    retry_after: int = 0
+    backoff: int = 0
+    deltas: tuple[MessageDelta | ReasoningDelta, ...] = ()
+
+
+class Update(Struct, frozen=True, gc=False):
+    """A change of a slice that is made of its newest value, when the outcome is recorded."""
+
+    apply: Callable[[Slices], StateChanged]
+
+
+class Leftovers(Struct, frozen=True, gc=False):
+    """What a tool had buffered: to be committed with its outcome."""
+
+    emitted: tuple[ToolEmitted, ...] = ()
+    changes: tuple[StateChanged | SessionRekeyed | Update, ...] = ()
+
+
+NOTHING = Leftovers()
+
+
+class Returned(Struct, frozen=True, gc=False):
+    call_id: str
+    value: str
+    message: str | None = None
+    leftovers: Leftovers = NOTHING
+    same_as: str = ""
+
+
+class Raised(Struct, frozen=True, gc=False):
+    """The tool failed for certain. `backoff` is how long to wait if it may be tried again."""
+
+    call_id: str
+    error: Failure
+    backoff: int = 0
+
+
+class Interrupted(Struct, frozen=True, gc=False):
+    """Nobody can say whether it did its work. `final`: and nobody can find out.
+
+    `reason`: timeout, cancelled, unstorable, undone, contended, unreconciled.
+    """
+
+    call_id: str
+    reason: str
+    final: bool = False
+
+
+class Question(Struct, frozen=True, gc=False):
+    """What a tool asks a human with `ctx.ask`."""
+
+    prompt: str
+    options: tuple[Option, ...] = ()
+    allow_freeform: bool = True
+    expires_at: int = 0
+    on_expiry: str = "deny"
+
+
+class NewChild(Struct, frozen=True, gc=False):
+    """A session that a tool starts, and waits for."""
+
+    session_id: str
+    agent: str
+    content: Content
+    outlets: tuple[NewOutlet, ...] = ()
+
+
+class NewAuthorization(Struct, frozen=True, gc=False):
+    """A sign-in that a tool waits for."""
+
+    request_id: str
+    connection: str
+    url: str
+    expires_at: int
+    principal: str = ""
+
+
+class ChildEnd(Struct, frozen=True, gc=False, omit_defaults=True):
+    """What a child came to, as it is told to its parent: a value as JSON text, or a failure."""
+
+    value: str = ""
+    error: Failure | None = None
+
+
+class Wait(Struct, frozen=True, gc=False):
+    """One wait of a tool: for a time, or what it begins; else for what has begun already."""
+
+    name: str
+    due_at: int = 0
+    question: Question | None = None
+    child: NewChild | None = None
+    authorization: NewAuthorization | None = None
+
+
+class Waits(Struct, frozen=True, gc=False):
+    """The tool stopped, each of its tasks at a wait, and goes on when the first of them is over.
+
+    `reconciles`: it was still finding out what became of that attempt.
+    """
+
+    call_id: str
+    waits: tuple[Wait, ...]
+    reconciles: int = 0
+
+    @property
+    def children(self) -> tuple[NewChild, ...]:
+        return tuple(wait.child for wait in self.waits if wait.child)
+
+
+def is_contended(end: Returned) -> bool:
+    """Whether a tool's end depends on what others do meanwhile: a slice's newest value, a token."""
+    return any(isinstance(item, Update | SessionRekeyed) for item in end.leftovers.changes)
+
+
+def with_updates(end: Returned, slices: Slices) -> Returned:
+    """Return a tool's end with its updates made of the slices as they are now."""
+    changes: list[StateChanged | SessionRekeyed] = []
+    for item in end.leftovers.changes:
+        made = item.apply(slices) if isinstance(item, Update) else item
+        changes.append(made)
+        if isinstance(made, StateChanged):
+            slices = change(slices, made)
+    return replace(end, leftovers=replace(end.leftovers, changes=tuple(changes)))
+
+
+ToolEnd = Returned | Raised | Interrupted | Waits
+
+
+class Stopped(Struct, frozen=True, gc=False):
+    """All work of the turn has been stopped; these calls came to an end by themselves."""
+
+    ends: tuple[ToolEnd, ...] = ()
+
+
+Result = Answered | ModelFailed | ToolEnd | Stopped

@@ -1,0 +1,64 @@
+"""What authors say in definitions and settings: words of a few, and numbers that make sense."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar, get_args
+
+from outlast.core.instant import LONGEST
+from outlast.errors import InvalidDefinition
+
+T = TypeVar("T")
+
+MOST = 2**31 - 1
+MOST_SECONDS = LONGEST.total_seconds()
+
+
+def one_of(kind: Any, what: str, value: Any) -> Any:
+    """Return a word, if it is one of those that a Literal names."""
+    known = get_args(kind)
+    if value not in known:
+        raise InvalidDefinition(f"{what} is {', '.join(known[:-1])} or {known[-1]}, not {value!r}")
+    return value
+
+
+def count_of(what: str, value: Any, least: int = 1) -> int:
+    """Return a whole number, if it is not too small, and every database can keep it."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise InvalidDefinition(f"{what} is a whole number of {least} or more, not {value!r}")
+    if value > MOST:
+        raise InvalidDefinition(f"{what} is {MOST:,} at most, not {value:,}")
+    return value
+
+
+def seconds_of(what: str, value: Any, *, or_none: bool = False) -> float:
+    """Return a span of time in seconds; with `or_none` 0 is one."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not value >= 0 or (value == 0 and not or_none):
+        least = "of 0 or more" if or_none else "over 0"
+        raise InvalidDefinition(f"{what} is a number of seconds {least}, not {value!r}")
+    if value > MOST_SECONDS:
+        raise InvalidDefinition(f"{what} is a thousand years at most, not {value!r} seconds")
+    return float(value)
+
+
+def listed(what: str, value: Any) -> list[Any]:
+    """Return several things, if they are given as such."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise InvalidDefinition(f"{what} are given in a list, not {value!r}")
+    return list(value)
+
+
+def settings_of(kind: type[T], what: str, value: T | None) -> T | None:
+    """Return settings, if they are of their kind, or none."""
+    if value is not None and not isinstance(value, kind):
+        raise InvalidDefinition(f"{what} is {kind.__name__}(…) or None, not {value!r}")
+    return value
+
+
+def names_of(what: str, value: Any) -> tuple[str, ...]:
+    """Return several names; a text by itself is one."""
+    is_several = isinstance(value, Sequence) and not isinstance(value, str)
+    if not is_several or not all(isinstance(each, str) for each in value):
+        raise InvalidDefinition(f"{what} are names in a sequence, not {value!r}")
+    return tuple(value)

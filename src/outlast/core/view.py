@@ -1,0 +1,183 @@
+"""What the model sees: the messages of a lane, folded from its log.
+
+The list only grows, and what is in it is never copied or changed; that keeps a
+step's cost independent of the history's length. Fed with committed records only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from outlast.core import record as r
+from outlast.core.message import (
+    Answer,
+    Content,
+    Message,
+    Part,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+    ToolResults,
+    UserMessage,
+)
+from outlast.core.record import AnyRecord, Entry
+
+GO_ON = "Your last answer was cut off. Go on exactly where it ended, without repeating any of it."
+NOT_AS_ASKED = "That is not the answer that was asked for: {why}."
+UNKNOWN = (
+    "The outcome of this call is unknown: it may or may not have happened ({reason}). "
+    "Do not simply make it again; find out first, or ask."
+)
+
+
+class View:
+    """The messages so far, and the little that is needed to make the next ones."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.rendered: list[Any] = []
+        """The client's own form of `messages`, as far as it has got: a cache that only grows."""
+        self._inbox: dict[str, Content] = {}
+        self._deltas: dict[int, list[str]] = {}
+        self._said: set[int] = set()
+        self._calls: tuple[ToolCall, ...] = ()
+        self._results: dict[str, ToolResult] = {}
+        self._asked: dict[str, str] = {}
+        self._edited: dict[str, tuple[str, str]] = {}
+
+    def see(self, records: Iterable[AnyRecord]) -> None:
+        """Take in more records."""
+        for record in records:
+            if step := STEPS.get(type(record)):
+                step(self, record)
+
+    def see_all(self, entries: Iterable[Entry], lane: str) -> None:
+        """Take in the entries of a log that are a lane's own."""
+        self.see(entry.record for entry in entries if entry.lane == lane)
+
+    def _queued(self, e: r.DeliveryQueued) -> None:
+        if e.content:
+            self._inbox[e.delivery_id] = e.content
+
+    def _taken(self, e: r.TurnStarted | r.DeliveryJoined) -> None:
+        if content := self._inbox.pop(e.delivery_id, None):
+            self.messages.append(UserMessage(content))
+
+    def _settled(self, e: r.DeliverySettled) -> None:
+        self._inbox.pop(e.delivery_id, None)
+
+    def _model_started(self, e: r.ModelStarted) -> None:
+        self._deltas, self._said = {}, set()
+        last = self.messages[-1] if self.messages else None
+        if isinstance(last, Answer) and last.aborted:
+            self.messages.append(UserMessage((Text(GO_ON),)))
+
+    def _delta(self, e: r.MessageDelta | r.ReasoningDelta) -> None:
+        self._deltas.setdefault(e.part, []).append(e.text)
+        if isinstance(e, r.MessageDelta) and e.text:
+            self._said.add(e.part)
+
+    def _aborted(self, e: r.MessageAborted) -> None:
+        said = tuple(Text("".join(self._deltas[part])) for part in sorted(self._said))
+        if e.kept and said:
+            self.messages.append(Answer(said, aborted=True))
+        self._deltas, self._said = {}, set()
+
+    def _completed(self, e: r.MessageCompleted) -> None:
+        deltas = {part: "".join(texts) for part, texts in self._deltas.items()}
+        parts = whole_parts(e, deltas)
+        self.messages.append(Answer(parts))
+        if e.misfit:
+            self.messages.append(UserMessage((Text(NOT_AS_ASKED.format(why=e.misfit)),)))
+        self._calls = tuple(part for part in parts if isinstance(part, ToolCall))
+        self._results = {}
+        self._deltas, self._said = {}, set()
+
+    def _requested(self, e: r.InputRequested) -> None:
+        if not e.origin:  # what a child asks is about a call of its own
+            self._asked[e.request_id] = e.call_id
+
+    def _resolved(self, e: r.InputResolved) -> None:
+        call_id = self._asked.pop(e.request_id, "")
+        if e.args and call_id:
+            self._edited[call_id] = ("A human", e.args)
+
+    def _decided(self, e: r.ToolRequested) -> None:
+        if e.changed:
+            self._edited[e.call_id] = ("The application", e.changed)
+
+    def _tool_ended(self, e: Any) -> None:
+        if isinstance(e, r.ToolFailed) and e.again_at:
+            return
+        if isinstance(e, r.ToolInterrupted) and not e.final:
+            return
+        call = next(call for call in self._calls if call.call_id == e.call_id)
+        text, failed = told(e)
+        if edited := self._edited.pop(e.call_id, None):
+            text = f"({edited[0]} changed the arguments to {edited[1]}.)\n{text}"
+        self._results[e.call_id] = ToolResult(e.call_id, call.tool, text, failed, call.provider_id)
+
+    def _step_over(self, _: AnyRecord) -> None:
+        results = (self._results.get(call.call_id) for call in self._calls)
+        if known := tuple(result for result in results if result):
+            self.messages.append(ToolResults(known))
+        self._calls, self._results = (), {}
+
+
+def whole_parts(e: r.MessageCompleted, deltas: dict[int, str]) -> tuple[Part, ...]:
+    """Return an answer's parts with the text that was streamed put back into them."""
+    if not e.streamed:
+        return e.parts
+    return tuple(
+        replace(part, text=deltas.get(number, ""))
+        if number in e.streamed and isinstance(part, Text | Reasoning)
+        else part
+        for number, part in enumerate(e.parts)
+    )
+
+
+def told(e: AnyRecord) -> tuple[str, bool]:
+    """Return what the model is told of a tool's outcome, and whether that is a failure."""
+    match e:
+        case r.ToolCompleted():
+            return (plain(e.value) if e.message is None else e.message), False
+        case r.ToolFailed():
+            return f"{e.error.code}: {e.error.message}", True
+        case r.ToolInterrupted():
+            return UNKNOWN.format(reason=e.reason), False
+        case r.ToolDenied():
+            return f"Not run: {e.reason}.", True
+    raise TypeError(e)
+
+
+def plain(value: str) -> str:
+    """Return JSON text as a model reads it best: a string without its quotes."""
+    return str(msgspec.json.decode(value)) if value.startswith('"') else value
+
+
+STEPS: dict[type, Callable[[View, Any], None]] = {
+    r.DeliveryQueued: View._queued,
+    r.TurnStarted: View._taken,
+    r.DeliveryJoined: View._taken,
+    r.DeliverySettled: View._settled,
+    r.ModelStarted: View._model_started,
+    r.MessageDelta: View._delta,
+    r.ReasoningDelta: View._delta,
+    r.MessageAborted: View._aborted,
+    r.MessageCompleted: View._completed,
+    r.ToolRequested: View._decided,
+    r.InputRequested: View._requested,
+    r.InputResolved: View._resolved,
+    r.ToolCompleted: View._tool_ended,
+    r.ToolFailed: View._tool_ended,
+    r.ToolInterrupted: View._tool_ended,
+    r.ToolDenied: View._tool_ended,
+    r.StepCompleted: View._step_over,
+    r.TurnFailed: View._step_over,
+    r.TurnCancelled: View._step_over,
+}

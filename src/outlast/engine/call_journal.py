@@ -1,0 +1,212 @@
+"""What a running tool may do to its lane before it has ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from outlast.clock import Clock
+from outlast.core import codec
+from outlast.core.lane import Lane
+from outlast.core.name import webhook_name
+from outlast.core.outcome import tool_ended
+from outlast.core.policy import Policy
+from outlast.core.record import AnyRecord, ToolProgress, ToolStepRecorded, WebhookOpened
+from outlast.core.request import Shown
+from outlast.core.result import Returned, is_contended, with_updates
+from outlast.core.slices import Slices
+from outlast.engine.coalesce import Trickle
+from outlast.engine.executor import Place
+from outlast.engine.owned_lane import OwnedLane
+from outlast.engine.running_call import Work, to_its_end
+from outlast.engine.settings import WorkerSettings
+from outlast.errors import NotInTransaction
+from outlast.store import Store, Transaction
+
+LONGEST = 5.0
+"""How long a tool's transaction may be open, in seconds."""
+
+
+class CallDesk:
+    """One call's desk. A call that nobody waits for any more can write nothing."""
+
+    _hold: Hold
+
+    def __init__(
+        self,
+        lane: OwnedLane,
+        work: Work,
+        place: Place | None,
+        policy: Policy,
+        store: Store,
+        clock: Clock,
+        settings: WorkerSettings,
+    ) -> None:
+        self.place = place
+        self.stop_grace = settings.stop_grace
+        self._owned = lane
+        self._work = work
+        self._policy = policy
+        self._store = store
+        self._clock = clock
+        self._flush = settings.flush
+        self._progress: Trickle[ToolProgress] | None = None
+
+    @property
+    def lane(self) -> Lane:
+        return self._owned.state
+
+    @property
+    def slices(self) -> Slices:
+        return self._owned.slices
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self._work.is_cancelled
+
+    @property
+    def is_stopped(self) -> bool:
+        return self._work.is_stopped
+
+    def now(self) -> int:
+        return self._owned.now()
+
+    def new_id(self, prefix: str) -> str:
+        return self._clock.new_id(prefix)
+
+    async def record_step(self, call_id: str, name: str, value: str) -> None:
+        await self._write(ToolStepRecorded(call_id=call_id, name=name, value=value))
+
+    async def open_webhook(
+        self, call_id: str, name: str, within: int, *, token: str = "", signer: str = ""
+    ) -> str:
+        self.check_awaited()
+        token = token or self._clock.token()
+        turn = self._owned.state.turn
+        assert turn is not None
+        if webhook_name(token) in turn.requests:
+            return token
+        earlier = (q for q in turn.requests.values() if (q.call_id, q.name) == (call_id, name))
+        first = next(earlier, None)
+        opened = WebhookOpened(
+            request_id=webhook_name(token),
+            call_id=call_id,
+            attempt=turn.calls[call_id].attempt,
+            name=name,
+            expires_at=first.expires_at if first else self.now() + max(1, within),
+            signer=signer,
+        )
+        await self._write(opened)
+        return token
+
+    async def relay(self, record: Shown) -> None:
+        await self._write(record)
+
+    async def progress(self, call_id: str, progress: str) -> None:
+        self.check_awaited()
+        assert self._owned.state.turn is not None
+        attempt = self._owned.state.turn.calls[call_id].attempt
+        record = ToolProgress(call_id=call_id, attempt=attempt, progress=progress)
+        check_storable(record)
+        self._progress = self._progress or Trickle(self._owned, self._work, self._flush)
+        self._progress.pending[:] = [record]
+        self._progress.stir()
+        await asyncio.sleep(0)  # a tool that does nothing else leaves others their turn
+
+    async def end(self) -> None:
+        """Leave the last sign of progress to the commit of what the call came to."""
+        if self._progress:
+            await self._progress.end()
+            if self._work.is_awaited:
+                self._owned.write(self._progress.pending)
+
+    async def _write(self, record: AnyRecord) -> None:
+        self.check_awaited()
+        check_storable(record)
+        self._owned.write([record])
+        await to_its_end(self._owned.flush())
+
+    def check_awaited(self) -> None:
+        if not self._work.is_awaited:
+            raise asyncio.CancelledError  # once more, for a tool that did not heed the first
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Transaction]:
+        async with AsyncExitStack() as stack:
+            yield await self._owned.insist(self._open, stack)
+
+    async def _open(self, stack: AsyncExitStack) -> Transaction:
+        """Open a transaction, to be left with the stack; while there is none, nothing is held.
+
+        The lane's lock comes first: a sibling's flush would wait for the database's only writer
+        while holding it, and this transaction could never be concluded.
+        """
+        async with AsyncExitStack() as opening:
+            hold = await opening.enter_async_context(Hold(self._owned.lock))
+            transaction = await opening.enter_async_context(self._store.transaction(LONGEST))
+            self._hold = hold
+            hold.limit(LONGEST)
+            await stack.enter_async_context(opening.pop_all())
+            return transaction
+
+    async def conclude(self, transaction: Transaction, end: Returned) -> None:
+        self.check_awaited()
+        self._hold.keep()
+        self._work.end()
+        assert self._owned.state.turn is not None
+        call = self._owned.state.turn.calls[end.call_id]
+        whole = with_updates(end, self.slices)
+        records = list(tool_ended(self.lane, call, whole, self._policy, self.now()))
+        contended = is_contended(end)
+        await to_its_end(self._owned.conclude(transaction, records, of_newest=contended))
+
+    async def find_token(self, token: str) -> str | None:
+        """Return the session that a continuation token leads to."""
+        return await self._store.find_token(self.lane.tenant, token)
+
+
+def check_storable(record: AnyRecord) -> None:
+    """Refuse what cannot be stored: it must not get among what the lane writes."""
+    codec.encode([record])
+
+
+class Hold:
+    """A hold on a lane's lock, let go when the transaction that it is for must have been undone.
+
+    A tool that hangs in a transaction would otherwise keep its lane from hearing anything.
+    """
+
+    def __init__(self, lock: asyncio.Lock) -> None:
+        self._lock = lock
+        self._is_held = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def __aenter__(self) -> Hold:
+        await self._lock.acquire()
+        self._is_held = True
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._timer:
+            self._timer.cancel()
+        self._let_go()
+
+    def limit(self, seconds: float) -> None:
+        """Let go after some seconds."""
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._let_go)
+
+    def keep(self) -> None:
+        """Let go at the end only. Raises NotInTransaction if that is too late."""
+        if not self._is_held:
+            raise NotInTransaction(
+                f"this transaction was open for more than {LONGEST:g} s and was undone;"
+                " do less in it, and wait for nothing"
+            )
+        if self._timer:
+            self._timer.cancel()
+
+    def _let_go(self) -> None:
+        if self._is_held:
+            self._is_held = False
+            self._lock.release()

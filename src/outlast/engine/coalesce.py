@@ -1,0 +1,139 @@
+"""What a call says while it is under way, into the log: the first piece at once, then batches.
+
+Pieces that come while a commit is under way wait for the next. What is left at the
+end is not flushed here: it belongs into the commit of what the call came to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from msgspec.structs import replace
+
+from outlast.core.message import Reasoning, Text
+from outlast.core.record import MessageDelta, ReasoningDelta, ToolProgress
+from outlast.core.result import Answered, ModelFailed
+from outlast.engine.owned_lane import OwnedLane
+from outlast.engine.running_call import Work, to_its_end
+
+Delta = MessageDelta | ReasoningDelta
+Piece = TypeVar("Piece", Delta, ToolProgress)
+
+
+class Trickle(Generic[Piece]):
+    """Records of one attempt, `pending` until they are flushed, at most once per `interval`.
+
+    Those of an attempt that nobody waits for any more are dropped: the next may have begun.
+    """
+
+    def __init__(
+        self,
+        lane: OwnedLane,
+        work: Work,
+        interval: float,
+        written: Callable[[Sequence[Piece], int], None] = lambda records, offset: None,
+    ) -> None:
+        self.pending: list[Piece] = []
+        self._lane = lane
+        self._work = work
+        self._interval = interval
+        self._written: Callable[[Sequence[Piece], int], None] = written
+        self._arrived = asyncio.Event()
+        self._over = asyncio.Event()
+        self._flusher: asyncio.Task[None] | None = None
+
+    def stir(self) -> None:
+        """Have what is pending flushed."""
+        self._arrived.set()
+        if self._flusher is None:
+            self._flusher = asyncio.create_task(self._flush_repeatedly())
+        elif self._flusher.done():
+            self._flusher.result()
+
+    async def _flush_repeatedly(self) -> None:
+        while not self._over.is_set():
+            await self._arrived.wait()
+            if self._over.is_set() or not self._work.is_awaited:
+                return
+            await self._flush()
+            await self._pause()
+
+    async def _flush(self) -> None:
+        records, self.pending = self.pending, []
+        self._arrived.clear()
+        self._lane.write(records)
+        self._written(records, await self._lane.flush())
+
+    async def _pause(self) -> None:
+        try:
+            async with asyncio.timeout(self._interval):
+                await self._over.wait()
+        except TimeoutError:
+            return
+
+    async def end(self) -> None:
+        """Stop flushing, and let a flush that is under way finish."""
+        self._over.set()
+        self._arrived.set()
+        if self._flusher is not None:
+            await to_its_end(self._flusher)
+
+
+class DeltaStream:
+    """The deltas of a streamed answer."""
+
+    def __init__(self, lane: OwnedLane, work: Work, interval: float) -> None:
+        self._trickle: Trickle[Delta] = Trickle(lane, work, interval, self._note)
+        self._first_offset = 0
+        self._streamed: set[int] = set()
+
+    def add(self, delta: Delta) -> None:
+        """Take one more piece, joined to the last if it goes on with it."""
+        pending = self._trickle.pending
+        last = pending[-1] if pending else None
+        if last and goes_on(last, delta):
+            pending[-1] = replace(last, text=last.text + delta.text)
+        else:
+            pending.append(delta)
+        self._trickle.stir()
+
+    def _note(self, deltas: Sequence[Delta], offset: int) -> None:
+        self._first_offset = self._first_offset or offset
+        self._streamed |= parts_of(deltas)
+
+    async def end(self) -> None:
+        await self._trickle.end()
+
+    def complete(self, result: Answered | ModelFailed) -> Answered | ModelFailed:
+        """Return the result with what the log does not have yet of its text, and no more."""
+        if not self._first_offset:
+            return result
+        left = tuple(self._trickle.pending)
+        if isinstance(result, ModelFailed):
+            return replace(result, deltas=left)
+        streamed = self._streamed | parts_of(left)
+        parts = tuple(
+            replace(part, text="")
+            if number in streamed and isinstance(part, Text | Reasoning)
+            else part
+            for number, part in enumerate(result.parts)
+        )
+        return replace(
+            result,
+            parts=parts,
+            deltas=left,
+            deltas_from=self._first_offset,
+            streamed=tuple(sorted(streamed)),
+        )
+
+
+def goes_on(last: Delta, delta: Delta) -> bool:
+    same = type(last) is type(delta) and last.part == delta.part
+    return same and bool(last.text) and bool(delta.text)
+
+
+def parts_of(deltas: Sequence[Delta]) -> set[int]:
+    """Return the parts of an answer that deltas hold text of."""
+    return {delta.part for delta in deltas if delta.text}

@@ -1,0 +1,88 @@
+"""What a worker has counted since it began, for whoever watches the fleet.
+
+Numbers only, and cheap: nothing here is looked at while work is done. The store keeps
+the last tally of each worker with its lease.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from outlast.core import record as r
+from outlast.store import Commit, WorkerInfo
+
+BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+"""How long steps took, in seconds."""
+
+STEP_ENDS = frozenset({r.StepCompleted, r.StepFailed})
+
+
+def tally_of(info: WorkerInfo) -> dict[str, Any]:
+    """Return what a worker has counted, as it told the store last."""
+    found: dict[str, Any] = msgspec.json.decode(info.tally) if info.tally else {}
+    return found
+
+
+class Tally:
+    """Counters that only grow. `of_store` says what the store itself has counted."""
+
+    def __init__(self, of_store: Callable[[], Mapping[str, int]]) -> None:
+        self.claims = 0
+        self._of_store = of_store
+        self._commits = 0
+        self._refusals = 0
+        self._takeovers = 0
+        self._input_tokens = 0
+        self._output_tokens = 0
+        self._steps = [0] * (len(BUCKETS) + 1)
+        self._step_seconds = 0.0
+
+    def committed(self, commit: Commit, at: int, step_began: int) -> int:
+        """Count a commit that was written; return when the step began that is open after it."""
+        self._commits += 1
+        for record in commit.records:
+            kind = type(record)
+            if kind is r.StepStarted:
+                step_began = at
+            elif kind in STEP_ENDS:
+                self._step_took(max(0, at - step_began) / 1000 if step_began else 0.0)
+                step_began = 0
+            elif isinstance(record, r.UsageRecorded):
+                self._input_tokens += record.input_tokens
+                self._output_tokens += record.output_tokens
+            elif isinstance(record, r.LaneTakenOver) and not record.graceful:
+                self._takeovers += 1
+        return step_began
+
+    def refused(self) -> None:
+        self._refusals += 1
+
+    def _step_took(self, seconds: float) -> None:
+        self._steps[bisect_left(BUCKETS, seconds)] += 1
+        self._step_seconds += seconds
+
+    def text(self) -> str:
+        """Return all that was counted, as JSON text."""
+        buckets, so_far = {}, 0
+        for limit, count in zip((*BUCKETS, "+Inf"), self._steps, strict=True):
+            so_far += count
+            buckets[str(limit)] = so_far
+        counts = {
+            "claims": self.claims,
+            "takeovers": self._takeovers,
+            "commits": self._commits,
+            "refusals": self._refusals,
+            "input_tokens": self._input_tokens,
+            "output_tokens": self._output_tokens,
+            **self._of_store(),
+            "steps": {
+                "count": so_far,
+                "sum": round(self._step_seconds, 3),
+                "buckets": buckets,
+            },
+        }
+        return msgspec.json.encode(counts).decode()

@@ -1,0 +1,176 @@
+"""What the engine asks of those who know models and tools.
+
+The engine decides when; a performer knows how. It never writes to the log: it is given
+a desk for the little that it may record while it works.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol, TypeVar
+
+from outlast.core.action import CallModel, Start
+from outlast.core.lane import Call, Lane, Reply
+from outlast.core.limit import Bound
+from outlast.core.policy import Policy
+from outlast.core.record import MessageDelta, ReasoningDelta
+from outlast.core.request import Shown
+from outlast.core.result import Answered, ModelFailed, Returned, ToolEnd
+from outlast.core.slices import Slices
+from outlast.core.view import View
+from outlast.engine.running_call import Patience
+from outlast.store import Transaction
+
+T = TypeVar("T")
+
+Hear = Callable[[MessageDelta | ReasoningDelta | None], None]
+"""Takes each piece of an answer that is being streamed, and None for a mere sign of life."""
+
+
+class Place(Protocol):
+    """Room for one call in this process, of which there is only so much."""
+
+    is_taken: bool
+
+    def begin(self, function: Callable[[], T]) -> asyncio.Future[T]:
+        """Begin a function there, once it is taken."""
+        ...
+
+    def leave(self) -> None:
+        """Let the next have it, when what runs there has ended."""
+        ...
+
+
+class Desk(Protocol):
+    """A running call's place in its lane."""
+
+    place: Place | None
+    stop_grace: float
+    """How long a call that is told to end has for it, in seconds."""
+
+    @property
+    def lane(self) -> Lane: ...
+
+    @property
+    def slices(self) -> Slices:
+        """The session's slices as committed."""
+        ...
+
+    @property
+    def is_cancelled(self) -> bool: ...
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the call was told to end, by whomever."""
+        ...
+
+    def now(self) -> int: ...
+
+    def new_id(self, prefix: str) -> str:
+        """Return a new id."""
+        ...
+
+    def check_awaited(self) -> None:
+        """Raise CancelledError in what is left of a run of the call that has ended."""
+        ...
+
+    async def record_step(self, call_id: str, name: str, value: str) -> None:
+        """Record what a named step of the call returned, durably."""
+        ...
+
+    async def progress(self, call_id: str, progress: str) -> None:
+        """Tell readers how far the call is; of frequent ones the last."""
+        ...
+
+    async def open_webhook(
+        self, call_id: str, name: str, within: int, *, token: str = "", signer: str = ""
+    ) -> str:
+        """Open an address for a wait of the call, durably, and return its secret.
+
+        The wait is over `within` milliseconds after its first address was opened. A `token` that
+        was given is the secret, in each attempt. With a `signer` only what is signed is let in.
+        """
+        ...
+
+    async def relay(self, record: Shown) -> None:
+        """Show here what somebody elsewhere is asked for this call, or that it is over, durably."""
+        ...
+
+    def transaction(self) -> AbstractAsyncContextManager[Transaction]:
+        """Open a transaction; nothing else of this lane is written while it is open."""
+        ...
+
+    async def conclude(self, transaction: Transaction, end: Returned) -> None:
+        """Record the call's outcome in the transaction and commit both.
+
+        Raises Undone where another lane was quicker to change what it changes, or the transaction
+        was lost and nothing of it was written.
+        """
+        ...
+
+    async def find_token(self, token: str) -> str | None:
+        """Return the session that a continuation token leads to."""
+        ...
+
+
+class Performer(Protocol):
+    """One agent's way of doing things."""
+
+    @property
+    def policy(self) -> Policy: ...
+
+    @property
+    def patience(self) -> Patience:
+        """How long the model may take to answer."""
+        ...
+
+    def patience_with(self, tool: str) -> Patience:
+        """Return how long a tool may run."""
+        ...
+
+    def bounds_of_model(self, *, starts_turn: bool) -> tuple[Bound, ...]:
+        """Return the limits that a model call is under, by name; more where it starts a turn."""
+        ...
+
+    def bounds_of_tool(self, call: Call, lane: Lane) -> tuple[Bound, ...]:
+        """Return the limits that a tool call is under, by name."""
+        ...
+
+    def key_of_tool(self, call: Call, lane: Lane) -> str:
+        """Return the scope and key under which a tool call must not happen twice, if it has one."""
+        ...
+
+    def place_for(self, call: Call, start: Start, tell: Callable[[], None]) -> Place | None:
+        """Return the room that a call has to wait for before it begins, if it needs any.
+
+        Where it is not taken yet, `tell` is called when it is.
+        """
+        ...
+
+    async def call_model(
+        self, lane: Lane, slices: Slices, view: View, action: CallModel, hear: Hear
+    ) -> Answered | ModelFailed:
+        """Ask the model, and return what the call came to; what it says before is heard."""
+        ...
+
+    async def may_answer(self, lane: Lane, reply: Reply) -> bool:
+        """Say whether somebody may give this answer, and a call can be run with it."""
+        ...
+
+    def cut_off(self, lane: Lane) -> ModelFailed:
+        """Say what it means that the model's client has cancelled its own call."""
+        ...
+
+    def too_late(self, lane: Lane) -> ModelFailed:
+        """Return what a model call came to that had to be stopped."""
+        ...
+
+    def output_of(self, text: str, output: str | None) -> str:
+        """Return an answer as JSON text: what the agent said, or its typed value."""
+        ...
+
+    async def run_tool(self, call: Call, start: Start, desk: Desk) -> ToolEnd | None:
+        """Run a tool to its end; None if the end has been recorded already."""
+        ...

@@ -1,0 +1,29 @@
+"""Folds of lanes that were given back a short while ago.
+
+Valid only at the commit number at which they were given back: whoever claims the lane
+again compares, and folds the log anew if anything else was written.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from outlast.engine.owned_lane import OwnedLane
+
+
+class HotLanes:
+    """The most recent `size` lanes."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._lanes: OrderedDict[tuple[str, str], OwnedLane] = OrderedDict()
+
+    def keep(self, lane: OwnedLane) -> None:
+        self._lanes[lane.session_id, lane.name] = lane
+        while len(self._lanes) > self._size:
+            self._lanes.popitem(last=False)
+
+    def take(self, session_id: str, lane: str, number: int) -> OwnedLane | None:
+        """Return the lane as it was given back, if nobody wrote to it since."""
+        kept = self._lanes.pop((session_id, lane), None)
+        return kept if kept and kept.number == number else None

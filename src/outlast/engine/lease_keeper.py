@@ -1,0 +1,136 @@
+"""A worker's lease, kept alive by a thread of its own.
+
+A tool that blocks the event loop for a minute must not lose its lanes to another
+worker while it still runs: so nothing here depends on the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+from outlast.clock import Clock
+from outlast.errors import StoreError
+from outlast.log_context import get_logger
+from outlast.store import Lease
+
+log = get_logger("outlast.engine")
+
+
+class Ownership:
+    """Renews a lease three times in its length, and knows how fresh it is.
+
+    `asked_at` is when the lease was asked for: the answer may have taken longer than it lasts.
+    `tally` says what the worker has counted, for the registry.
+    """
+
+    def __init__(
+        self,
+        worker: str,
+        lease: Lease,
+        length: float,
+        clock: Clock,
+        on_lost: Callable[[], None],
+        on_lapsed: Callable[[], None],
+        on_drain: Callable[[], None],
+        *,
+        asked_at: float,
+        tally: Callable[[], str] = str,
+    ) -> None:
+        self.worker = worker
+        self._lease = lease
+        self._length = length
+        self._clock = clock
+        self._on_lost = on_lost
+        self._on_lapsed = on_lapsed
+        self._on_drain = on_drain
+        self._tally = tally
+        self._drains = False
+        self._confirmed = asked_at
+        self._stopped = threading.Event()
+        self._hurried = threading.Event()
+        self._loop = asyncio.get_running_loop()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to renew."""
+        self._thread = threading.Thread(
+            target=self._renew_repeatedly, name="outlast lease", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether the lease is fresh enough to begin something new."""
+        return self._clock.monotonic() - self._confirmed < self._length * 2 / 3
+
+    def hurry(self) -> None:
+        """Renew soon: there may be news of this worker. However often asked, some time passes."""
+        self._hurried.set()
+
+    def _renew_repeatedly(self) -> None:
+        least, pause = min(1.0, self._length / 30), self._length / 3
+        while not self._stopped.wait(least):
+            self._hurried.wait(pause - least)
+            self._hurried.clear()
+            if self._stopped.is_set() or (again := self.renew()) is None:
+                return
+            pause = again
+
+    def renew(self) -> float | None:
+        """Renew once; return how long that is good for, or None if the lease is lost."""
+        asked = self._clock.monotonic()
+        try:
+            renewal = self._lease.renew(self._tally())
+        except StoreError as error:
+            self._warn("the lease could not be renewed", error)
+            return self._length / 30
+        except Exception:  # whatever it was: without this thread nothing would ever begin again
+            log.exception("the lease could not be renewed", extra={"worker": self.worker})
+            return self._length / 30
+        if not renewal.alive:
+            self._give_up()
+            return None
+        self._confirmed = asked
+        if renewal.lapsed:
+            self._tell(self._on_lapsed)
+        if renewal.draining and not self._drains:
+            self._drains = True
+            self._tell(self._on_drain)
+        return self._length / 3
+
+    def _give_up(self) -> None:
+        """Free what this name may still hold, or it would have to wait for another lease."""
+        self._confirmed = float("-inf")
+        self.release()
+        self._tell(self._on_lost)
+
+    def _tell(self, heard: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # the loop was closed: there is nobody left to tell
+            self._loop.call_soon_threadsafe(heard)
+
+    def release(self) -> None:
+        """Show the worker as gone; where the store is away, the lease runs out by itself."""
+        try:
+            self._lease.release()
+        except StoreError as error:
+            self._warn("the lease could not be given up", error)
+
+    def _warn(self, phrase: str, error: StoreError) -> None:
+        log.warning(phrase, extra={"worker": self.worker, "code": error.code})
+
+    async def end(self) -> None:
+        """Stop renewing and show the worker as gone."""
+        self._stopped.set()
+        self._hurried.set()
+        await asyncio.to_thread(self._finish)
+
+    def _finish(self) -> None:
+        if self._thread:
+            self._thread.join(self._length / 2)
+            if self._thread.is_alive():  # who gives up the lease would wait for it as well
+                log.warning("the lease is left to run out", extra={"worker": self.worker})
+                return
+        self.release()

@@ -1,0 +1,189 @@
+"""What a lane says to other sessions: to its children, and to the one that started it.
+
+A letter is an admission that goes into the commit of the records that it is about. One
+that finds nobody any more is dropped by the store.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+
+from outlast.clock import Clock
+from outlast.core import record as r
+from outlast.core.index import GIVEN_UP
+from outlast.core.lane import Lane, Request
+from outlast.core.name import MAIN
+from outlast.core.record import AnyRecord, Parent
+from outlast.core.request import Asked, requesters
+from outlast.core.result import ChildEnd, NewChild
+from outlast.store import Admission
+
+WORTH_A_LETTER = frozenset(
+    {
+        r.InputRequested,
+        r.InputResolved,
+        r.InputExpired,
+        r.AuthorizationRequired,
+        r.AuthorizationCompleted,
+        r.AuthorizationFailed,
+        r.SubagentFailed,
+    }
+)
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Letters:
+    """Writes letters for one lane."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def about(self, record: AnyRecord, lane: Lane) -> tuple[Admission, ...]:
+        """Return whom a record concerns besides, for a lane that is as it was before it."""
+        match record:
+            case r.InputRequested() | r.AuthorizationRequired():
+                return self._up(lane, record.request_id, asked=record)
+            case r.AuthorizationCompleted():
+                return self._up(lane, record.request_id, how="completed")
+            case r.AuthorizationFailed():
+                return self._up(lane, record.request_id, how=record.how)
+            case r.InputExpired():
+                return (
+                    *self._up(lane, record.request_id, how="expired"),
+                    *self._expire_down(lane, record),
+                )
+            case r.InputResolved():
+                return (
+                    *self._up(lane, record.request_id, how=record.how),
+                    *self._answer_down(lane, record),
+                )
+            case r.SubagentFailed(error=error) if error.code == GIVEN_UP:
+                return (self._end(lane, record),)
+        return ()
+
+    # To children
+
+    def start(self, lane: Lane, child: NewChild, request_id: str) -> Admission:
+        """Start a child: a task of the same owner, with what is left of the time."""
+        started = r.SessionStarted(
+            agent=child.agent,
+            mode="task",
+            can_ask=lane.can_ask,
+            tenant=lane.tenant,
+            principal=lane.principal,
+            token=self._clock.token(),
+            deadline_at=lane.deadline,
+            outlets=child.outlets,
+            parent=Parent(lane.session, lane.name, request_id, lane.depth + 1, requesters(lane)),
+        )
+        delivery_id = self._clock.new_id("dlv")
+        queued = r.DeliveryQueued(delivery_id=delivery_id, content=child.content)
+        return replace(
+            self._admission(lane.tenant, child.session_id, MAIN, queued),
+            records=(started, queued),
+            scope="tenant",
+            new=True,
+            agent=started.agent,
+            mode=started.mode,
+            token=started.token,
+            outlets=started.outlets,
+            parent=lane.session,
+        )
+
+    def _end(self, lane: Lane, record: r.SubagentFailed) -> Admission:
+        cancel = r.CancelRequested(
+            delivery_id=self._clock.new_id("dlv"), reason="its parent does not wait", ends=True
+        )
+        return self._admission(lane.tenant, record.child, MAIN, cancel)
+
+    def _answer_down(self, lane: Lane, record: r.InputResolved) -> tuple[Admission, ...]:
+        request = find(lane, record.request_id)
+        if request is None or not request.origin or record.how != "answered":
+            return ()
+        answer = r.DeliveryQueued(
+            delivery_id=self._clock.new_id("dlv"),
+            kind="reply",
+            request_id=request.origin,
+            option=record.option,
+            text=record.text,
+            args=record.args,
+            by=record.by,
+        )
+        return (self._admission(lane.tenant, request.child, MAIN, answer),)
+
+    def _expire_down(self, lane: Lane, record: r.InputExpired) -> tuple[Admission, ...]:
+        """Tell a child that its time is up: an answer that was given here in time would be its."""
+        request = find(lane, record.request_id)
+        if request is None or not request.origin:
+            return ()
+        relayed = r.RequestRelayed(
+            delivery_id=self._clock.new_id("dlv"),
+            request_id=request.origin,
+            child=request.child,
+            how="expired",
+        )
+        return (self._admission(lane.tenant, request.child, MAIN, relayed),)
+
+    # To the parent
+
+    def report(self, lane: Lane, end: ChildEnd) -> tuple[Admission, ...]:
+        """Tell the parent, if there is one, what this session came to."""
+        if lane.parent is None:
+            return ()
+        reply = r.DeliveryQueued(
+            delivery_id=self._clock.new_id("dlv"),
+            kind="reply",
+            request_id=lane.parent.request_id,
+            args=_encode(end).decode(),
+        )
+        return (self._admission(lane.tenant, lane.parent.session_id, lane.parent.lane, reply),)
+
+    def _up(
+        self, lane: Lane, request_id: str, asked: Asked | None = None, how: str = ""
+    ) -> tuple[Admission, ...]:
+        """Tell the parent of a question to a human or a sign-in, or that it is closed."""
+        if lane.parent is None:
+            return ()
+        shown = replace(asked, agent=asked.agent or lane.agent) if asked else None
+        relayed = r.RequestRelayed(
+            delivery_id=self._clock.new_id("dlv"),
+            request_id=request_id,
+            child=lane.session,
+            asked=_encode(shown).decode() if shown else "",
+            how=how,
+        )
+        return (self._admission(lane.tenant, lane.parent.session_id, lane.parent.lane, relayed),)
+
+    def _admission(
+        self,
+        tenant: str,
+        session_id: str,
+        lane: str,
+        record: r.DeliveryQueued | r.CancelRequested | r.RequestRelayed,
+    ) -> Admission:
+        match record:
+            case r.DeliveryQueued():
+                kind, request_id = record.kind, record.request_id
+            case r.CancelRequested():
+                kind, request_id = "cancel", ""
+            case _:
+                kind, request_id = "relay", ""
+        return Admission(
+            tenant=tenant,
+            session_id=session_id,
+            lane=lane,
+            delivery_id=record.delivery_id,
+            kind=kind,
+            records=(record,),
+            at=self._clock.now(),
+            dispatch_id=record.delivery_id,
+            scope=f"session:{session_id}",
+            fingerprint=record.delivery_id,
+            request_id=request_id,
+        )
+
+
+def find(lane: Lane, request_id: str) -> Request | None:
+    return lane.turn.requests.get(request_id) if lane.turn else None

@@ -1,0 +1,44 @@
+"""How a worker goes about its work. Durations are seconds."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from outlast.core.name import check_who
+from outlast.core.setting import count_of, names_of, seconds_of
+
+
+class WorkerSettings(Struct, frozen=True, kw_only=True):
+    """`concurrency` lanes at once; a lease of `lease` seconds, renewed three times as often.
+
+    `grace` is how long a graceful stop waits for calls under way, `stop_grace` how long calls
+    have to end that are cancelled or took too long, `flush` the shortest time between two commits
+    of a streamed answer, `hot` how many lanes are kept in memory after they were given back, and
+    `rest` the pause before a lane that could not go on for a reason unforeseen is tried again.
+    Only sessions of `agents` are worked on, where some are named, and only lanes whose name fits
+    one of the patterns in `lanes` (`main`, `bulk-*`), where there are some.
+    """
+
+    concurrency: int = 200
+    lease: float = 30.0
+    poll: float = 0.8
+    watch: float = 0.3
+    grace: float = 5.0
+    stop_grace: float = 5.0
+    flush: float = 0.1
+    hot: int = 256
+    rest: float = 5.0
+    name: str = ""
+    agents: tuple[str, ...] = ()
+    lanes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        count_of("concurrency", self.concurrency)
+        count_of("hot", self.hot, least=0)
+        for name in ("lease", "poll", "watch", "rest"):
+            seconds_of(name, getattr(self, name))
+        for name in ("grace", "stop_grace", "flush"):
+            seconds_of(name, getattr(self, name), or_none=True)
+        for name in ("agents", "lanes"):
+            names_of(name, getattr(self, name))
+        check_who("name of a worker", self.name)

@@ -1,0 +1,254 @@
+"""Every error that Outlast raises, and nothing else.
+
+    OutlastError
+    ├── InvalidInput            what the caller gave cannot be used; nothing was changed
+    │   ├── UnknownAgent · UnknownSession · UnknownDelivery · UnknownRequest · UnknownLane
+    │   ├── UnknownWorker · UnknownKey · UnknownCallback · UnknownSchedule
+    │   ├── UnknownConnection · UnknownChannel
+    │   ├── InvalidMessage · MessageTooLarge · InvalidAnswer · InvalidName · NotEncodable
+    │   ├── CursorAhead · InvalidSignature · InvalidUrl (AddressRefused)
+    │   └── InvalidDefinition   an agent, tool or setting that cannot work as written
+    │       └── OutputChanged   what was answered is not of the output type of today
+    ├── Conflict                well formed, but not now
+    │   ├── DispatchConflict · RequestClosed · TokenTaken · NoActiveSession · QueueFull
+    │   ├── SessionOver · SessionErased · NothingToRetry · TaskCannotWait · NotAnApprover
+    │   └── NotInTransaction
+    ├── StoreError              the database
+    │   ├── StoreFromTheFuture · StoreCorrupt · StoreFull · StoreUnavailable
+    │   └── UnsupportedStore · UsedAfterFork · LeaseLost
+    ├── Unreachable             a receiver outside gave no answer
+    ├── ProviderRefused         a connection's provider said no
+    ├── ServerUnavailable       the client found no server that answers
+    ├── SessionFailed           what `Result.unwrap()` raises for a turn that did not succeed
+    │   └── DeadlineExceeded    because its deadline had passed
+    └── ToolError               raised by tools: a failure that the model sees
+        ├── Retry               asks the model to correct its arguments
+        ├── SubagentFailed      another agent that a tool asked came to nothing
+        └── AuthorizationFailed nobody has signed in for a tool
+
+Each has a stable `code`, its facts in `details`, and a sentence: what happened,
+then what to do about it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class OutlastError(Exception):
+    """Something that Outlast can name went wrong."""
+
+    code: ClassVar[str] = "ERROR"
+
+    def __init__(self, message: str, **details: Any) -> None:
+        super().__init__(message)
+        self.message = str(message)  # whoever raises may have given an error, say
+        self.details = details
+
+
+class InvalidInput(OutlastError):
+    code = "INVALID_INPUT"
+
+
+class UnknownAgent(InvalidInput):
+    code = "UNKNOWN_AGENT"
+
+
+class UnknownSession(InvalidInput):
+    code = "UNKNOWN_SESSION"
+
+
+class UnknownDelivery(InvalidInput):
+    code = "UNKNOWN_DELIVERY"
+
+
+class UnknownRequest(InvalidInput):
+    code = "UNKNOWN_REQUEST"
+
+
+class UnknownLane(InvalidInput):
+    code = "UNKNOWN_LANE"
+
+
+class UnknownWorker(InvalidInput):
+    code = "UNKNOWN_WORKER"
+
+
+class UnknownKey(InvalidInput):
+    code = "UNKNOWN_KEY"
+
+
+class UnknownCallback(InvalidInput):
+    code = "UNKNOWN_CALLBACK"
+
+
+class UnknownSchedule(InvalidInput):
+    code = "UNKNOWN_SCHEDULE"
+
+
+class UnknownConnection(InvalidInput):
+    code = "UNKNOWN_CONNECTION"
+
+
+class UnknownChannel(InvalidInput):
+    code = "UNKNOWN_CHANNEL"
+
+
+class InvalidMessage(InvalidInput):
+    code = "INVALID_MESSAGE"
+
+
+class MessageTooLarge(InvalidMessage):
+    code = "MESSAGE_TOO_LARGE"
+
+
+class InvalidAnswer(InvalidInput):
+    code = "INVALID_ANSWER"
+
+
+class InvalidName(InvalidInput):
+    code = "INVALID_NAME"
+
+
+class NotEncodable(InvalidInput):
+    code = "NOT_ENCODABLE"
+
+
+class CursorAhead(InvalidInput):
+    code = "CURSOR_AHEAD"
+
+
+class InvalidSignature(InvalidInput):
+    code = "INVALID_SIGNATURE"
+
+
+class InvalidUrl(InvalidInput):
+    code = "INVALID_URL"
+
+
+class AddressRefused(InvalidUrl):
+    code = "ADDRESS_REFUSED"
+
+
+class InvalidDefinition(InvalidInput):
+    code = "INVALID_DEFINITION"
+
+
+class OutputChanged(InvalidDefinition):
+    code = "OUTPUT_CHANGED"
+
+
+class Conflict(OutlastError):
+    code = "CONFLICT"
+
+
+class DispatchConflict(Conflict):
+    code = "DISPATCH_CONFLICT"
+
+
+class RequestClosed(Conflict):
+    code = "REQUEST_CLOSED"
+
+
+class TokenTaken(Conflict):
+    code = "TOKEN_TAKEN"
+
+
+class NoActiveSession(Conflict):
+    code = "NO_ACTIVE_SESSION"
+
+
+class QueueFull(Conflict):
+    code = "QUEUE_FULL"
+
+
+class SessionOver(Conflict):
+    code = "SESSION_OVER"
+
+
+class SessionErased(Conflict):
+    code = "SESSION_ERASED"
+
+
+class NothingToRetry(Conflict):
+    code = "NOTHING_TO_RETRY"
+
+
+class TaskCannotWait(Conflict):
+    code = "TASK_CANNOT_WAIT"
+
+
+class NotAnApprover(Conflict):
+    code = "NOT_AN_APPROVER"
+
+
+class NotInTransaction(Conflict):
+    code = "NOT_IN_TRANSACTION"
+
+
+class StoreError(OutlastError):
+    code = "STORE_ERROR"
+
+
+class StoreFromTheFuture(StoreError):
+    code = "STORE_FROM_THE_FUTURE"
+
+
+class StoreCorrupt(StoreError):
+    code = "STORE_CORRUPT"
+
+
+class StoreFull(StoreError):
+    code = "STORE_FULL"
+
+
+class StoreUnavailable(StoreError):
+    code = "STORE_UNAVAILABLE"
+
+
+class UnsupportedStore(StoreError):
+    code = "UNSUPPORTED_STORE"
+
+
+class UsedAfterFork(StoreError):
+    code = "USED_AFTER_FORK"
+
+
+class LeaseLost(StoreError):
+    code = "LEASE_LOST"
+
+
+class Unreachable(OutlastError):
+    code = "UNREACHABLE"
+
+
+class ProviderRefused(OutlastError):
+    code = "PROVIDER_REFUSED"
+
+
+class ServerUnavailable(OutlastError):
+    code = "SERVER_UNAVAILABLE"
+
+
+class SessionFailed(OutlastError):
+    code = "SESSION_FAILED"
+
+
+class DeadlineExceeded(SessionFailed):
+    code = "DEADLINE_EXCEEDED"
+
+
+class ToolError(OutlastError):
+    code = "TOOL_ERROR"
+
+
+class Retry(ToolError):
+    code = "RETRY"
+
+
+class SubagentFailed(ToolError):
+    code = "SUBAGENT_FAILED"
+
+
+class AuthorizationFailed(ToolError):
+    code = "AUTHORIZATION_FAILED"

@@ -1,0 +1,1 @@
+"""What connects sessions to the world outside: webhooks, channels, schedules, other servers."""

@@ -1,0 +1,58 @@
+"""The guarded client for channels: posts to one place, and raises what has it tried again."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from outlast.errors import Unreachable
+
+if TYPE_CHECKING:
+    from outlast.net.client import Outbound
+
+MOST_READ = 256 * 1024
+GONE = 410
+
+
+class Post:
+    """Follows no redirect, and reaches no private network unless `allow_private`."""
+
+    def __init__(
+        self,
+        *,
+        allow_private: bool = False,
+        timeout: float = 10.0,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._allow_private = allow_private
+        self._timeout = timeout
+        self._tls = tls
+        self._outbound: Outbound | None = None
+
+    async def send(self, url: str, body: bytes, headers: Mapping[str, str]) -> None:
+        """Post, and raise Unreachable unless the answer is 2xx."""
+        async with self._opened().open(url) as line:
+            answer = await line.post(body, headers)
+        check_status(answer.status, answer.headers.get("retry-after", ""))
+
+    async def ask(self, url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
+        """Post, and return the text of an answer that is 2xx."""
+        async with self._opened().open(url) as line:
+            status, text = await line.exchange(body, headers, MOST_READ)
+        check_status(status)
+        return text
+
+    def _opened(self) -> Outbound:
+        if self._outbound is None:
+            from outlast.net.client import Outbound
+
+            self._outbound = Outbound(
+                allow_private=self._allow_private, timeout=self._timeout, tls=self._tls
+            )
+        return self._outbound
+
+
+def check_status(status: int, retry_after: str = "") -> None:
+    if not 200 <= status < 300:
+        raise Unreachable(f"answered {status}", retry_after=retry_after, gone=status == GONE)

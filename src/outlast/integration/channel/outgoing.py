@@ -1,0 +1,119 @@
+"""What a channel has to tell: an event of a session, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from outlast.agents.runtime.json_value import to_json
+from outlast.core.event import Event
+from outlast.core.record import Option
+from outlast.session import Request
+from outlast.store import SessionInfo
+
+
+class SignIn(Struct, frozen=True, kw_only=True):
+    """Somebody has to sign in at `url`: the `principal`, or whoever does so for the app.
+
+    Show the address to nobody else: who signs in there gives their token to the principal.
+    """
+
+    request_id: str
+    connection: str
+    url: str
+    principal: str = ""
+    expires_at: int = 0
+
+
+class Outgoing(Struct, frozen=True, kw_only=True):
+    """An event, and what to say about it.
+
+    `id` is the same however often it is told. `text` is the answer, the question with the call
+    that it is about, what failed, or who has to sign in, without the address: all of a thread may
+    read it. Empty for other types of events. `output` is the answer as a value, `request` is what
+    is asked, `sign_in` has the address, `at` is now, in seconds.
+    """
+
+    id: str
+    type: str
+    text: str
+    session_id: str
+    agent: str
+    tenant: str
+    at: int
+    event: Event
+    output: Any = None
+    request: Request | None = None
+    sign_in: SignIn | None = None
+
+
+def compose(event: Event, info: SessionInfo, output: Any, at: int) -> Outgoing:
+    """Return what there is to tell of an event; `output` is the answer of a turn that ended."""
+    request = asked(event, info) if event.type == "input.requested" else None
+    sign_in = required(event) if event.type == "authorization.required" else None
+    return Outgoing(
+        id=f"{info.session_id}-{event.offset}",
+        type=event.type,
+        text=words(event, output, request, sign_in),
+        session_id=info.session_id,
+        agent=info.agent,
+        tenant=info.tenant,
+        at=at,
+        event=event,
+        output=output,
+        request=request,
+        sign_in=sign_in,
+    )
+
+
+def words(event: Event, output: Any, request: Request | None, sign_in: SignIn | None) -> str:
+    if sign_in:
+        return f"{sign_in.principal or 'Somebody'} has to sign in to {sign_in.connection}."
+    if request:
+        call = f" {call_text(request.tool, request.args)}" if request.args is not None else ""
+        return request.prompt + call
+    if event.type == "turn.completed":
+        return output if isinstance(output, str) else to_json(output)
+    if error := event.data.get("error"):
+        return f"That did not work: {error['message']} ({error['code']})"
+    return ""
+
+
+def call_text(tool: str, args: Any) -> str:
+    """Return a call as people read it: nobody should approve what they do not see."""
+    if not isinstance(args, Mapping):
+        return f"{tool}({to_json(args)})"
+    return f"{tool}({', '.join(f'{name}={to_json(value)}' for name, value in args.items())})"
+
+
+def asked(event: Event, info: SessionInfo) -> Request:
+    data = event.data
+    return Request(
+        request_id=data["request_id"],
+        kind=data["kind"],
+        prompt=data["prompt"],
+        options=msgspec.convert(data.get("options", ()), tuple[Option, ...]),
+        allow_freeform=data.get("allow_freeform", False),
+        session_id=info.session_id,
+        tool=data.get("tool", ""),
+        call_id=event.call_id,
+        args=None if data.get("args") in ("", None) else data["args"],
+        digest=data.get("digest", ""),
+        expires_at=data.get("expires_at", 0),
+        path=tuple(data.get("path", ())),
+        agent=data.get("agent") or info.agent,
+    )
+
+
+def required(event: Event) -> SignIn:
+    data = event.data
+    return SignIn(
+        request_id=data["request_id"],
+        connection=data["connection"],
+        url=data["url"],
+        principal=data.get("principal", ""),
+        expires_at=data.get("expires_at", 0),
+    )

@@ -1,0 +1,95 @@
+"""All channels of an app as they are heard: what comes in is brought to its session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from outlast.core.name import OF_CHANNEL, check_id, storable_key
+from outlast.errors import (
+    SessionOver,
+    TokenTaken,
+    UnknownChannel,
+    UnknownRequest,
+    UnknownSession,
+)
+from outlast.integration.channel.channel import Channel
+from outlast.integration.channel.inbound import Inbound, InboundRequest, Received, Reply
+from outlast.session import Receipt, Session
+from outlast.session.router import Reception
+from outlast.store import Store
+
+TRIES = 3
+"""How often a message looks for its session, if that ends while it is on its way."""
+
+
+class Switchboard:
+    """Knows the channels by name."""
+
+    def __init__(self, channels: Mapping[str, Channel], store: Store, reception: Reception) -> None:
+        self._channels = channels
+        self._store = store
+        self._reception = reception
+
+    async def receive(self, name: str, request: InboundRequest) -> Received:
+        """Verify what came in, and bring it to its session. Refused, it has changed nothing."""
+        channel = self._channels.get(name)
+        if channel is None:
+            raise UnknownChannel(f"this app has no channel {name}", channel=name)
+        channel.verify(request)
+        found = channel.read(request)
+        if not isinstance(found, Inbound):
+            return Received(answer=found)
+        take = self._send if found.reply is None else self._answer
+        return Received(await take(channel, found), found.answer)
+
+    async def _send(self, channel: Channel, found: Inbound) -> Receipt[Any]:
+        assert found.message is not None
+        tries = TRIES
+        while True:
+            tries -= 1
+            try:
+                return await self._reception.deliver(
+                    channel.token(found.thread),
+                    found.message,
+                    agent=channel.agent,
+                    dispatch_id=dispatch_of(channel, found),
+                    scope=f"{OF_CHANNEL}{channel.name}",
+                    tenant=tenant_of(channel, found),
+                    principal=found.principal,
+                )
+            except (TokenTaken, SessionOver, UnknownSession):
+                if not tries:
+                    raise
+
+    async def _answer(self, channel: Channel, found: Inbound) -> Receipt[Any]:
+        assert found.reply is not None
+        session = await self._asker(channel, found, found.reply)
+        return await session.answer(
+            found.reply.request_id,
+            found.reply.option,
+            text=found.reply.text,
+            args=found.reply.args,
+            dispatch_id=dispatch_of(channel, found),
+            by=found.principal,
+        )
+
+    async def _asker(self, channel: Channel, found: Inbound, reply: Reply) -> Session[Any]:
+        """Return whose request it is: only in the thread where it was asked it is answered."""
+        request = await self._store.request(check_id("request_id", reply.request_id))
+        info = await self._store.session(request.session_id) if request else None
+        if info and info.tenant == tenant_of(channel, found):
+            token = channel.token(found.thread)
+            for known, leads in await self._store.tokens(info.session_id):
+                if known == token and (leads or info.over):
+                    return self._reception.handle(info.session_id)
+        raise UnknownRequest("nothing of this name was asked here", request=reply.request_id)
+
+
+def tenant_of(channel: Channel, found: Inbound) -> str:
+    return check_id("tenant", found.tenant or channel.tenant)
+
+
+def dispatch_of(channel: Channel, found: Inbound) -> str:
+    """Return what makes the same thing that comes in again the same; no other sender's is."""
+    return storable_key(f"{OF_CHANNEL}{channel.name}:{check_id('id', found.id)}")

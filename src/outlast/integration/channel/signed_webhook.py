@@ -1,0 +1,150 @@
+"""The generic channel: signed webhooks in both directions.
+
+What comes in and what goes out is signed in the way of Standard Webhooks, so that the other side
+needs nothing of Outlast's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from outlast.agents.agent import Agent
+from outlast.clock import Clock
+from outlast.core.message import File, Image, Said, Text
+from outlast.errors import InvalidDefinition, InvalidMessage
+from outlast.integration.channel.channel import DEFAULT_EVENTS, Channel
+from outlast.integration.channel.http import Post
+from outlast.integration.channel.inbound import Inbound, InboundRequest, Reply
+from outlast.integration.channel.outgoing import Outgoing
+from outlast.net.address import check_url
+from outlast.net.signature import ID, Secrets, secrets_of, sign, verify
+
+JSON = {"content-type": "application/json", "user-agent": "outlast-channel"}
+
+
+class Written(Struct, frozen=True, kw_only=True):
+    """The body that is posted to us."""
+
+    thread: str
+    text: str | None = None
+    parts: tuple[Text | Image | File, ...] | None = None
+    reply: Reply | None = None
+    user: str = ""
+    session_id: str = ""
+
+
+class SignedWebhookChannel(Channel):
+    """Takes messages that are signed with `secret`, and posts to `send_url` what is said to them.
+
+    What is posted is signed with `send_secret`, by default the same. Several secrets: any of
+    them is taken, and all of them sign.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        agent: Agent[Any, Any] | str,
+        secret: Secrets,
+        send_url: str,
+        *,
+        send_secret: Secrets = (),
+        tenant: str = "default",
+        events: Sequence[str] = DEFAULT_EVENTS,
+        tolerance: float = 300,
+        post: Post | None = None,
+        allow_private: bool = False,
+    ) -> None:
+        super().__init__(name, agent, tenant=tenant, events=events)
+        self._secrets = secrets_of(secret)
+        if not self._secrets:
+            raise InvalidDefinition(f"channel {name} has no secret to verify with", channel=name)
+        self._send_secrets = secrets_of(send_secret) or self._secrets
+        check_url(send_url, allow_private=allow_private)
+        self._url = send_url
+        self._tolerance = tolerance
+        self._post = post or Post(allow_private=allow_private)
+
+    def verify(self, request: InboundRequest) -> None:
+        verify(self._secrets, request.headers, request.body, self._tolerance, Moment(request.at))
+
+    def read(self, request: InboundRequest) -> Inbound:
+        try:
+            written = msgspec.json.decode(request.body, type=Written)
+        except msgspec.MsgspecError as error:
+            raise InvalidMessage(f"the body does not fit: {error}") from None
+        if written.session_id:
+            raise InvalidMessage("this is what the channel itself has sent: it is no message")
+        return Inbound(
+            id=request.header(ID),
+            thread=written.thread,
+            message=said(written),
+            reply=written.reply,
+            principal=written.user,
+        )
+
+    async def send(self, outgoing: Outgoing, thread: str) -> None:
+        body = msgspec.json.encode(told(outgoing, thread))
+        headers = JSON | sign(self._send_secrets, body, outgoing.at, outgoing.id)
+        await self._post.send(self._url, body, headers)
+
+
+def said(written: Written) -> Said | None:
+    """Return what is said, if anything is: nothing but words and what they are about."""
+    if written.text is not None and written.parts is not None:
+        raise InvalidMessage("what is said is either `text` or `parts`")
+    if written.parts is None:
+        return written.text
+    return tuple(part_of(part) for part in written.parts)
+
+
+def part_of(part: Text | Image | File) -> Text | Image | File:
+    if isinstance(part, Text):
+        return Text(part.text)  # what else a text may carry is for providers
+    if bool(part.data) == bool(part.url):
+        raise InvalidMessage("an image or a file has either `data` or `url`")
+    return part
+
+
+def told(outgoing: Outgoing, thread: str) -> dict[str, Any]:
+    """Return the body that is posted for an event."""
+    body: dict[str, Any] = {
+        "id": outgoing.id,
+        "type": outgoing.type,
+        "thread": thread,
+        "text": outgoing.text,
+        "session_id": outgoing.session_id,
+        "agent": outgoing.agent,
+        "tenant": outgoing.tenant,
+    }
+    if outgoing.type == "turn.completed":
+        body["output"] = outgoing.output
+    if request := outgoing.request:
+        body["request"] = {
+            "request_id": request.request_id,
+            "kind": request.kind,
+            "prompt": request.prompt,
+            "options": request.options,
+            "allow_freeform": request.allow_freeform,
+            "tool": request.tool,
+            "args": request.args,
+            "expires_at": request.expires_at,
+        }
+    if outgoing.sign_in:
+        body["sign_in"] = outgoing.sign_in
+    if error := outgoing.event.data.get("error"):
+        body["error"] = error
+    return body
+
+
+class Moment(Clock):
+    """The time at which a request came in."""
+
+    def __init__(self, seconds: int) -> None:
+        self._now = seconds * 1000
+
+    def now(self) -> int:
+        return self._now

@@ -1,0 +1,106 @@
+"""A service that somebody signs in to by OAuth 2.1, as it is written down in code."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from outlast.errors import InvalidDefinition, InvalidInput
+from outlast.integration.connection.redacted import Discreet
+from outlast.net.address import check_url
+
+Owner = Literal["user", "app"]
+ClientAuth = Literal["basic", "post"]
+
+A_DAY = timedelta(days=1)
+OURS = frozenset(
+    "client_id code_challenge code_challenge_method redirect_uri response_type scope state".split()
+)
+"""Parameters of the address to sign in at that are not the user's to choose."""
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+
+
+class Connection(Discreet, frozen=True):
+    """Where to sign in, who we are there, and what for.
+
+    The token of `owner="user"` is the session's principal's own; with "app" all sessions of a
+    tenant share one. Without a `client_secret` the app is a public client. A sign-in that nobody
+    has come back from `within` a time has failed. `revoke_url` is where tokens are given back,
+    `issuer` what the provider calls itself in `iss`, and `authorize_params` go into the address
+    to sign in at. Providers in private networks, and without TLS, are refused unless
+    `allow_private`. Each request to the provider has `timeout` seconds.
+    """
+
+    name: str
+    authorize_url: str
+    token_url: str
+    client_id: str
+    client_secret: str = ""
+    scopes: Sequence[str] = ()
+    owner: Owner = "user"
+    client_auth: ClientAuth = "basic"
+    authorize_params: Mapping[str, str] = {}
+    revoke_url: str = ""
+    issuer: str = ""
+    within: timedelta = A_DAY
+    allow_private: bool = False
+    timeout: float = 10.0
+    tls: ssl.SSLContext | None = None
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise InvalidDefinition(
+                "a connection's name has small letters, digits, _ and -, at most 64: it is part"
+                " of the address that the provider sends people back to"
+            )
+        if problem := next(problems(self), None):
+            raise InvalidDefinition(f"connection {self.name}: {problem}", connection=self.name)
+
+    def __repr__(self) -> str:
+        return f"Connection({self.name!r}, owner={self.owner!r})"
+
+
+def problems(it: Connection) -> Iterator[str]:
+    """Give what is wrong with a connection as it is written."""
+    if it.owner not in ("user", "app"):
+        yield 'owner is "user" or "app"'
+    if it.client_auth not in ("basic", "post"):
+        yield 'client_auth is "basic" or "post"'
+    if not it.client_id:
+        yield "it needs the client_id that the provider gave to this app"
+    if isinstance(it.scopes, str) or not all(scope.strip() == scope for scope in it.scopes):
+        yield "scopes are a list of texts, one for each scope"
+    if taken := sorted(OURS & it.authorize_params.keys()):
+        yield f"authorize_params cannot have {', '.join(taken)}"
+    if not is_time(it.within):
+        yield f"within is a time over 0, as in timedelta(minutes=30), not {it.within!r}"
+    if not is_number(it.timeout):
+        yield f"timeout is a number of seconds over 0, not {it.timeout!r}"
+    # The first is opened by a browser, in whatever network that is; the others from here.
+    yield from problems_of("authorize_url", it.authorize_url, it, is_private=True)
+    yield from problems_of("token_url", it.token_url, it, is_private=it.allow_private)
+    if it.revoke_url:
+        yield from problems_of("revoke_url", it.revoke_url, it, is_private=it.allow_private)
+
+
+def is_time(given: Any) -> bool:
+    return isinstance(given, timedelta) and given > timedelta(0)
+
+
+def is_number(given: Any) -> bool:
+    return isinstance(given, int | float) and given > 0
+
+
+def problems_of(what: str, url: str, it: Connection, *, is_private: bool) -> Iterator[str]:
+    try:
+        check_url(url, allow_private=is_private)
+    except InvalidInput as error:
+        yield f"{what}: {error.message}"
+        return
+    if urlsplit(url).scheme != "https" and not it.allow_private:
+        yield f"{what} begins with https://; `allow_private=True` allows others"

@@ -1,0 +1,108 @@
+"""What a provider gave: an access token, and perhaps what the next one is got with.
+
+Also how its answer is read. Nothing here shows a token when it is printed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import msgspec
+from msgspec.structs import replace
+
+from outlast.errors import ProviderRefused, Unreachable
+from outlast.integration.connection.redacted import Discreet
+
+EARLY = 60_000
+"""Milliseconds before its end at which a token is replaced, or a quarter of its life if less."""
+LONGEST = 10 * 365 * 86_400
+"""Seconds that a token is believed to live, at most."""
+
+_SPEAKABLE = re.compile(r"[\x21-\x7e]+")
+_CODE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+class Grant(Discreet, frozen=True):
+    """`scopes` are those that were asked for or given; `by` is the request that asked for it.
+
+    With an `expires_at` of 0 nobody knows when it ends.
+    """
+
+    access_token: str = ""
+    refresh_token: str = ""
+    scopes: tuple[str, ...] = ()
+    expires_at: int = 0
+    refresh_at: int = 0
+    by: str = ""
+
+    def serves(self, now: int, instead_of: str = "") -> bool:
+        """Whether the token can be used as it is: it is no longer so if it could be replaced."""
+        until = self.refresh_at if self.refresh_token else self.expires_at
+        return self.lives(now, instead_of) and (not until or now < until)
+
+    def lives(self, now: int, instead_of: str = "") -> bool:
+        """Whether the token is not over yet, nor the one that was refused."""
+        is_other = self.access_token not in ("", instead_of)
+        return is_other and (not self.expires_at or now < self.expires_at)
+
+    def covers(self, scopes: Iterable[str]) -> bool:
+        return set(scopes) <= set(self.scopes)
+
+
+class Pending(Discreet, frozen=True):
+    """A sign-in that somebody was sent off to."""
+
+    verifier: str
+    redirect_uri: str
+    scopes: tuple[str, ...]
+
+
+class Told(Discreet, frozen=True):
+    """A token endpoint's answer, as far as it matters."""
+
+    access_token: str | None = None
+    token_type: str | None = None
+    refresh_token: str | None = None
+    expires_in: int | float | None = None
+    scope: str | list[str] | None = None
+    error: str | None = None
+
+
+def read_grant(status: int, body: bytes, before: Grant, now: int) -> Grant:
+    """Return what an answer grants; what it does not say is as it was `before`."""
+    told = read_answer(status, body)
+    if told.error or status >= 400:
+        raise refusal(told.error)
+    token = told.access_token or ""
+    if (told.token_type or "bearer").lower() != "bearer" or not _SPEAKABLE.fullmatch(token):
+        raise Unreachable("the provider gave no token that can be used")
+    life = int(max(0, min(told.expires_in or 0, LONGEST)) * 1000)
+    return replace(
+        before,
+        access_token=token,
+        refresh_token=told.refresh_token or before.refresh_token,
+        scopes=tuple(dict.fromkeys((*before.scopes, *scopes_of(told.scope)))),
+        expires_at=now + life if life else 0,
+        refresh_at=now + life - min(EARLY, life // 4) if life else 0,
+    )
+
+
+def read_answer(status: int, body: bytes) -> Told:
+    if status >= 500 or status == 429:
+        raise Unreachable(f"the provider answered with status {status}")
+    try:
+        return msgspec.json.decode(body, type=Told, strict=False)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise Unreachable(f"the provider's answer, of status {status}, makes no sense") from None
+
+
+def scopes_of(scope: str | list[str] | None) -> list[str]:
+    """Return scopes as a list: most write them with blanks between, some with commas."""
+    return scope.replace(",", " ").split() if isinstance(scope, str) else scope or []
+
+
+def refusal(error: str | None) -> ProviderRefused:
+    """Return a provider's no, with its own word for why and nothing else that it said."""
+    reason = error if error and _CODE.fullmatch(error) else "unspecified"
+    return ProviderRefused(f"the provider refused: {reason}", reason=reason)

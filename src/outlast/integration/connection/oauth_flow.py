@@ -1,0 +1,216 @@
+"""A sign-in from its beginning to its end: sends somebody off, and takes them in again.
+
+The `state` that somebody is sent off with names the request that waits for them; it is good for
+one sign-in, at one connection, until its time is over. Every way back has an end of its own.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from hashlib import sha256
+
+import msgspec
+
+from outlast.clock import Clock
+from outlast.core.name import authorization_name
+from outlast.core.record import AuthorizationRequired, DeliveryQueued
+from outlast.core.result import NewAuthorization
+from outlast.errors import (
+    Conflict,
+    InvalidUrl,
+    ProviderRefused,
+    StoreError,
+    UnknownRequest,
+    UnknownSession,
+    Unreachable,
+)
+from outlast.integration.connection.connection import Connection
+from outlast.integration.connection.grant import Pending, refusal
+from outlast.integration.connection.oauth_callback import Comeback, Ending
+from outlast.integration.connection.provider import Provider
+from outlast.integration.connection.single_flight import Flights, holding
+from outlast.integration.connection.token_store import Account, Vault
+from outlast.log_context import get_logger
+from outlast.store import RequestInfo, Store
+
+log = get_logger("outlast.integration.connection")
+
+Admit = Callable[[RequestInfo, DeliveryQueued], Awaitable[None]]
+"""Puts a reply into the inbox of whoever waits."""
+
+PASSING = ("server_error", "temporarily_unavailable")
+"""Errors after which the same link may work."""
+PAGE = 500
+
+
+class Flow:
+    """Sign-ins to the connections of an app."""
+
+    def __init__(
+        self,
+        vault: Vault,
+        store: Store,
+        clock: Clock,
+        providers: Mapping[str, Provider],
+        admit: Admit,
+    ) -> None:
+        self._vault = vault
+        self._store = store
+        self._clock = clock
+        self._providers = providers
+        self._admit = admit
+        self._flights: Flights[Ending] = Flights()
+        self._rounds: Flights[None] = Flights()
+
+    async def close(self) -> None:
+        await self._flights.land()
+        await self._rounds.land()
+
+    # Off
+
+    async def begin(
+        self, account: Account, scopes: tuple[str, ...], expires_at: int, redirect_uri: str
+    ) -> NewAuthorization:
+        """Make ready for somebody's return, and say where they have to go."""
+        connection = account.connection
+        state = self._clock.token()
+        pending = Pending(verifier_of(self._clock.token()), redirect_uri, scopes)
+        request_id = authorization_name(state)
+        await self._vault.keep_pending(account.tenant, request_id, pending, expires_at)
+        url = self._providers[connection.name].address(state, pending)
+        return NewAuthorization(
+            request_id, connection.name, url, expires_at, principal=account.principal
+        )
+
+    # And back
+
+    async def finish(self, connection: Connection, back: Comeback) -> Ending:
+        """Take in who comes back, whatever they bring. What was begun is brought to its end."""
+        request = await self._store.request(authorization_name(back.state))
+        if request is None or request.kind != "authorization":
+            return "unknown"
+        asked = msgspec.json.decode(request.data, type=AuthorizationRequired)
+        if asked.connection != connection.name:
+            return "unknown"
+        if request.state != "open" or request.expires_at <= self._clock.now():
+            return how_closed(request)
+        if connection.issuer and back.issuer != connection.issuer:
+            return "mixed_up"
+        account = Account(request.tenant, connection, asked.principal)
+        if connection.owner == "user" and back.principal == "":
+            return "anonymous"
+        if is_stranger(account, back):
+            return "stranger"
+        # Only who brings the same shares an ending: another may bring what is forged.
+        brought = f"{request.request_id}\n{back.error}\n{back.code}"
+        return await self._flights.join(brought, partial(self._settle, account, request, back))
+
+    async def _settle(self, account: Account, request: RequestInfo, back: Comeback) -> Ending:
+        if back.error in PASSING or not (back.error or back.code):
+            return "again"
+        if back.error:
+            return await self._refuse(request, refusal(back.error).details["reason"])
+        try:
+            async with self._alone(account, request):
+                return await self._sign_in(account, request, back)
+        except (InvalidUrl, ProviderRefused, Unreachable) as error:
+            log.warning(
+                "a sign-in could not be completed",
+                extra={"connection": account.connection.name, "problem": error.message},
+            )
+            return "again"
+
+    def _alone(self, account: Account, request: RequestInfo) -> AbstractAsyncContextManager[None]:
+        """A code that is shown twice may cost what it was exchanged for: one at a time."""
+        seconds = 2 * account.connection.timeout + 10
+        return holding(self._store, self._clock, f"sign-in/{request.request_id}", seconds)
+
+    async def _sign_in(self, account: Account, request: RequestInfo, back: Comeback) -> Ending:
+        request_id = request.request_id
+        known = await self._store.request(request_id)
+        if known is None or known.state != "open":
+            return how_closed(known) if known else "unknown"
+        kept = await self._vault.grant(account)
+        if kept.grant is None or kept.grant.by != request_id:  # else a crash came in between
+            pending = await self._vault.pending(request.tenant, request_id)
+            if pending is None:
+                return await self._refuse(request, "lost")
+            provider = self._providers[account.connection.name]
+            grant = await provider.exchange(back.code, pending, request_id, self._clock.now())
+            while not await self._vault.keep(account, grant, kept.version):
+                kept = await self._vault.grant(account)
+        if not await self._tell(request, "completed"):
+            return "closed"
+        await self._vault.drop_pending(request.tenant, request_id)
+        self._rounds.start(request_id, partial(self._tell_others, account))
+        return "completed"
+
+    async def _refuse(self, request: RequestInfo, reason: str) -> Ending:
+        how: Ending = "denied" if reason == "access_denied" else "failed"
+        if not await self._tell(request, how, reason):
+            return "closed"
+        await self._vault.drop_pending(request.tenant, request.request_id)
+        return how
+
+    async def _tell(self, request: RequestInfo, how: str, reason: str = "") -> bool:
+        reply = DeliveryQueued(
+            delivery_id="",
+            kind="reply",
+            request_id=request.request_id,
+            option=how,
+            text=reason,
+        )
+        try:
+            await self._admit(request, reply)
+        except (Conflict, UnknownSession, UnknownRequest):
+            return False
+        return True
+
+    async def _tell_others(self, account: Account) -> None:
+        """Wake all others that wait for the same account; who is missed has a link of their own."""
+        try:
+            async for request in self._others(account):
+                await self._tell(request, "completed")
+        except StoreError as error:
+            log.warning("not all were told of a sign-in", extra={"problem": error.message})
+
+    async def _others(self, account: Account) -> AsyncIterator[RequestInfo]:
+        after = None
+        while page := await self._store.requests(
+            tenant=account.tenant, kinds=("authorization",), after=after, limit=PAGE
+        ):
+            for request in page:
+                asked = msgspec.json.decode(request.data, type=AuthorizationRequired)
+                # What has a path is a child's own, or a remote agent's at another server.
+                if not asked.path and is_same(account, asked):
+                    yield request
+            after = page[-1].request_id
+
+
+def is_same(account: Account, asked: AuthorizationRequired) -> bool:
+    return (account.connection.name, account.principal) == (asked.connection, asked.principal)
+
+
+def is_stranger(account: Account, back: Comeback) -> bool:
+    """Whether it is known who comes back, and it is not whom the sign-in was asked of."""
+    is_user = account.connection.owner == "user"
+    if is_user and back.principal not in (None, account.principal):
+        return True
+    return back.tenant not in (None, account.tenant)
+
+
+def how_closed(request: RequestInfo) -> Ending:
+    match request.state:
+        case "answered":
+            return "used"
+        case "open" | "expired":
+            return "expired"
+    return "closed"
+
+
+def verifier_of(chance: str) -> str:
+    """Return a verifier of 43 characters, as PKCE wants it."""
+    return urlsafe_b64encode(sha256(chance.encode()).digest()).decode().rstrip("=")

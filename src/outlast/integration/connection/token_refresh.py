@@ -1,0 +1,90 @@
+"""Keeps tokens alive: gives the one that is kept, or has it replaced, once across the fleet.
+
+A provider may take a refresh token for the last time when it gives another: the new pair is
+kept before anybody is given the token, and by its version in the place of the pair that it was
+got with. Until then the old pair stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from msgspec.structs import replace
+
+from outlast.clock import Clock
+from outlast.errors import ProviderRefused, Unreachable
+from outlast.integration.connection.grant import Grant
+from outlast.integration.connection.provider import Provider
+from outlast.integration.connection.single_flight import Flights, holding
+from outlast.integration.connection.token_store import Account, Kept, Vault
+from outlast.log_context import get_logger
+from outlast.store import Store
+
+log = get_logger("outlast.integration.connection")
+
+
+class Keeper:
+    """Tokens of all accounts of an app."""
+
+    def __init__(
+        self, vault: Vault, store: Store, clock: Clock, providers: Mapping[str, Provider]
+    ) -> None:
+        self._vault = vault
+        self._store = store
+        self._clock = clock
+        self._providers = providers
+        self._flights: Flights[Grant | None] = Flights()
+
+    async def close(self) -> None:
+        await self._flights.land()
+
+    async def live(self, account: Account, instead_of: str = "") -> Grant | None:
+        """Return a grant whose token can be used now; None: somebody has to sign in."""
+        kept = await self._vault.grant(account)
+        grant = kept.grant
+        if grant is None or grant.serves(self._clock.now(), instead_of):
+            return grant
+        if not grant.refresh_token:
+            return None
+        try:
+            newer = await self._flights.join(
+                f"{account.tenant}\n{account.name}\n{kept.version}",
+                partial(self._replace, account, kept),
+            )
+        except Unreachable:
+            if grant.lives(self._clock.now(), instead_of):
+                return grant  # it is good for a little while yet
+            raise
+        return newer if newer and newer.serves(self._clock.now(), instead_of) else None
+
+    async def _replace(self, account: Account, stale: Kept) -> Grant | None:
+        """Return what takes the place of a grant: perhaps somebody was quicker."""
+        seconds = 2 * account.connection.timeout + 10
+        name = f"refresh/{account.tenant}/{account.name}"
+        async with holding(self._store, self._clock, name, seconds):
+            kept = await self._vault.grant(account)
+            if kept.version != stale.version or kept.grant is None:
+                return kept.grant
+            fresh = await self._refreshed(account, kept.grant)
+            return await self._keep(account, fresh, kept.version)
+
+    async def _refreshed(self, account: Account, grant: Grant) -> Grant:
+        try:
+            provider = self._providers[account.connection.name]
+            return await provider.refresh(grant, self._clock.now())
+        except ProviderRefused as refused:
+            if refused.details["reason"] != "invalid_grant":
+                raise
+            log.info("a token cannot be refreshed", extra={"connection": account.connection.name})
+            return replace(grant, refresh_token="")  # nothing more will come of it
+
+    async def _keep(self, account: Account, fresh: Grant, expected: int | None) -> Grant | None:
+        """Keep a grant, unless what came in its way meanwhile is as good."""
+        while not await self._vault.keep(account, fresh, expected):
+            kept = await self._vault.grant(account)
+            is_good = kept.grant is None or kept.grant.serves(self._clock.now())
+            if is_good or not fresh.refresh_token:
+                return kept.grant
+            expected = kept.version
+        return fresh

@@ -1,0 +1,199 @@
+"""The courier: takes outlets that have something to tell, and visits many at once.
+
+Runs in every worker of an app that has somebody to tell. Idle, it asks the store for one
+instant every few seconds; busy, at most ten times a second. Whatever becomes of a visit, its
+outlet is given back in one write; should the process die before, when its hold is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+
+from outlast.clock import Clock
+from outlast.errors import StoreError, UnknownSession
+from outlast.integration.outbox.delivery import VISIT, Visit
+from outlast.integration.outbox.receiver_limit import LONGEST_WAIT, STUCK, Lobby
+from outlast.integration.outbox.route import AddressBook
+from outlast.log_context import enter, get_logger
+from outlast.net.client import Outbound
+from outlast.store import DeadLetter, Outlet, Store
+
+log = get_logger("outlast.integration.outbox")
+
+PACE = 0.1
+"""Seconds between two looks, however much is heard."""
+
+HELD_BY_OTHERS = 1.0
+PUT_OFF = 20.0
+LAST_ROUND = 1.0
+TO_SETTLE = 5.0
+
+
+class Courier:
+    """Tells what there is to tell, for as long as it is started."""
+
+    def __init__(
+        self, store: Store, clock: Clock, book: AddressBook, outbound: Outbound | None = None
+    ) -> None:
+        settings = book.settings
+        self.interval = settings.poll
+        self._store = store
+        self._clock = clock
+        self._book = book
+        self._outbound = outbound or Outbound(
+            allow_private=settings.allow_private, timeout=settings.timeout, tls=settings.tls
+        )
+        self._at_once = settings.at_once
+        self._lobby = Lobby(settings.at_once_per_receiver, self._begin, clock)
+        # The line, a visit, the look-up and the post that it may begin at its very end.
+        longest = LONGEST_WAIT + VISIT + 2 * settings.timeout + TO_SETTLE
+        self._hold = int(longest * 1000)
+        self._asked = clock.monotonic()
+        self._visits: set[asyncio.Task[None]] = set()
+        self._hint = asyncio.Event()
+        self._looking: asyncio.Task[None] | None = None
+
+    # Life
+
+    def start(self) -> None:
+        """Begin to look for what is due."""
+        self._stop_listening = self._store.listen(lambda *_: self._hint.set())
+        self._looking = asyncio.create_task(self._look_repeatedly(), name="outlast courier")
+
+    async def stop(self) -> None:
+        """Tell what is due if that is quickly done, and give the rest back."""
+        if self._looking is None:
+            return
+        self._stop_listening()
+        self._looking.cancel()
+        await asyncio.gather(self._looking, return_exceptions=True)
+        with suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(LAST_ROUND):
+                while await self.run_once():
+                    pass
+        await self._put_off(self._lobby.clear(), 0.0)
+        for visit in self._visits:
+            visit.cancel()
+        await asyncio.gather(*self._visits, return_exceptions=True)
+
+    async def _look_repeatedly(self) -> None:
+        while True:
+            self._hint.clear()
+            try:
+                pause = await self._look()
+            except StoreError as error:
+                log.warning("webhooks could not be looked for", extra={"code": error.code})
+                pause = self.interval
+            except Exception:
+                log.exception("webhooks could not be looked for; it is tried again")
+                pause = self.interval
+            await asyncio.sleep(min(PACE, pause))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, pause - PACE)):
+                    await self._hint.wait()
+
+    async def run_once(self) -> int:
+        """Tell what is due now to its end, and return how many outlets that were."""
+        taken = await self._take()
+        while self._visits:
+            await asyncio.wait(self._visits)
+        return taken
+
+    # What is due
+
+    async def _look(self) -> float:
+        """Take what is due and has room; return for how long there will be nothing more."""
+        await self._put_off(self._lobby.send_away(), PUT_OFF)
+        due_at, room = await self._store.next_due_at(), self._room
+        if due_at is None or room <= 0:
+            pause = self.interval  # should something come, or a visit end, a hint says so
+        elif (wait := self._wait_for(due_at)) > 0:
+            pause = wait
+        else:
+            pause = 0.0 if await self._take() == room else min(self.interval, HELD_BY_OTHERS)
+        return min(pause, STUCK) if self._lobby.waiting else pause
+
+    def _wait_for(self, due_at: int) -> float:
+        """Return the seconds until an instant of the store's, which may have another clock: so
+        it is asked itself from time to time."""
+        left = self._asked + self.interval - self._clock.monotonic()
+        return min((due_at - self._clock.now()) / 1000, left)
+
+    @property
+    def _room(self) -> int:
+        return self._at_once - len(self._visits) - self._lobby.waiting
+
+    async def _take(self) -> int:
+        self._asked = self._clock.monotonic()
+        taken = await self._store.take_outlets(self._room, self._hold)
+        known = [outlet for outlet in taken if self._book.knows(outlet.agent)]
+        away = [outlet for outlet in known if not self._lobby.let_in(outlet, self._name(outlet))]
+        await self._put_off(away, PUT_OFF)
+        # Another app on this store knows whose they are.
+        await self._put_off([outlet for outlet in taken if outlet not in known], self.interval)
+        return len(taken)
+
+    def _name(self, outlet: Outlet) -> str:
+        addressee = self._book.find(outlet)
+        return addressee.receiver if addressee else outlet.name
+
+    # Visits
+
+    def _begin(self, outlet: Outlet, receiver: str) -> None:
+        task = asyncio.create_task(self._visit(outlet), name="outlast webhook")
+        self._visits.add(task)
+        task.add_done_callback(lambda task: self._end(task, receiver))
+
+    def _end(self, task: asyncio.Task[None], receiver: str) -> None:
+        self._visits.discard(task)
+        self._lobby.leave(receiver)
+        self._hint.set()
+
+    async def _visit(self, outlet: Outlet) -> None:
+        enter(session=outlet.session_id, agent=outlet.agent)
+        visit = Visit(outlet, self._store, self._clock, self._outbound, self._book)
+        visit.again_at = self._later(0.0)  # if we are stopped
+        try:
+            await visit.run()
+        except UnknownSession:
+            return  # it was erased, and the outlet with it
+        except StoreError as error:
+            log.warning("a webhook could not be read", extra={"code": error.code})
+            visit.again_at = self._later(PUT_OFF)
+        except Exception:
+            log.exception("a webhook cannot go on; it is tried again")
+            visit.again_at = self._later(PUT_OFF)
+        finally:
+            await self._give_back(
+                outlet, visit.cursor, visit.again_at, visit.tries, visit.error, visit.dead
+            )
+
+    def _later(self, pause: float) -> int:
+        return self._clock.now() + int(self._clock.jitter(pause) * 1000)
+
+    async def _put_off(self, outlets: Iterable[Outlet], pause: float) -> None:
+        """Give outlets back as they were, for later."""
+        backs = (
+            self._give_back(each, each.cursor, self._later(pause), each.tries, each.error)
+            for each in outlets
+        )
+        await asyncio.gather(*backs)
+
+    async def _give_back(
+        self,
+        outlet: Outlet,
+        cursor: int,
+        again_at: int | None,
+        tries: int,
+        error: str,
+        dead: Iterable[DeadLetter] = (),
+    ) -> None:
+        """Settle an outlet; where the store is away, its hold ends by itself."""
+        try:
+            await self._store.settle_outlet(
+                outlet, cursor=cursor, again_at=again_at, tries=tries, error=error, dead=tuple(dead)
+            )
+        except StoreError as away:
+            log.warning("a webhook could not be settled", extra={"code": away.code})

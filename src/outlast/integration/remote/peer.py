@@ -1,0 +1,191 @@
+"""The far side of a remote agent: what is said to its server, and what that shows.
+
+Knows the wire, and nothing of the call that asks. A server that is away raises
+ServerUnavailable; everything here can be said again.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from functools import cached_property
+from typing import Any
+
+import httpx
+from msgspec import Struct
+from msgspec.structs import replace
+
+from outlast.client import Client, RemoteSession
+from outlast.core.event import Event
+from outlast.core.instant import date_of
+from outlast.core.record import Failure
+from outlast.errors import (
+    InvalidInput,
+    OutlastError,
+    RequestClosed,
+    ServerUnavailable,
+    SessionOver,
+    UnknownRequest,
+    UnknownSession,
+)
+from outlast.session import Request
+
+NEWS = (
+    *("session.completed", "session.failed", "session.ended"),
+    *("input.requested", "input.resolved", "input.expired"),
+)
+NEWS_OF_SIGN_INS = ("authorization.required", "authorization.completed", "authorization.failed")
+
+
+class Commission(Struct, frozen=True):
+    """What is to be done there, under a key that makes it one however often it is sent."""
+
+    key: str
+    message: str
+    can_ask: bool
+    deadline: int = 0
+    callback_secret: str = ""
+    depth: int = 0
+
+
+class Started(Struct, frozen=True):
+    """A session there; `calls_back` says whether its server has taken our address."""
+
+    session_id: str
+    calls_back: bool = False
+
+
+class SignIn(Struct, frozen=True):
+    """Somebody has to sign in there; `how` says how that ended, if it has."""
+
+    request_id: str
+    connection: str
+    url: str
+    expires_at: int
+    principal: str
+    path: tuple[str, ...]
+    agent: str
+    how: str = ""
+
+
+class Seen(Struct, frozen=True):
+    """How a session there stands: what it came to, if it is over, or what it asks."""
+
+    status: str
+    is_over: bool = False
+    output: Any = None
+    error: Failure | None = None
+    requests: tuple[Request, ...] = ()
+    sign_ins: tuple[SignIn, ...] = ()
+
+
+class FarSide:
+    """One agent of one server."""
+
+    def __init__(self, url: str, token: str | None, agent: str, patience: float) -> None:
+        self.url = url
+        self._token = token
+        self._agent = agent
+        self._patience = patience
+        Client(url, token)  # says at once what is wrong with URL and token
+
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        """The usual authorities, read once: that takes far longer than a look."""
+        return httpx.create_ssl_context(trust_env=False)
+
+    def _client(self) -> Client:
+        patience = self._patience
+        return Client(
+            self.url, self._token, patience=patience, stream_patience=patience, tls=self._tls
+        )
+
+    async def start(self, wanted: Commission, callback_url: str) -> Started:
+        """Start a session, or find the one that was started so before."""
+        options: dict[str, Any] = {
+            "mode": "task",
+            "dispatch_id": wanted.key,
+            "capabilities": {"request_input": wanted.can_ask},
+            "depth": wanted.depth,
+        }
+        if wanted.deadline:
+            options["deadline"] = date_of(wanted.deadline)
+        told: dict[str, Any] = {
+            "callback_url": callback_url,
+            "callback_events": (*NEWS, *NEWS_OF_SIGN_INS),
+            "callback_secret": wanted.callback_secret,
+        }
+        async with self._client() as client:
+            if callback_url:
+                # If it posts nothing, or not to us, it is polled.
+                with suppress(InvalidInput):
+                    session = await client.start(self._agent, wanted.message, **options, **told)
+                    return Started(session.id, calls_back=True)
+            return Started((await client.start(self._agent, wanted.message, **options)).id)
+
+    async def look(self, session_id: str, *, at_sign_ins: bool) -> Seen:
+        """Return how a session stands; what became of sign-ins only if that is asked for."""
+        async with self._client() as client:
+            session = client.session(session_id)
+            info = await session.info()
+            waits = {each for wait in info.waits for each in wait.wait}
+            sign_ins: tuple[SignIn, ...] = ()
+            if at_sign_ins or "authorization" in waits:
+                sign_ins = await sign_ins_of(session)
+            if not info.over:
+                return Seen(info.status, requests=info.requests, sign_ins=sign_ins)
+            result = await session.wait()
+            return Seen(result.status, True, result.output, result.error, sign_ins=sign_ins)
+
+    async def answer(
+        self, session_id: str, key: str, request_id: str, option: str, text: str, args: Any
+    ) -> str:
+        """Answer a request, and return why that was refused, if it was."""
+        async with self._client() as client:
+            try:
+                await client.session(session_id).answer(
+                    request_id, option or None, text=text or None, args=args, dispatch_id=key
+                )
+            except (RequestClosed, UnknownRequest, SessionOver):
+                return ""  # somebody else was quicker
+            except ServerUnavailable:
+                raise
+            except OutlastError as error:
+                return error.message
+        return ""
+
+    async def end(self, session_id: str) -> None:
+        """End a session, unless it is over or gone."""
+        async with self._client() as client:
+            with suppress(SessionOver, UnknownSession):
+                await client.session(session_id).end("its caller does not wait")
+
+    async def events(self, session_id: str, after: int, *, follow: bool) -> AsyncIterator[Event]:
+        async with self._client() as client:
+            async for event in client.session(session_id).events(after, follow=follow):
+                yield event
+
+
+async def sign_ins_of(session: RemoteSession[Any]) -> tuple[SignIn, ...]:
+    """Return all sign-ins that a session has asked for, and how those ended that have."""
+    found: dict[str, SignIn] = {}
+    async for event in session.events(0, follow=False):
+        if event.type not in NEWS_OF_SIGN_INS:
+            continue
+        data = event.data
+        if event.type == "authorization.required":
+            found[data["request_id"]] = SignIn(
+                request_id=data["request_id"],
+                connection=data["connection"],
+                url=data["url"],
+                expires_at=data["expires_at"],
+                principal=data.get("principal", ""),
+                path=tuple(data.get("path", ())),
+                agent=data.get("agent", ""),
+            )
+        elif known := found.get(data["request_id"]):
+            is_done = event.type == "authorization.completed"
+            how = "completed" if is_done else data.get("how", "denied")
+            found[known.request_id] = replace(known, how=how)
+    return tuple(found.values())

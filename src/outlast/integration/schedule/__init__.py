@@ -1,0 +1,10 @@
+"""Agents that start by themselves, at times that a cron line names.
+
+A schedule is written in code; the store keeps when it is next due. A timekeeper in every worker
+starts a session for each instant, once, whoever else does so and whatever crashes.
+"""
+
+from outlast.integration.schedule.schedule import Schedule
+from outlast.integration.schedule.status import Standing
+
+__all__ = ["Schedule", "Standing"]

@@ -1,0 +1,125 @@
+"""What comes next for a schedule: a pure function of its row, the time and the session before.
+
+An instant that is late by no more than the grace is on time. Later than that it was missed, and
+`catch_up` decides; one that waits for the session before it is late only from when that was over.
+Clocks may be wrong: what a row says of the future is not believed, and what it owes is looked up.
+A mark never goes back: nothing before it comes again, whoever's clock is behind.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from outlast.integration.schedule.mark import FIRED, MISSED, SKIPPED, mark, read_mark
+from outlast.integration.schedule.schedule import Schedule
+from outlast.store import ScheduleInfo
+
+GRACE = 60_000
+"""Milliseconds by which an instant may be late and still be on time, and clocks may differ."""
+
+
+class Before(Struct, frozen=True):
+    """The session that the schedule last started, if any, and from when to when it was at work."""
+
+    session_id: str = ""
+    busy: bool = False
+    started_at: int = 0
+    over_at: int = 0
+
+
+NOTHING_BEFORE = Before()
+
+
+class Rest(Struct, frozen=True):
+    """Nothing is due before this instant."""
+
+    until: int | None
+
+
+class Wait(Struct, frozen=True):
+    """The instant that is due waits for the session before it."""
+
+
+class Move(Struct, frozen=True):
+    """The schedule is due at another instant than the store says; `mark`: what was missed."""
+
+    next_at: int | None
+    mark: int | None = None
+
+
+class Skip(Struct, frozen=True):
+    """The instant is passed over, since the session before it is not over."""
+
+    next_at: int | None
+    mark: int
+
+
+class Fire(Struct, frozen=True):
+    """The instant is due; its session takes the place of another where `ends` names one."""
+
+    next_at: int | None
+    mark: int
+    ends: str = ""
+
+
+Step = Rest | Wait | Move | Skip | Fire
+
+
+def decide(schedule: Schedule, row: ScheduleInfo, now: int, before: Before) -> Step:
+    """Return the one thing to do next with a schedule."""
+    if row.paused:
+        return Rest(None)
+    if row.next_at is None or row.next_at > now:
+        return rest(schedule, row, now)
+    settled_at = settled(row, now)
+    if settled_at is not None and row.next_at <= settled_at:
+        return Move(schedule.timetable.after(settled_at))
+    return settle(schedule, row.next_at, now, before)
+
+
+def rest(schedule: Schedule, row: ScheduleInfo, now: int) -> Rest | Move:
+    """Let a schedule rest, unless an open instant lies before the one that it rests for.
+
+    That is so where a clock ran ahead, or a worker with other code moved the schedule on.
+    """
+    timetable, settled_at = schedule.timetable, settled(row, now)
+    first = timetable.after(now if settled_at is None else settled_at)
+    if first is None or (row.next_at is not None and row.next_at <= first):
+        return Rest(row.next_at)
+    return Move(timetable.after(now - GRACE) if settled_at is None else first)
+
+
+def settled(row: ScheduleInfo, now: int) -> int | None:
+    """Return up to when all is settled; None if that lies too far ahead to be believed."""
+    at, how = read_mark(row.fired_at)
+    if at - now > GRACE:
+        return None
+    is_too_early = how == MISSED and now <= at + GRACE // 2
+    return at - 1 if is_too_early else at
+
+
+def settle(schedule: Schedule, instant: int, now: int, before: Before) -> Step:
+    """Return what becomes of an instant that is due."""
+    timetable, waits = schedule.timetable, schedule.overlap == "queue"
+    if waits and before.busy:
+        return Wait()
+    target = caught_up(schedule, instant, now, before.over_at if waits else 0)
+    if target != instant:
+        last = timetable.latest(now if target is None else target - 1, instant)
+        return Move(target, mark(last or instant, MISSED))
+    if before.busy and instant < before.started_at:
+        return Wait()  # it came before that session did, and is made up for after it
+    next_at = timetable.after(instant)
+    if before.busy and schedule.overlap == "skip":
+        return Skip(next_at, mark(instant, SKIPPED))
+    ends = before.session_id if before.busy and schedule.overlap == "cancel" else ""
+    return Fire(next_at, mark(instant, FIRED), ends)
+
+
+def caught_up(schedule: Schedule, instant: int, now: int, free_at: int) -> int | None:
+    """Return the instant to go on with, past those that were missed and are not made up for."""
+    if now - max(instant, free_at) <= GRACE or schedule.catch_up == "all":
+        return instant
+    if schedule.catch_up == "one":
+        return schedule.timetable.latest(now, instant) or instant
+    return schedule.timetable.after(now - GRACE - 1)

@@ -1,0 +1,78 @@
+"""How a schedule's sessions are started and ended: what a timekeeper asks of an app."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from outlast.clock import Clock
+from outlast.core.name import MAIN
+from outlast.core.record import CancelRequested, NewOutlet, SessionStarted
+from outlast.errors import SessionOver, UnknownSession
+from outlast.integration.schedule.schedule import Schedule
+from outlast.session.inbox import ANYBODY, Inbox, fingerprint
+from outlast.store import Receipt
+
+Outlets = Callable[[str], tuple[NewOutlet, ...]]
+
+
+class Starter:
+    """Starts tasks that have no human to ask."""
+
+    def __init__(self, inbox: Inbox, clock: Clock, outlets: Outlets) -> None:
+        self._inbox = inbox
+        self._clock = clock
+        self._outlets = outlets
+
+    async def fire(self, schedule: Schedule, at: int) -> Receipt:
+        """Start the session of an instant, or return that which was started for it before.
+
+        Whatever an older or newer version of the code would have said, it is the same start.
+        """
+        return await self._start(schedule, at, f"instant:{at}", scope=scope_of(schedule))
+
+    async def trigger(self, schedule: Schedule, dispatch_id: str | None) -> Receipt:
+        """Start a session now, besides those of the instants; with the same id, once."""
+        return await self._start(schedule, self._clock.now(), dispatch_id, scope=ANYBODY)
+
+    async def _start(
+        self, schedule: Schedule, at: int, dispatch_id: str | None, *, scope: str
+    ) -> Receipt:
+        started = SessionStarted(
+            agent=schedule.agent,
+            mode="task",
+            can_ask=False,
+            tenant=schedule.tenant,
+            principal=schedule.principal,
+            token=self._clock.token(),
+            outlets=self._outlets(schedule.agent),
+        )
+        return await self._inbox.start(
+            started,
+            schedule.message_at(at),
+            lane=MAIN,
+            dispatch_id=dispatch_id,
+            scope=scope,
+            mark=fingerprint(scope_of(schedule), dispatch_id),  # what it says may change with time
+            by=scope_of(schedule),
+        )
+
+    async def end(self, schedule: Schedule, session_id: str) -> None:
+        """End a session of the schedule, unless it is over."""
+        reason = "the next session of its schedule takes its place"
+        cancel = CancelRequested(delivery_id="", reason=reason, ends=True, by=scope_of(schedule))
+        try:
+            await self._inbox.add(
+                session_id,
+                schedule.tenant,
+                MAIN,
+                cancel,
+                scope=scope_of(schedule),
+                dispatch_id=f"end:{session_id}",
+            )
+        except (SessionOver, UnknownSession):
+            return
+
+
+def scope_of(schedule: Schedule) -> str:
+    """Return within what a schedule's dispatches are its own: nobody else can use them up."""
+    return f"schedule:{schedule.name}"

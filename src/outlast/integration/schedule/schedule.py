@@ -1,0 +1,84 @@
+"""A schedule as it is written down in code, and the words that the store keeps of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Literal
+
+from outlast.agents.agent import Agent
+from outlast.core.message import Content, Said, content_of
+from outlast.core.name import check_id, check_who
+from outlast.core.setting import one_of
+from outlast.errors import InvalidDefinition
+from outlast.integration.schedule.cron import FIELDS, Timetable
+
+CatchUp = Literal["skip", "one", "all"]
+Overlap = Literal["skip", "queue", "cancel"]
+Message = Said | Callable[[datetime], Said]
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+
+class Schedule:
+    """Starts a session of an agent, as a task, at every instant that a cron line names.
+
+    `timezone` is where the line is read. `catch_up` says what becomes of instants that were
+    missed because nobody worked: nothing, the latest is made up for, or all are. `overlap` says
+    what an instant does that comes while the session before is not over: it is skipped, it waits,
+    or it ends that session. `message` is what the agent is told, or a function of the instant;
+    that has to give the same for the same instant. `name` is how the store knows the schedule: the
+    agent's name where none is given.
+    """
+
+    def __init__(
+        self,
+        cron: str,
+        *,
+        agent: Agent[Any, Any] | str,
+        message: Message,
+        timezone: str = "UTC",
+        catch_up: CatchUp = "skip",
+        overlap: Overlap = "skip",
+        name: str = "",
+        tenant: str = "default",
+        principal: str = "",
+    ) -> None:
+        self.agent = agent if isinstance(agent, str) else agent.name
+        self.name = checked_name(name or self.agent)
+        self.timetable = Timetable(cron, timezone)
+        self.catch_up = one_of(CatchUp, "catch_up", catch_up)
+        self.overlap = one_of(Overlap, "overlap", overlap)
+        self.tenant = check_id("tenant", tenant)
+        self.principal = check_who("principal", principal)
+        self._message = message if callable(message) else content_of(message)
+
+    @property
+    def fingerprint(self) -> str:
+        """When it is due and for whom: if that changes, it begins anew."""
+        return f"{self.timetable.line} {self.timetable.timezone} {self.tenant}"
+
+    def message_at(self, at: int) -> Content:
+        """Return what the agent is told at an instant."""
+        if callable(self._message):
+            return content_of(self._message(self.timetable.local(at)))
+        return self._message
+
+    def __repr__(self) -> str:
+        return f"Schedule({self.timetable.line!r}, name={self.name!r})"
+
+
+def read_fingerprint(text: str) -> tuple[Timetable, str]:
+    """Return the timetable and the tenant behind a schedule's fingerprint."""
+    *fields, timezone, tenant = text.split(" ", FIELDS + 1)
+    return Timetable(" ".join(fields), timezone), tenant
+
+
+def checked_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise InvalidDefinition(
+            f"{name!r} cannot be a schedule's name: it has letters, digits, _, . and -, at most 64",
+            schedule=name,
+        )
+    return name

@@ -1,0 +1,195 @@
+"""The timekeeper: starts what is due, in every worker of an app that has schedules.
+
+Any number of them may be at it. An instant's session is started under the instant's own name, so
+it is started once; then the schedule is moved on, if it still stands where it was seen. A
+timekeeper that is killed in between leaves the same to do to the next. Idle, it reads a few rows
+every few seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from msgspec.structs import replace
+
+from outlast.clock import Clock
+from outlast.errors import OutlastError, SessionErased, StoreError
+from outlast.integration.schedule.arming import Charge, session_before
+from outlast.integration.schedule.decide import (
+    NOTHING_BEFORE,
+    Fire,
+    Move,
+    Rest,
+    Skip,
+    Step,
+    Wait,
+    decide,
+)
+from outlast.integration.schedule.mark import furthest
+from outlast.integration.schedule.schedule import Schedule
+from outlast.integration.schedule.schedules import Roster
+from outlast.log_context import get_logger
+from outlast.store import ScheduleInfo, Store
+
+log = get_logger("outlast.integration.schedule")
+
+AT_ONCE = 100
+"""Steps with one schedule before the others have their turn."""
+
+INTERVAL = 5.0
+WAITING = 1.0
+SPREAD = 0.2
+"""Seconds over which the fleet comes to an instant, so that the others see what the first did."""
+
+
+class Timekeeper:
+    """Keeps an app's schedules, for as long as it is started."""
+
+    def __init__(
+        self, store: Store, clock: Clock, roster: Roster, interval: float = INTERVAL
+    ) -> None:
+        self.interval = interval
+        self._store = store
+        self._clock = clock
+        self._roster = roster
+        self._charge = Charge(store, clock)
+        self._pause = interval
+        self._looking: asyncio.Task[None] | None = None
+
+    # Life
+
+    def start(self) -> None:
+        """Begin to look at the time."""
+        self._looking = asyncio.create_task(self._look_repeatedly(), name="outlast timekeeper")
+
+    async def stop(self) -> None:
+        """Look no more; what was begun is left for others to do again."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+
+    async def _look_repeatedly(self) -> None:
+        while True:
+            self._pause = self.interval
+            try:
+                await self.run_once()
+            except StoreError as error:
+                log.warning("schedules could not be looked at", extra={"code": error.code})
+            except Exception:
+                log.exception("schedules could not be looked at; it is tried again")
+            await asyncio.sleep(self._pause)
+
+    async def run_once(self) -> int:
+        """Do what is due, and return for how many instants a session was started or found."""
+        rows = {row.name: row for row in await self._store.schedules()}
+        fired = 0
+        for schedule in self._roster.schedules.values():
+            row = await self._charge.row_of(schedule, rows.get(schedule.name))
+            if row is not None:
+                fired += await self._keep(schedule, row)
+        return fired
+
+    # One schedule
+
+    async def _keep(self, schedule: Schedule, row: ScheduleInfo) -> int:
+        """Take a schedule forward until nothing is due; count its instants."""
+        fired = 0
+        for _ in range(AT_ONCE):
+            step = await self._next_step(schedule, row)
+            if isinstance(step, Rest | Wait):
+                self._look_again_for(step)
+                return fired
+            taken = await self._take(schedule, row, step)
+            if taken is None:
+                return fired
+            row, fired = taken, fired + isinstance(step, Fire)
+        self._look_again_in(0.0)
+        return fired
+
+    async def _next_step(self, schedule: Schedule, row: ScheduleInfo) -> Step:
+        now = self._clock.now()
+        is_due = row.next_at is not None and row.next_at <= now and not row.paused
+        before = await session_before(self._store, row) if is_due else NOTHING_BEFORE
+        return decide(schedule, row, now, before)
+
+    async def _take(
+        self, schedule: Schedule, row: ScheduleInfo, step: Move | Skip | Fire
+    ) -> ScheduleInfo | None:
+        """Take a step; return the row after it, or None if nothing can be done about it now."""
+        if isinstance(step, Fire):
+            return await self._fire(schedule, row, step)
+        if step.mark is None:
+            return await self._advance(row, replace(row, next_at=step.next_at))
+        reason = "overlap" if isinstance(step, Skip) else "missed"
+        facts = {"schedule": row.name, "instant": row.next_at, "next": step.next_at}
+        log.info("a schedule skipped what was due", extra={**facts, "reason": reason})
+        settled = furthest(row.fired_at, step.mark)
+        return await self._advance(row, replace(row, next_at=step.next_at, fired_at=settled))
+
+    async def _fire(self, schedule: Schedule, row: ScheduleInfo, step: Fire) -> ScheduleInfo | None:
+        assert row.next_at is not None
+        session_id = await self._start(schedule, row.next_at)
+        if session_id is None:
+            return None
+        if step.ends not in ("", session_id):
+            await self._roster.starter.end(schedule, step.ends)
+        fired = replace(
+            row,
+            next_at=step.next_at,
+            fired_at=furthest(row.fired_at, step.mark),
+            session_id=session_id or row.session_id,
+        )
+        after = await self._advance(row, fired)
+        is_news = after is not None and furthest(after.fired_at, step.mark) != after.fired_at
+        if after is not None and is_news:  # to whoever moved the schedule on meanwhile
+            after = await self._advance(after, replace(fired, next_at=after.next_at))
+        return after
+
+    async def _start(self, schedule: Schedule, at: int) -> str | None:
+        """Start an instant's session, or find that which was started, and return its id.
+
+        The id is empty if that is not known any more; None: it is to be tried again.
+        """
+        facts = {"schedule": schedule.name, "instant": at}
+        try:
+            receipt = await self._roster.starter.fire(schedule, at)
+        except SessionErased:
+            return ""
+        except StoreError:
+            raise
+        except OutlastError as error:
+            log.warning("a schedule could not fire", extra={**facts, "code": error.code})
+            return None
+        except Exception:
+            log.exception("the message of a schedule could not be made", extra=facts)
+            return None
+        if not receipt.duplicate:
+            log.info("a schedule fired", extra={**facts, "session": receipt.session_id})
+        return receipt.session_id
+
+    async def _advance(self, row: ScheduleInfo, to: ScheduleInfo) -> ScheduleInfo | None:
+        """Move a row on, unless somebody else has; return it as it is then, if it is still ours."""
+        moved = await self._store.advance_schedule(
+            row.name,
+            row.next_at,
+            next_at=to.next_at,
+            fired_at=to.fired_at,
+            session_id=to.session_id,
+        )
+        if moved:
+            return to
+        rows = await self._store.schedules()
+        ours = (row.name, row.fingerprint)
+        return next((each for each in rows if (each.name, each.fingerprint) == ours), None)
+
+    # When to look again
+
+    def _look_again_in(self, seconds: float) -> None:
+        self._pause = min(self._pause, seconds)
+
+    def _look_again_for(self, step: Rest | Wait) -> None:
+        if isinstance(step, Wait):
+            self._look_again_in(WAITING)
+        elif step.until is not None:
+            wait = (step.until - self._clock.now()) / 1000
+            self._look_again_in(max(0.0, wait) + self._clock.jitter(SPREAD))

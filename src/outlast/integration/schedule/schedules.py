@@ -1,0 +1,118 @@
+"""The schedules of an app: looked up, listed, paused, resumed and triggered."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+
+from msgspec.structs import replace
+
+from outlast.clock import Clock
+from outlast.core.setting import listed
+from outlast.errors import InvalidDefinition, UnknownAgent, UnknownSchedule
+from outlast.integration.schedule.launch import Starter
+from outlast.integration.schedule.mark import SKIPPED, mark
+from outlast.integration.schedule.schedule import Schedule, read_fingerprint
+from outlast.integration.schedule.status import Standing, as_armed, as_written
+from outlast.store import Receipt, ScheduleInfo, Store
+
+
+class Roster:
+    """Knows what the code says of schedules, and asks the store for the rest."""
+
+    def __init__(
+        self,
+        schedules: Sequence[Schedule],
+        agents: Container[str],
+        store: Store,
+        clock: Clock,
+        starter: Starter,
+    ) -> None:
+        self.schedules = by_name(schedules, agents)
+        self.starter = starter
+        self._store = store
+        self._clock = clock
+
+    async def standings(self) -> tuple[Standing, ...]:
+        """List the app's schedules and those that only the store knows, by name."""
+        rows = {row.name: row for row in await self._store.schedules()}
+        return tuple(
+            standing(self.schedules.get(name), rows.get(name))
+            for name in sorted({*rows, *self.schedules})
+        )
+
+    async def trigger(self, name: str, dispatch_id: str | None) -> Receipt:
+        """Start a session of a schedule now, whatever its instants, pause and overlap."""
+        if name not in self.schedules:
+            known = ", ".join(sorted(self.schedules)) or "none"
+            raise UnknownSchedule(
+                f"this app has no schedule {name!r}; it has: {known}", schedule=name
+            )
+        return await self.starter.trigger(self.schedules[name], dispatch_id)
+
+    async def pause(self, name: str) -> None:
+        """Fire no more instants until it is resumed."""
+        if not await self._store.pause_schedule(name, True):
+            raise unknown(name)
+
+    async def resume(self, name: str) -> None:
+        """Go on with the next instant; those that passed meanwhile are not made up for."""
+        row = await find(self._store, name)
+        if not row.paused:
+            return
+        timetable, _ = read_fingerprint(row.fingerprint)
+        now = self._clock.now()
+        passed = timetable.latest(now, row.next_at or now)
+        await self._store.advance_schedule(
+            name,
+            row.next_at,
+            next_at=timetable.after(now),
+            fired_at=row.fired_at if passed is None else mark(passed, SKIPPED),
+            session_id=row.session_id,
+        )
+        await self._store.pause_schedule(name, False)
+
+
+async def find(store: Store, name: str) -> ScheduleInfo:
+    """Return what the store knows of a schedule."""
+    for row in await store.schedules():
+        if row.name == name:
+            return row
+    raise unknown(name)
+
+
+def unknown(name: str) -> UnknownSchedule:
+    return UnknownSchedule(
+        f"this store knows no schedule {name!r}; a worker of its app arms it", schedule=name
+    )
+
+
+def standing(schedule: Schedule | None, row: ScheduleInfo | None) -> Standing:
+    if row is None:
+        assert schedule is not None
+        return as_written(schedule)
+    if schedule is None:
+        return replace(as_armed(row), status="gone")
+    armed = replace(as_armed(row), agent=schedule.agent)
+    is_changed = row.fingerprint != schedule.fingerprint
+    return replace(armed, status="changed") if is_changed else armed
+
+
+def by_name(schedules: Sequence[Schedule], agents: Container[str]) -> dict[str, Schedule]:
+    found: dict[str, Schedule] = {}
+    for schedule in listed("schedules", schedules):
+        if not isinstance(schedule, Schedule):
+            raise InvalidDefinition(f"a {type(schedule).__name__} is not a Schedule")
+        if schedule.agent not in agents:
+            raise UnknownAgent(
+                f"schedule {schedule.name} starts agent {schedule.agent}, which this app does not"
+                " have",
+                agent=schedule.agent,
+                schedule=schedule.name,
+            )
+        if schedule.name in found:
+            raise InvalidDefinition(
+                f"two schedules are named {schedule.name}: give each a name=",
+                schedule=schedule.name,
+            )
+        found[schedule.name] = schedule
+    return found

@@ -1,0 +1,73 @@
+"""What was said and done, in the form that the GenAI conventions have for it.
+
+Only for who asks for content. Bytes of pictures and files stay out of it, and what only a
+provider's client can read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from outlast.core.message import (
+    Answer,
+    Message,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+    ToolResults,
+    UserMessage,
+)
+
+
+def messages(said: Iterable[Message]) -> str:
+    """Return a conversation as JSON text."""
+    return to_json([message(each) for each in said])
+
+
+def answer(parts: Iterable[Any], finish: str) -> str:
+    """Return a model's answer as JSON text."""
+    return to_json([{**spoken("assistant", parts), "finish_reason": finish}])
+
+
+def message(said: Message) -> dict[str, Any]:
+    match said:
+        case UserMessage(content=content):
+            return spoken("user", content)
+        case Answer(parts=parts):
+            return spoken("assistant", parts)
+        case ToolResults(results=results):
+            return spoken("tool", results)
+
+
+def spoken(role: str, parts: Iterable[Any]) -> dict[str, Any]:
+    return {"role": role, "parts": [part(each) for each in parts]}
+
+
+def part(said: Any) -> dict[str, Any]:
+    match said:
+        case Text(text=text):
+            return {"type": "text", "content": text}
+        case Reasoning(text=text):
+            return {"type": "reasoning", "content": text}
+        case ToolCall():
+            call = {"id": said.call_id, "name": said.tool, "arguments": from_json(said.args)}
+            return {"type": "tool_call", **call}
+        case ToolResult():
+            return {"type": "tool_call_response", "id": said.call_id, "response": said.text}
+    return {"type": type(said).__name__.lower()}
+
+
+def to_json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def from_json(text: str) -> Any:
+    """Return JSON text as a value, or the text itself where a model wrote none."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text

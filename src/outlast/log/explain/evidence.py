@@ -1,0 +1,138 @@
+"""What an explanation may look at, and how it is read from a store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from outlast.core import record as r
+from outlast.core.fold import fold_all
+from outlast.core.lane import Lane
+from outlast.core.record import Entry
+from outlast.errors import UnknownSession
+from outlast.log.reader import EntriesBefore
+from outlast.store import (
+    DeliveryInfo,
+    Effect,
+    LaneInfo,
+    PermitInfo,
+    RequestInfo,
+    SessionInfo,
+    Store,
+    WorkerInfo,
+)
+
+
+class Evidence(Struct, frozen=True, kw_only=True):
+    """All that an explanation is made of.
+
+    `states` are the folds of the lanes by name. `entries` are those of the log, in order, as
+    far back as the open turns began, or as the session's end. `permits` are the session's own,
+    `holders` those that others have and it waits for, `keys` the idempotency keys of its open calls
+    that some call holds, and `at_work` the lanes of its agent at work, if there is a limit to them.
+    """
+
+    session: SessionInfo
+    states: dict[str, Lane]
+    entries: tuple[Entry, ...]
+    deliveries: tuple[DeliveryInfo, ...] = ()
+    requests: tuple[RequestInfo, ...] = ()
+    workers: tuple[WorkerInfo, ...] = ()
+    permits: tuple[PermitInfo, ...] = ()
+    holders: tuple[PermitInfo, ...] = ()
+    keys: Mapping[str, Effect] = {}
+    at_work: tuple[LaneInfo, ...] = ()
+    now: int
+
+    def find(self, lane: str, kind: type, **facts: object) -> Entry | None:
+        """Return the last entry of a lane with a record of this kind and with these facts."""
+        ours = (e for e in reversed(self.entries) if e.lane == lane and isinstance(e.record, kind))
+        wanted = facts.items()
+        return next((e for e in ours if all(getattr(e.record, k) == v for k, v in wanted)), None)
+
+    def when(self, lane: str, kind: type, **facts: object) -> int:
+        """Return the instant of that entry, 0 if there is none."""
+        entry = self.find(lane, kind, **facts)
+        return entry.at if entry else 0
+
+
+async def gather(store: Store, session_id: str, now: int) -> Evidence:
+    """Read all that an explanation of a session needs."""
+    session = await store.session(session_id)
+    if session is None:
+        raise UnknownSession(f"there is no session {session_id}", session=session_id)
+    states = {info.lane: await read_state(store, session_id, info.lane) for info in session.lanes}
+    workers = await store.workers()
+    permits = await store.permits(session_id)
+    return Evidence(
+        session=session,
+        states=states,
+        entries=await read_entries(store, session, states),
+        deliveries=tuple(await store.deliveries(session_id)),
+        requests=tuple(await store.requests(session_id)),
+        workers=tuple(workers),
+        permits=tuple(permits),
+        holders=tuple(await read_holders(store, permits)),
+        keys=await read_keys(store, states),
+        at_work=tuple(await read_at_work(store, session.agent, workers)),
+        now=now,
+    )
+
+
+async def read_state(store: Store, session_id: str, lane: str) -> Lane:
+    loaded = await store.load(session_id, lane)
+    state, start = Lane(session=session_id, name=lane), 0
+    if loaded.snapshot:
+        state = msgspec.msgpack.decode(loaded.snapshot.data, type=Lane)
+        start = loaded.snapshot.offset
+    return fold_all(state, (entry for entry in loaded.entries if entry.offset > start))
+
+
+async def read_holders(store: Store, permits: Sequence[PermitInfo]) -> list[PermitInfo]:
+    """Read who has the places that calls of a session wait for."""
+    names = dict.fromkeys(permit.name for permit in permits if not permit.held)
+    return [permit for name in names for permit in await store.permits(name=name) if permit.held]
+
+
+async def read_keys(store: Store, states: Mapping[str, Lane]) -> dict[str, Effect]:
+    """Read which calls hold the keys that open calls are under."""
+    calls = [call for lane in states.values() if lane.turn for call in lane.turn.calls.values()]
+    held = {}
+    for key in dict.fromkeys(call.dedupe for call in calls if call.dedupe and not call.is_done):
+        scope, _, name = key.partition("\n")
+        effect = await store.effect(scope, name)
+        if effect and effect.state == "held":
+            held[key] = effect
+    return held
+
+
+async def read_at_work(store: Store, agent: str, workers: Sequence[WorkerInfo]) -> list[LaneInfo]:
+    """Read which lanes of an agent are at work, as far as its limit counts them."""
+    most = max((worker.at_once.get(agent, 0) for worker in workers), default=0)
+    return [
+        lane
+        for worker in (workers if most else ())
+        for lane in await store.lanes(agent=agent, worker=worker.worker, limit=most)
+    ]
+
+
+async def read_entries(
+    store: Store, session: SessionInfo, states: dict[str, Lane]
+) -> tuple[Entry, ...]:
+    """Read back to where the open turns began, and to the session's end if it is over."""
+    wanted = {state.turn.id for state in states.values() if state.turn}
+    wanted |= {session.over} if session.over else set()
+    found: list[Entry] = []
+    if wanted:
+        async for entry in EntriesBefore(store, session.session_id, session.end + 1):
+            found.append(entry)
+            match entry.record:
+                case r.TurnStarted(turn=turn):
+                    wanted.discard(turn)
+                case r.SessionCompleted() | r.SessionFailed() | r.SessionEnded():
+                    wanted.discard(session.over)
+            if not wanted:
+                break
+    return tuple(reversed(found))

@@ -1,0 +1,115 @@
+"""A session lane by lane: how it ended, who carries it, what it waits for, what is queued."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from outlast.core import record as r
+from outlast.core.lane import Lane
+from outlast.log.explain.evidence import Evidence
+from outlast.log.explain.link import Explanation, LaneExplanation, Link, sentence
+from outlast.log.explain.obstacle import the_permits
+from outlast.log.explain.owner import who_carries
+from outlast.log.explain.turn import within_turn
+from outlast.store import WAIT_THEIR_TURN, LaneInfo
+
+MOST_QUEUED = 5
+"""So many waiting messages are named; the rest is counted."""
+
+
+def explain(evidence: Evidence) -> Explanation:
+    """Say of each lane why it stands where it stands."""
+    session = evidence.session
+    return Explanation(
+        session_id=session.session_id,
+        agent=session.agent,
+        status=session.status,
+        at=evidence.now,
+        lanes=tuple(
+            LaneExplanation(
+                lane=info.lane,
+                status=info.status,
+                links=tuple(explain_lane(info, evidence.states[info.lane], evidence)),
+            )
+            for info in session.lanes
+        ),
+    )
+
+
+def explain_lane(info: LaneInfo, lane: Lane, evidence: Evidence) -> Iterator[Link]:
+    if evidence.session.over:
+        yield from how_it_ended(evidence)
+        if lane.turn is None and not info.queued:
+            return
+    turn = lane.turn
+    if turn:
+        started = evidence.when(info.lane, r.TurnStarted, turn=turn.id)
+        text = f"turn {turn.id} is open, in step {turn.step}"
+        yield Link(kind="turn", text=text, since=started, turn=turn.id, step=turn.step)
+    if turn or info.queued or info.worker:
+        yield from who_carries(info, evidence)
+    yield from what_has_arrived(lane)
+    if turn:
+        yield from within_turn(info, turn, evidence)
+    elif not info.queued:
+        yield from at_rest(lane, evidence)
+    yield from the_permits(info, lane, evidence)
+    yield from queue(info, evidence)
+
+
+def how_it_ended(evidence: Evidence) -> Iterator[Link]:
+    for entry in evidence.entries:
+        match entry.record:
+            case r.SessionCompleted():
+                yield Link(kind="over", text="the session is completed", since=entry.at)
+            case r.SessionFailed(error=error):
+                text = f"the session has failed: {sentence(error)}"
+                yield Link(kind="over", text=text, since=entry.at)
+            case r.SessionEnded(reason=reason):
+                text = f"the session was ended{f': {reason}' if reason else ''}"
+                yield Link(kind="over", text=text, since=entry.at)
+
+
+def what_has_arrived(lane: Lane) -> Iterator[Link]:
+    """Name what the owner has yet to take: cancels and answers go ahead of everything."""
+    for cancel in lane.cancels:
+        why = f": {cancel.reason}" if cancel.reason else ""
+        what = "the session's end" if cancel.ends else "a cancel"
+        yield Link(
+            kind="cancel",
+            text=f"{what} was asked for and is not taken yet{why}",
+            delivery=cancel.delivery_id,
+        )
+    for reply in lane.replies:
+        text = f"an answer to {reply.request_id} has arrived and is not taken yet"
+        yield Link(kind="answer", text=text, request=reply.request_id, delivery=reply.delivery_id)
+
+
+def at_rest(lane: Lane, evidence: Evidence) -> Iterator[Link]:
+    if lane.last and lane.last.how == "failed" and lane.last.failure:
+        text = f"turn {lane.last.turn} failed: {sentence(lane.last.failure)}"
+        yield Link(kind="failure", text=text, turn=lane.last.turn)
+    if not evidence.session.over:
+        yield Link(kind="message", text="nothing is queued: it waits for a message")
+
+
+def queue(info: LaneInfo, evidence: Evidence) -> Iterator[Link]:
+    """Name what waits in the lane, and behind how much."""
+    waiting = [
+        delivery
+        for delivery in evidence.deliveries
+        if delivery.lane == info.lane
+        and delivery.state == "queued"
+        and delivery.kind in WAIT_THEIR_TURN
+    ]
+    ahead = 1 if info.turn else 0
+    for number, delivery in enumerate(waiting[:MOST_QUEUED], ahead):
+        what = "the message" if delivery.kind == "message" else "the retry"
+        behind = f"is queued behind {number}" if number else "is next"
+        yield Link(
+            kind="queue",
+            text=f"{what} {delivery.delivery_id} {behind}",
+            delivery=delivery.delivery_id,
+        )
+    if len(waiting) > MOST_QUEUED:
+        yield Link(kind="queue", text=f"{len(waiting) - MOST_QUEUED} more are queued behind it")

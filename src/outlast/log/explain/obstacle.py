@@ -1,0 +1,77 @@
+"""What stands in the way of calls that could begin: limits without a place, and keys of others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from outlast.core import record as r
+from outlast.core.lane import Call, Lane, Turn
+from outlast.core.name import turn_and_step
+from outlast.log.explain.evidence import Evidence
+from outlast.log.explain.link import Link
+from outlast.store import LaneInfo, PermitInfo
+
+MOST_NAMED = 3
+"""So many of those who are in the way are named; the rest is counted."""
+
+
+def the_permits(info: LaneInfo, lane: Lane, evidence: Evidence) -> Iterator[Link]:
+    """Name each limit that a call of the lane waits for, and who has its places."""
+    for permit in evidence.permits:
+        if permit.lane != info.lane or permit.held:
+            continue
+        is_rate = permit.name.endswith(":rate") and not permit.name.startswith("lane:")
+        wish = "its next start under the rate" if is_rate else "a place under the limit"
+        behind = f", behind {permit.ahead}" if permit.ahead else ""
+        turn, step = turn_and_step(permit.call_id)
+        yield Link(
+            kind="permit",
+            text=f"{whose(permit, lane)} waits for {wish} {permit.name}"
+            + behind
+            + held_by(permit.name, evidence),
+            since=rests_since(info, lane, "limit", evidence),
+            until=(info.ready_at or 0) if is_rate else 0,
+            turn=turn,
+            step=step,
+            call=permit.call_id,
+        )
+
+
+def whose(permit: PermitInfo, lane: Lane) -> str:
+    call = lane.turn.calls.get(permit.call_id) if lane.turn else None
+    return f"the tool {call.tool}" if call else f"the model call {permit.call_id}"
+
+
+def held_by(name: str, evidence: Evidence) -> str:
+    holders = [f"{p.session_id} {p.call_id}" for p in evidence.holders if p.name == name]
+    return f", held by {naming(holders)}" if holders else ""
+
+
+def the_key(info: LaneInfo, turn: Turn, call: Call, evidence: Evidence) -> Iterator[Link]:
+    """Name the other call that has the idempotency key of one that could begin."""
+    is_ready = call.status == "approved" or (call.status == "requested" and not call.asks)
+    held = evidence.keys.get(call.dedupe) if is_ready else None
+    if held is None or (held.session_id, held.call_id) == (info.session_id, call.call_id):
+        return
+    yield Link(
+        kind="key",
+        text=f"the tool {call.tool} waits for the call {held.call_id} of {held.session_id},"
+        f" which has its key {held.key}",
+        since=rests_since(info, evidence.states[info.lane], "key", evidence),
+        turn=turn.id,
+        step=turn.step,
+        call=call.call_id,
+    )
+
+
+def rests_since(info: LaneInfo, lane: Lane, kind: str, evidence: Evidence) -> int:
+    """Return since when a lane rests for what is of a kind; 0 if other calls of it run."""
+    if kind not in lane.waiting:
+        return 0
+    return evidence.when(info.lane, r.SessionWaiting, wait=lane.waiting)
+
+
+def naming(names: Sequence[str]) -> str:
+    """Name the first of some, and count the others."""
+    more = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

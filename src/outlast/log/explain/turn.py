@@ -1,0 +1,120 @@
+"""What an open turn waits for: its model, its requests, its calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from outlast.core import record as r
+from outlast.core.lane import Call, Request, Turn
+from outlast.log.explain.evidence import Evidence
+from outlast.log.explain.link import Link, sentence
+from outlast.log.explain.obstacle import the_key
+from outlast.store import LaneInfo
+
+
+def within_turn(info: LaneInfo, turn: Turn, evidence: Evidence) -> Iterator[Link]:
+    if turn.failure:
+        yield Link(kind="failure", text=f"the turn fails: {sentence(turn.failure)}", turn=turn.id)
+    elif not turn.answer:
+        yield from the_model(info, turn, evidence)
+    answered = {reply.request_id for reply in evidence.states[info.lane].replies}
+    for request_id, request in turn.requests.items():
+        if request_id not in answered:
+            yield the_request(info, turn, request, evidence)
+    for call in turn.calls.values():
+        yield from the_call(info, turn, call, evidence)
+
+
+def the_model(info: LaneInfo, turn: Turn, evidence: Evidence) -> Iterator[Link]:
+    model = turn.model
+    if model is None:
+        return
+    if model.status == "retry" and model.not_before > evidence.now:
+        retrying = evidence.find(info.lane, r.ModelRetrying, call_id=model.call_id)
+        why = f": {sentence(retrying.record.error)}" if retrying else ""  # type: ignore[union-attr, arg-type]
+        yield Link(
+            kind="provider",
+            text=f"the model failed in attempt {model.attempt}, and is asked again{why}",
+            since=retrying.at if retrying else 0,
+            until=model.not_before,
+            turn=turn.id,
+            step=turn.step,
+            call=model.call_id,
+            attempt=model.attempt,
+        )
+        return
+    is_running = model.status == "running"
+    started = {"call_id": model.call_id, "attempt": model.attempt}
+    yield Link(
+        kind="model",
+        text=f"the model call {model.call_id} is "
+        + (f"under way in attempt {model.attempt}" if is_running else "to be made again"),
+        since=evidence.when(info.lane, r.ModelStarted, **started) if is_running else 0,
+        turn=turn.id,
+        step=turn.step,
+        call=model.call_id,
+        attempt=model.attempt,
+    )
+
+
+def the_request(info: LaneInfo, turn: Turn, request: Request, evidence: Evidence) -> Link:
+    record, text = what_for(request, evidence)
+    return Link(
+        kind="request" if request.is_question else request.kind,
+        text=f"it waits for {text}",
+        since=evidence.when(info.lane, record, request_id=request.request_id),
+        until=request.expires_at,
+        turn=turn.id,
+        step=turn.step,
+        call=request.call_id,
+        request=request.request_id,
+    )
+
+
+def what_for(request: Request, evidence: Evidence) -> tuple[type, str]:
+    """Return the kind of record that an open request began with, and what it waits for."""
+    match request.kind:
+        case "webhook":
+            return r.WebhookOpened, f"a call from outside to its {request.name}"
+        case "authorization":
+            return r.AuthorizationRequired, f"somebody to sign in to {request.connection}"
+        case "child":
+            return r.SubagentCalled, f"its child {request.child}"
+    listed = next((q for q in evidence.requests if q.request_id == request.request_id), None)
+    asked = msgspec.json.decode(listed.data, type=r.InputRequested) if listed else None
+    prompt = f": {asked.prompt}" if asked else ""
+    call = f" {asked.tool}({asked.args})" if asked and asked.tool and asked.args else ""
+    return r.InputRequested, f"the {request.kind} {request.request_id}{prompt}{call}"
+
+
+def the_call(info: LaneInfo, turn: Turn, call: Call, evidence: Evidence) -> Iterator[Link]:
+    def link(kind: str, text: str, since: int = 0, until: int = 0) -> Link:
+        return Link(
+            kind=kind,
+            text=f"the tool {call.tool} {text}",
+            since=since,
+            until=until,
+            turn=turn.id,
+            step=turn.step,
+            call=call.call_id,
+            attempt=call.attempt,
+        )
+
+    match call.status:
+        case "running":
+            started = {"call_id": call.call_id, "attempt": call.attempt}
+            since = evidence.when(info.lane, r.ToolStarted, **started)
+            yield link("tool", f"runs in attempt {call.attempt}", since)
+        case "waiting" if call.wakes_at:
+            since = evidence.when(info.lane, r.TimerSet, call_id=call.call_id)
+            yield link("timer", "sleeps", since, call.wakes_at)
+        case "again":
+            failed = evidence.find(info.lane, r.ToolFailed, call_id=call.call_id)
+            why = f": {sentence(failed.record.error)}" if failed else ""  # type: ignore[union-attr, arg-type]
+            text = f"failed in attempt {call.attempt}, and is tried again{why}"
+            yield link("retry", text, failed.at if failed else 0, call.due_at)
+        case "cut":
+            yield link("tool", f"was interrupted in attempt {call.attempt}")
+    yield from the_key(info, turn, call, evidence)

@@ -1,0 +1,270 @@
+"""The log as readers get it: events with whole texts, and what a turn came to.
+
+Reads committed entries only, holds nothing between pages, and goes on from a cursor
+that may stand on a record which the reader does not see.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from outlast.core import record as r
+from outlast.core.event import Deltas, Event, present, requested_args
+from outlast.core.message import Part, Text, ToolCall
+from outlast.core.record import Entry, Failure, Tokens
+from outlast.core.view import whole_parts
+from outlast.errors import CursorAhead, InvalidInput
+from outlast.store import Store
+
+POLL = 1.0
+PAGE = 500
+NEAR = 8
+
+
+class Wakeups:
+    """Wakes a reader when something was written to its session, and once a second anyway.
+
+    With `only_rests` not by every commit, but when a lane was given back or something arrived.
+    """
+
+    def __init__(self, store: Store, session_id: str, *, only_rests: bool = False) -> None:
+        self._store = store
+        self._session_id = session_id
+        self._only_rests = only_rests
+        self._event = asyncio.Event()
+
+    def __enter__(self) -> Wakeups:
+        self._stop = self._store.listen(self._heard, self._session_id)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+
+    def _heard(self, session_id: str, arrived: bool) -> None:
+        if arrived or not self._only_rests:
+            self._event.set()
+
+    def clear(self) -> None:
+        """Forget what was heard: call this before looking, so that nothing is missed."""
+        self._event.clear()
+
+    async def wait(self) -> bool:
+        """Wait for something to look at, and say whether there was anything."""
+        try:
+            async with asyncio.timeout(POLL):
+                return await self._event.wait()
+        except TimeoutError:
+            return False
+
+
+class EntriesBefore:
+    """The entries before an offset, newest first.
+
+    Who looks back mostly finds it near: pages are small at first. No generator, so that nothing
+    has to be closed when it was found.
+    """
+
+    def __init__(self, store: Store, session_id: str, before: int) -> None:
+        self._store = store
+        self._session_id = session_id
+        self._before = before
+        self._limit = NEAR
+        self._page: list[Entry] = []
+
+    def __aiter__(self) -> EntriesBefore:
+        return self
+
+    async def __anext__(self) -> Entry:
+        while not self._page:
+            if self._before <= 1:
+                raise StopAsyncIteration
+            page = await self._store.read_back(self._session_id, self._before, self._limit)
+            self._page = [entry for entry in page.entries if entry.offset < self._before]
+            self._before = page.cursor if page.entries and page.cursor < self._before else 0
+            self._limit = min(4 * self._limit, PAGE)
+        return self._page.pop()
+
+
+def check_cursor(after: Any) -> int:
+    """Return what was read up to, if it can be that."""
+    if not isinstance(after, int) or after < 0:
+        raise InvalidInput(
+            f"a cursor is the offset of an event, or 0 for all of them, not {after!r}"
+        )
+    return after
+
+
+class EventReader:
+    """Turns pages of a session's log into events."""
+
+    def __init__(
+        self, store: Store, session_id: str, after: int, internals: bool, *, limit: int = PAGE
+    ) -> None:
+        self.cursor = after
+        self._store = store
+        self._session_id = session_id
+        self._internals = internals
+        self._limit = limit
+        self.is_at_end = False
+        self._has_read = False
+        self._deltas: Deltas = {}
+        self._began: dict[tuple[str, int], int] = {}
+        self._args: dict[str, str] = {}
+
+    def check(self, end: int) -> None:
+        """Refuse a cursor that the log has not reached: it belongs to another history."""
+        if self.cursor > end and not self._has_read:
+            raise CursorAhead(
+                f"the cursor {self.cursor} is beyond the log's end at {end}: "
+                "was the database restored from a backup? read again from 0",
+                cursor=self.cursor,
+                end=end,
+            )
+
+    async def next_page(self) -> list[Event]:
+        """Return the events after the cursor, and move it behind all that was read."""
+        page = await self._store.read(self._session_id, self.cursor, self._limit)
+        events = [await self._event(entry) for entry in page.entries if entry.offset > self.cursor]
+        self.cursor = max(self.cursor, page.cursor)
+        self.is_at_end = self.cursor >= page.end
+        self._has_read = True
+        return [event for event in events if event is not None]
+
+    async def _event(self, entry: Entry) -> Event | None:
+        record = entry.record
+        whole: dict[int, str] = {}
+        if isinstance(record, r.MessageDelta | r.ReasoningDelta):
+            self._note(entry, record)
+        elif isinstance(record, r.MessageAborted):
+            self._forget(record)
+        elif isinstance(record, r.MessageCompleted):
+            whole = await self._whole(entry, record)
+            self._args.update(requested_args(record))
+        elif isinstance(record, r.ToolRequested) and record.call_id not in self._args:
+            self._args |= await read_args(self._store, self._session_id, entry.offset)
+        if type(record).internal and not self._internals:
+            return None
+        event = replace(present(entry, whole, self._args), session_id=self._session_id)
+        if isinstance(record, r.ToolRequested):
+            self._args.pop(record.call_id, None)
+        return event
+
+    def _note(self, entry: Entry, record: r.MessageDelta | r.ReasoningDelta) -> None:
+        key = (record.call_id, record.attempt)
+        parts = self._deltas.setdefault(key, {})
+        parts[record.part] = parts.get(record.part, "") + record.text
+        self._began.setdefault(key, entry.offset)
+
+    def _forget(self, record: r.MessageAborted) -> None:
+        key = (record.call_id, record.attempt)
+        self._deltas.pop(key, None)
+        self._began.pop(key, None)
+
+    async def _whole(self, entry: Entry, record: r.MessageCompleted) -> dict[int, str]:
+        """Return an answer's streamed texts: from what was read, or from where they begin."""
+        key = (record.call_id, record.attempt)
+        began, deltas = self._began.pop(key, 0), self._deltas.pop(key, {})
+        if not record.streamed or began == record.deltas_from:
+            return deltas
+        return await read_deltas(self._store, self._session_id, entry.offset, record)
+
+
+async def read_deltas(
+    store: Store, session_id: str, offset: int, record: r.MessageCompleted
+) -> dict[int, str]:
+    """Return the texts of an answer's parts from the deltas that it points at."""
+    cursor, texts = record.deltas_from - 1, dict[int, str]()
+    while cursor < offset:
+        page = await store.read(session_id, cursor)
+        for entry in page.entries:
+            e = entry.record
+            if entry.offset >= offset or not isinstance(e, r.MessageDelta | r.ReasoningDelta):
+                continue
+            if (e.call_id, e.attempt) == (record.call_id, record.attempt):
+                texts[e.part] = texts.get(e.part, "") + e.text
+        cursor = page.cursor
+    return texts
+
+
+async def read_args(store: Store, session_id: str, before: int) -> dict[str, str]:
+    """Return the arguments in the last answer before an offset: a reader may begin behind it."""
+    async for entry in EntriesBefore(store, session_id, before):
+        if isinstance(entry.record, r.MessageCompleted):
+            return requested_args(entry.record)
+    return {}
+
+
+class Outcome(Struct, frozen=True):
+    """What a turn came to: how it ended, its answer's text or typed output, and its cost."""
+
+    turn: str
+    how: str
+    text: str = ""
+    output: str | None = None
+    error: Failure | None = None
+    usage: Tokens = Tokens()
+
+
+TurnEnd = r.TurnCompleted | r.TurnFailed | r.TurnCancelled
+
+
+async def read_outcome(
+    store: Store, session_id: str, before: int, wanted: Callable[[str], bool]
+) -> Outcome | None:
+    """Look back from an offset for the last turn that is wanted and has ended."""
+    end: TurnEnd | None = None
+    async for entry in EntriesBefore(store, session_id, before):
+        e = entry.record
+        if end is None and isinstance(e, TurnEnd) and wanted(e.turn):
+            end = e
+        match end:
+            case r.TurnFailed():
+                return Outcome(end.turn, "failed", error=end.error, usage=end.usage)
+            case r.TurnCancelled():
+                return Outcome(end.turn, "cancelled", usage=end.usage)
+            case r.TurnCompleted(call_id=call_id):
+                if isinstance(e, r.MessageCompleted) and e.call_id == call_id:
+                    return await completed(store, session_id, end, entry.offset, e)
+    return None
+
+
+async def completed(
+    store: Store, session_id: str, end: r.TurnCompleted, offset: int, answer: r.MessageCompleted
+) -> Outcome:
+    texts = await read_deltas(store, session_id, offset, answer) if answer.streamed else {}
+    parts = whole_parts(answer, texts)
+    text = await said_before(store, session_id, offset, answer)
+    text += "".join(part.text for part in parts if isinstance(part, Text))
+    return Outcome(end.turn, "completed", text, output_args(parts, end.output), usage=end.usage)
+
+
+async def said_before(
+    store: Store, session_id: str, before: int, answer: r.MessageCompleted
+) -> str:
+    """Return what earlier attempts at an answer had said, where it goes on from there."""
+    kept: set[int] = set()
+    said: list[str] = []
+    if answer.attempt == 1:
+        return ""
+    async for entry in EntriesBefore(store, session_id, before):
+        e = entry.record
+        if getattr(e, "call_id", "") != answer.call_id:
+            continue
+        match e:
+            case r.MessageAborted(kept=True):
+                kept.add(e.attempt)
+            case r.MessageDelta() if e.attempt in kept:
+                said.append(e.text)
+            case r.ModelStarted(attempt=1):
+                break
+    return "".join(reversed(said))
+
+
+def output_args(parts: tuple[Part, ...], call_id: str) -> str | None:
+    found = (p.args for p in parts if isinstance(p, ToolCall) and p.call_id == call_id)
+    return next(found, None)

@@ -1,0 +1,166 @@
+"""The indexes as the log says they should be, and how those of the store differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from outlast.core import record as r
+from outlast.core.fold import ARRIVALS
+from outlast.core.index import Index, Opening, index, opened
+from outlast.core.record import Entry
+from outlast.log.verify.finding import Wrong
+from outlast.store import DeliveryInfo, RequestInfo
+
+
+class Indexes:
+    """Built anew from the log, entry by entry."""
+
+    def __init__(self, session_id: str, tenant: str, agent: str) -> None:
+        self.deliveries: dict[str, DeliveryInfo] = {}
+        self.requests: dict[str, RequestInfo] = {}
+        self.tokens: dict[str, bool] = {}
+        self.over = ""
+        self._session_id = session_id
+        self._tenant = tenant
+        self._agent = agent
+
+    def add(self, entry: Entry) -> None:
+        """Take in the next entry."""
+        if type(entry.record) in ARRIVALS:
+            self._arrive(entry)
+        else:
+            self._change(index((entry.record,)), entry)
+
+    def queued(self, lane: str) -> int:
+        """Count the messages that wait in a lane."""
+        waiting = (d for d in self.deliveries.values() if d.lane == lane and d.state == "queued")
+        return sum(d.kind in ("message", "retry") for d in waiting)
+
+    def _arrive(self, entry: Entry) -> None:
+        match entry.record:
+            case r.SessionStarted(token=token):
+                self.tokens |= {token: True} if token else {}
+            case r.DeliveryQueued() as e:
+                self._queue(entry, e.delivery_id, e.kind)
+                if request := self.requests.get(e.request_id):
+                    self.requests[e.request_id] = replace(request, state="answered")
+            case r.CancelRequested() as e:
+                self._queue(entry, e.delivery_id, "cancel")
+            case r.RequestRelayed() as e:
+                self._queue(entry, e.delivery_id, "relay")
+
+    def _queue(self, entry: Entry, delivery_id: str, kind: str) -> None:
+        self.deliveries[delivery_id] = DeliveryInfo(
+            session_id=self._session_id,
+            lane=entry.lane,
+            delivery_id=delivery_id,
+            kind=kind,
+            state="queued",
+            outcome="",
+            turn="",
+            offset=entry.offset,
+            settled_offset=0,
+        )
+
+    def _change(self, changes: Index, entry: Entry) -> None:
+        for change in changes.deliveries:
+            if delivery := self.deliveries.get(change.delivery_id):
+                self.deliveries[change.delivery_id] = replace(
+                    delivery,
+                    state=change.state,
+                    outcome=change.outcome,
+                    turn=change.turn or delivery.turn,
+                    settled_offset=entry.offset if change.state == "settled" else 0,
+                )
+        for asked in changes.opened:
+            self.requests[asked.request_id] = RequestInfo(
+                request_id=asked.request_id,
+                session_id=self._session_id,
+                lane=entry.lane,
+                kind=asked.kind,
+                state="open",
+                expires_at=asked.expires_at,
+                data=asked.data,
+                tenant=self._tenant,
+                agent=self._agent,
+            )
+        for closed in changes.closed:
+            if request := self.requests.get(closed.request_id):
+                self.requests[closed.request_id] = replace(request, state=closed.how)
+        self._change_tokens(changes)
+
+    def _change_tokens(self, changes: Index) -> None:
+        for token in changes.tokens:
+            self.tokens.pop(token, None)
+            self.tokens[token] = True
+        self.over = self.over or changes.over
+        for token in tuple(self.tokens) if self.over else changes.revoked:
+            if token in self.tokens:  # else it is another session's, and stays that
+                self.tokens[token] = False
+
+
+def wrong_deliveries(log: Indexes, found: Sequence[DeliveryInfo]) -> Iterator[Wrong]:
+    stored = {delivery.delivery_id: delivery for delivery in found}
+    yield from compare("DELIVERY_INDEX", "delivery", log.deliveries, stored)
+
+
+def wrong_requests(log: Indexes, found: Sequence[RequestInfo]) -> Iterator[Wrong]:
+    stored = {request.request_id: normal(request) for request in found}
+    yield from compare("REQUEST_INDEX", "request", log.requests, stored)
+
+
+def normal(request: RequestInfo) -> RequestInfo:
+    """Return a request with its text as it would be written today."""
+    try:
+        asked = msgspec.json.decode(request.data, type=Opening)
+    except msgspec.MsgspecError:
+        return request
+    return replace(request, data=opened(asked).data)
+
+
+def wrong_tokens(log: Indexes, found: Sequence[tuple[str, bool]]) -> Iterator[Wrong]:
+    if list(log.tokens.items()) == list(found):
+        return
+    stored = dict(found)
+    for number, (token, lives) in enumerate(log.tokens.items(), 1):
+        if stored.get(token) is not lives:
+            known = {None: "unknown", True: "living", False: "dead"}[stored.get(token)]
+            due = "living" if lives else "dead"
+            yield "TOKEN_INDEX", f"continuation token {number} is {known}; by the log it is {due}"
+    if list(log.tokens) != list(stored) and set(log.tokens) <= set(stored):
+        extra = len(stored) - len(log.tokens)
+        what = f"{extra} that the log never gave out" if extra else "another order than the log"
+        yield "TOKEN_INDEX", f"the list of continuation tokens has {what}"
+
+
+def compare(
+    code: str, kind: str, log: Mapping[str, Struct], stored: Mapping[str, Struct]
+) -> Iterator[Wrong]:
+    """Yield where what is stored differs from what the log says, name by name."""
+    for name in log.keys() | stored.keys():
+        if name not in stored:
+            yield code, f"{kind} {name} is in the log and not in the index"
+        elif name not in log:
+            yield code, f"{kind} {name} is in the index and not in the log"
+        else:
+            yield from differences(code, f"{kind} {name}", fields(log[name]), fields(stored[name]))
+
+
+def fields(value: Struct) -> dict[str, Any]:
+    return msgspec.structs.asdict(value)
+
+
+def differences(
+    code: str, what: str, log: Mapping[str, Any], stored: Mapping[str, Any]
+) -> Iterator[Wrong]:
+    for name in names_that_differ(log, stored):
+        yield code, f"{what}: {name} is {stored[name]!r}; by the log it is {log[name]!r}"
+
+
+def names_that_differ(log: Mapping[str, Any], stored: Mapping[str, Any]) -> Iterable[str]:
+    return (name for name in log if log[name] != stored[name])

@@ -1,0 +1,176 @@
+"""A session's log, read once from its start: the rules held against it, and folded.
+
+After a record that cannot be folded its lane is left as it was; what follows on it in
+that lane would only repeat the same complaint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from msgspec import Struct
+
+from outlast.core import record as r
+from outlast.core.fold import SESSION_WIDE, fold
+from outlast.core.lane import Lane
+from outlast.core.record import AnyRecord, Entry
+from outlast.core.slices import EMPTY, Slices, change
+from outlast.log.verify.finding import Finding, Wrong
+from outlast.log.verify.rule import broken_rules
+
+Attempt = tuple[str, int]
+
+
+class Deltas(Struct):
+    """What was streamed of one attempt: where it begins, and of which parts."""
+
+    first_offset: int
+    parts: set[int]
+
+
+class LaneLog:
+    """One lane's part of the log."""
+
+    def __init__(self, session_id: str, name: str) -> None:
+        self.state = Lane(session=session_id, name=name)
+        self.is_broken = False
+        self._settled: dict[str, bool] = {}
+        self._deltas: dict[Attempt, Deltas] = {}
+        self._fence = 0
+        self._done_step = ""
+
+    def add(self, entry: Entry) -> Iterator[Wrong]:
+        """Take in an entry of this lane, and yield what is wrong with it."""
+        if self.is_broken:
+            return
+        record = entry.record
+        yield from broken_rules(self.state, record)
+        yield from self._deliveries(record)
+        yield from self._stream(record, entry.offset)
+        yield from self._owners(record)
+        yield from self._steps(record)
+        yield from self.fold(entry)
+
+    def fold(self, entry: Entry) -> Iterator[Wrong]:
+        try:
+            self.state = fold(self.state, entry.record, entry.offset)
+        except Exception as error:  # noqa: BLE001 - a damaged log may break the fold in any way
+            self.is_broken = True
+            yield "NOT_FOLDABLE", f"the lane cannot be folded any further: {error!r}"
+
+    def _deliveries(self, e: AnyRecord) -> Iterator[Wrong]:
+        match e:
+            case r.DeliveryQueued() | r.CancelRequested() | r.RequestRelayed():
+                if e.delivery_id in self._settled:
+                    yield "QUEUED_TWICE", f"{e.delivery_id} arrives again"
+                self._settled[e.delivery_id] = False
+            case r.DeliverySettled():
+                if e.delivery_id not in self._settled:
+                    yield "UNKNOWN_DELIVERY", f"{e.delivery_id} is settled, and never arrived"
+                elif self._settled[e.delivery_id]:
+                    yield "SETTLED_TWICE", f"{e.delivery_id} is settled again"
+                self._settled[e.delivery_id] = True
+
+    def _stream(self, e: AnyRecord, offset: int) -> Iterator[Wrong]:
+        match e:
+            case r.MessageDelta() | r.ReasoningDelta():
+                seen = self._deltas.setdefault((e.call_id, e.attempt), Deltas(offset, set()))
+                seen.parts |= {e.part} if e.text else set()
+            case r.MessageCompleted():
+                yield from missing_deltas(e, self._deltas.get((e.call_id, e.attempt)))
+                self._deltas.clear()
+
+    def _owners(self, e: AnyRecord) -> Iterator[Wrong]:
+        if isinstance(e, r.LaneTakenOver):
+            if e.fence < self._fence:
+                yield "FENCE_WENT_BACK", f"fence {e.fence} follows on fence {self._fence}"
+            self._fence = e.fence
+
+    def _steps(self, e: AnyRecord) -> Iterator[Wrong]:
+        """A step that is past was completed: that is when the model is told its results."""
+        match e:
+            case r.StepCompleted():
+                self._done_step = f"{e.turn} {e.step}"
+            case r.StepStarted(step=step) if step > 1 and self._done_step != f"{e.turn} {step - 1}":
+                yield "STEP_LEFT_OPEN", f"step {step} starts, and the one before did not end"
+            case r.TurnCompleted():
+                step = self.state.turn.step if self.state.turn else 0
+                if self._done_step != f"{e.turn} {step}":
+                    yield "STEP_LEFT_OPEN", f"{e.turn} ends, and its step {step} did not"
+
+
+def missing_deltas(e: r.MessageCompleted, seen: Deltas | None) -> Iterator[Wrong]:
+    """Look for the streamed text that an answer points at instead of holding it."""
+    if not e.streamed:
+        return
+    if seen is None or not 0 < e.deltas_from <= seen.first_offset:
+        yield "DELTAS_MISSING", f"the text of {e.call_id} is not there from {e.deltas_from} on"
+        return
+    if lost := set(e.streamed) - seen.parts:
+        yield "DELTAS_MISSING", f"{e.call_id} has no text for its parts {sorted(lost)}"
+
+
+class SessionLog:
+    """The whole log. `marks` are the offsets at which the folds are kept to be compared."""
+
+    def __init__(self, session_id: str, marks: Collection[int] = ()) -> None:
+        self.session_id = session_id
+        self.lanes: dict[str, LaneLog] = {}
+        self.slices: Slices = EMPTY
+        self.started: Entry | None = None
+        self.ended: Entry | None = None
+        self.last: Entry | None = None
+        self.findings: list[Finding] = []
+        self.kept: dict[int, tuple[dict[str, Lane], Slices]] = {}
+        self._marks = set(marks)
+
+    def add(self, entry: Entry) -> None:
+        """Take in the next entry."""
+        self._note(entry, self._place(entry))
+        lane = self.lanes.get(entry.lane)
+        if lane is None:
+            lane = self.lanes[entry.lane] = LaneLog(self.session_id, entry.lane)
+            if self.started:
+                self._note(entry, lane.fold(self.started))
+        self._note(entry, lane.add(entry))
+        self._share(entry, lane)
+        self.last = entry
+        if entry.offset in self._marks:
+            states = {name: log.state for name, log in self.lanes.items() if not log.is_broken}
+            self.kept[entry.offset] = (states, self.slices)
+
+    def _place(self, entry: Entry) -> Iterator[Wrong]:
+        due = self.last.offset + 1 if self.last else 1
+        if entry.offset != due:
+            yield "OFFSET_OUT_OF_ORDER", f"offset {entry.offset} stands where {due} is due"
+        if self.last and entry.at < self.last.at:
+            yield "TIME_WENT_BACK", f"this was written at {entry.at}, after {self.last.at}"
+        if isinstance(entry.record, r.SessionStarted) != (entry.offset == 1):
+            yield "NO_START", "a session starts with its first record, and only there"
+
+    def _share(self, entry: Entry, origin: LaneLog) -> None:
+        """Let all lanes know what concerns them all."""
+        record = entry.record
+        if isinstance(record, r.StateChanged):
+            self.slices = change(self.slices, record)
+        if not isinstance(record, SESSION_WIDE):
+            return
+        if isinstance(record, r.SessionStarted):
+            self.started = self.started or entry
+        else:
+            self.ended = self.ended or entry
+        for lane in self.lanes.values():
+            if lane is not origin and not lane.is_broken:
+                self._note(entry, lane.fold(entry))
+
+    def _note(self, entry: Entry, wrongs: Iterator[Wrong]) -> None:
+        for code, message in wrongs:
+            self.findings.append(
+                Finding(
+                    session_id=self.session_id,
+                    code=code,
+                    message=message,
+                    offset=entry.offset,
+                    lane=entry.lane,
+                )
+            )

@@ -1,0 +1,339 @@
+"""What must hold for a record to follow on a lane: one small function per record.
+
+Each is given the lane as it was before, and yields what is wrong with the record. Pure,
+like the fold; stricter than the fold, which believes what the owner wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from outlast.core import record as r
+from outlast.core.lane import RUNNING, Call, Lane, Turn
+from outlast.core.name import model_call_name, turn_and_step, turn_name
+from outlast.core.outcome import NOT_RUN
+from outlast.core.record import AnyRecord, Tokens
+from outlast.log.verify.finding import Wrong
+
+Rule = Callable[[Lane, Any], Iterator[Wrong]]
+
+
+def broken_rules(lane: Lane, record: AnyRecord) -> Iterator[Wrong]:
+    """Yield what is wrong with a record that follows on a lane."""
+    if rule := RULES.get(type(record)):
+        yield from rule(lane, record)
+
+
+# Turns and steps
+
+
+def turn_starts(lane: Lane, e: r.TurnStarted) -> Iterator[Wrong]:
+    if lane.turn:
+        yield "TURN_LEFT_OPEN", f"turn {e.turn} starts, and {lane.turn.id} has not ended"
+    if e.turn != (due := turn_name(lane.name, lane.turns + 1)):
+        yield "UNKNOWN_TURN", f"turn {e.turn} starts where {due} is due"
+    if e.retries and (lane.last is None or e.retries != lane.last.turn):
+        yield "UNKNOWN_TURN", f"turn {e.turn} retries {e.retries}, which was not the last one"
+    yield from is_queued(lane, e.delivery_id)
+
+
+def turn_ends(lane: Lane, e: r.TurnCompleted | r.TurnFailed | r.TurnCancelled) -> Iterator[Wrong]:
+    yield from names_turn(lane, e.turn)
+    yield from calls_are_done(lane, e.turn)
+    if lane.turn and lane.turn.requests:
+        left = ", ".join(lane.turn.requests)
+        yield "REQUEST_LEFT_OPEN", f"{e.turn} ends with open requests: {left}"
+    if lane.turn and e.usage not in (lane.turn.usage, Tokens()):
+        yield "WRONG_USAGE", f"{e.turn} says another cost than its model calls"
+
+
+def turn_completes(lane: Lane, e: r.TurnCompleted) -> Iterator[Wrong]:
+    yield from turn_ends(lane, e)
+    if lane.turn and e.call_id != lane.turn.answer:
+        yield "UNKNOWN_CALL", f"{e.turn} ends with the answer {e.call_id}, which is not its last"
+
+
+def turn_fails(lane: Lane, e: r.TurnFailed) -> Iterator[Wrong]:
+    yield from turn_ends(lane, e)
+    if lane.turn and lane.turn.failure != e.error:
+        yield "UNKNOWN_STEP", f"{e.turn} fails, and none of its steps failed like that"
+
+
+def step_starts(lane: Lane, e: r.StepStarted) -> Iterator[Wrong]:
+    yield from names_turn(lane, e.turn)
+    yield from calls_are_done(lane, e.turn)
+    if lane.turn and e.step != lane.turn.step + 1:
+        yield "UNKNOWN_STEP", f"step {e.step} of {e.turn} follows on step {lane.turn.step}"
+
+
+def step_ends(lane: Lane, e: r.StepCompleted | r.StepFailed) -> Iterator[Wrong]:
+    yield from names_turn(lane, e.turn)
+    if lane.turn and e.step != lane.turn.step:
+        yield "UNKNOWN_STEP", f"step {e.step} of {e.turn} ends in step {lane.turn.step}"
+
+
+def step_fails(lane: Lane, e: r.StepFailed) -> Iterator[Wrong]:
+    yield from step_ends(lane, e)
+    if lane.turn and not lane.turn.model and not lane.turn.answer:
+        yield "UNKNOWN_CALL", f"step {e.step} of {e.turn} fails, and its model was never called"
+
+
+def names_turn(lane: Lane, turn: str) -> Iterator[Wrong]:
+    if lane.turn is None:
+        yield "UNKNOWN_TURN", f"no turn is open, and this belongs to {turn}"
+    elif turn != lane.turn.id:
+        yield "UNKNOWN_TURN", f"{lane.turn.id} is open, and this belongs to {turn}"
+
+
+def calls_are_done(lane: Lane, turn: str) -> Iterator[Wrong]:
+    left = [c.call_id for c in lane.turn.calls.values() if not c.is_done] if lane.turn else []
+    if left:
+        yield "CALL_LEFT_OPEN", f"{turn} goes on without an outcome of {', '.join(left)}"
+
+
+# Deliveries and rest
+
+
+def is_queued(lane: Lane, delivery_id: str) -> Iterator[Wrong]:
+    if all(queued.delivery_id != delivery_id for queued in lane.queue):
+        yield "UNKNOWN_DELIVERY", f"{delivery_id} is taken up, and is not in the queue"
+
+
+def delivery_joins(lane: Lane, e: r.DeliveryJoined) -> Iterator[Wrong]:
+    yield from names_turn(lane, e.turn)
+    yield from is_queued(lane, e.delivery_id)
+
+
+def lane_rests(lane: Lane, e: r.SessionWaiting) -> Iterator[Wrong]:
+    """Nothing that a lane could go on with may be left when it rests."""
+    if left := left_to_do(lane, e.wait):
+        yield "LEFT_UNSETTLED", f"the lane rests, and {', '.join(left)} is not settled"
+    for request_id in set(e.requests) - set(lane.turn.requests if lane.turn else ()):
+        yield "UNKNOWN_REQUEST", f"the lane waits for {request_id}, which is not open"
+
+
+def left_to_do(lane: Lane, wait: tuple[str, ...]) -> list[str]:
+    """Name the deliveries that a lane could go on with at once, resting for what it says."""
+    unsettled = [delivery.delivery_id for delivery in lane.unsettled]
+    cancels = [cancel.delivery_id for cancel in lane.cancels]
+    replies = [reply.delivery_id for reply in lane.replies]
+    queue = [] if lane.turn or "limit" in wait else [queued.delivery_id for queued in lane.queue]
+    return [*unsettled, *cancels, *replies, *queue]
+
+
+# Model calls
+
+
+def model_starts(lane: Lane, e: r.ModelStarted) -> Iterator[Wrong]:
+    yield from names_step(lane, e.call_id)
+    before = lane.turn.model.attempt if lane.turn and lane.turn.model else 0
+    if e.attempt != before + 1:
+        yield "ATTEMPT_OUT_OF_ORDER", f"attempt {e.attempt} at {e.call_id} follows on {before}"
+    if lane.turn and lane.turn.answer:
+        yield "SECOND_OUTCOME", f"{e.call_id} is called again, and has been answered"
+
+
+def names_model_call(lane: Lane, e: Any) -> Iterator[Wrong]:
+    model = lane.turn.model if lane.turn else None
+    if model is None or e.call_id != model.call_id:
+        known = model.call_id if model else "none"
+        yield "UNKNOWN_CALL", f"the open model call is {known}, and this belongs to {e.call_id}"
+    elif e.attempt != model.attempt:
+        yield (
+            "ATTEMPT_OUT_OF_ORDER",
+            f"attempt {model.attempt} at {e.call_id} is open, and this belongs to {e.attempt}",
+        )
+
+
+def names_step(lane: Lane, call_id: str) -> Iterator[Wrong]:
+    turn = lane.turn
+    if turn is None or turn_and_step(call_id) != (turn.id, turn.step):
+        known = model_call_name(turn.id, turn.step) if turn else "none"
+        yield "UNKNOWN_CALL", f"the open step is {known}, and this belongs to {call_id}"
+
+
+def usage_is_recorded(lane: Lane, e: r.UsageRecorded) -> Iterator[Wrong]:
+    yield from names_step(lane, e.call_id)
+
+
+# Tool calls
+
+
+def call_of(turn: Turn | None, call_id: str) -> Call | None:
+    return turn.calls.get(call_id) if turn else None
+
+
+def names_call(lane: Lane, e: Any) -> Iterator[Wrong]:
+    call = call_of(lane.turn, e.call_id)
+    if call is None:
+        yield "UNKNOWN_CALL", f"no open step asked for {e.call_id}"
+    elif not call.digest:
+        yield "UNKNOWN_CALL", f"{e.call_id} was never requested"
+
+
+def tool_is_requested(lane: Lane, e: r.ToolRequested) -> Iterator[Wrong]:
+    call = call_of(lane.turn, e.call_id)
+    if call is None or call.tool != e.tool:
+        yield "UNKNOWN_CALL", f"the answer has no call {e.call_id} of {e.tool}"
+    elif call.digest:
+        yield "REQUESTED_TWICE", f"{e.call_id} is requested again"
+
+
+def tool_starts(lane: Lane, e: r.ToolStarted) -> Iterator[Wrong]:
+    yield from names_call(lane, e)
+    call = call_of(lane.turn, e.call_id)
+    if call is None:
+        return
+    if e.attempt != call.attempt + 1:
+        yield (
+            "ATTEMPT_OUT_OF_ORDER",
+            f"attempt {e.attempt} at {e.call_id} follows on {call.attempt}",
+        )
+    if call.is_done:
+        yield "SECOND_OUTCOME", f"{e.call_id} starts again, and has its outcome"
+    elif call.status == RUNNING:
+        yield "STARTED_TWICE", f"{e.call_id} starts again while it runs"
+    elif call.status == "waiting":
+        awaited = ", ".join(call.waits_for)
+        yield "NOT_WOKEN", f"{e.call_id} starts again, and still waits for {awaited}"
+    elif call.status == "asked" or (call.status == "requested" and call.asks):
+        yield "NOT_APPROVED", f"{e.call_id} starts without the approval that it needs"
+
+
+def names_attempt(lane: Lane, e: Any) -> Iterator[Wrong]:
+    yield from names_call(lane, e)
+    call = call_of(lane.turn, e.call_id)
+    if call and e.attempt != call.attempt:
+        yield (
+            "ATTEMPT_OUT_OF_ORDER",
+            f"{e.call_id} is at attempt {call.attempt}, and this belongs to {e.attempt}",
+        )
+
+
+def tool_ends(lane: Lane, e: r.ToolCompleted | r.ToolFailed | r.ToolInterrupted) -> Iterator[Wrong]:
+    yield from names_attempt(lane, e)
+    call = call_of(lane.turn, e.call_id)
+    if call is None:
+        return
+    yield from has_no_outcome(call)
+    if call.attempt and isinstance(e, r.ToolFailed) and e.error == NOT_RUN:
+        yield "WAS_BEGUN", f"{e.call_id} is said not to have run, and it began"
+    # Without a start: the typed answer itself, a duplicate's shared outcome, a call not run.
+    is_start_needed = not (call.output or call.dedupe or isinstance(e, r.ToolFailed))
+    if call.attempt == 0 and is_start_needed:
+        yield "NOT_STARTED", f"{e.call_id} has an outcome, and never started"
+
+
+def tool_is_denied(lane: Lane, e: r.ToolDenied) -> Iterator[Wrong]:
+    yield from names_call(lane, e)
+    if call := call_of(lane.turn, e.call_id):
+        yield from has_no_outcome(call)
+        if call.attempt:
+            yield "WAS_BEGUN", f"{e.call_id} is denied, and it began"
+
+
+def has_no_outcome(call: Call) -> Iterator[Wrong]:
+    if call.is_done:
+        yield "SECOND_OUTCOME", f"{call.call_id} has an outcome already"
+
+
+# Waiting
+
+
+def input_is_requested(lane: Lane, e: r.InputRequested) -> Iterator[Wrong]:
+    yield from names_call(lane, e)
+    if lane.turn and e.request_id in lane.turn.requests:
+        yield "REQUESTED_TWICE", f"{e.request_id} is open already"
+    if e.name and not e.path:
+        yield from call_waits(lane, e)
+
+
+def call_waits(
+    lane: Lane,
+    e: r.InputRequested | r.TimerSet | r.ToolWoken | r.AuthorizationRequired | r.SubagentCalled,
+) -> Iterator[Wrong]:
+    yield from names_call(lane, e)
+    call = call_of(lane.turn, e.call_id)
+    # What wakes it may be another wait than it stopped at. Older logs name the first of several.
+    is_any = isinstance(e, r.ToolWoken | r.SubagentCalled)
+    is_awaited = call and (is_any or e.name in call.waits_for)
+    if call and not (call.status == "waiting" and is_awaited):
+        yield "NOT_WAITING", f"{e.call_id} does not wait for {e.name}"
+
+
+def webhook_opens(lane: Lane, e: r.WebhookOpened) -> Iterator[Wrong]:
+    yield from names_call(lane, e)
+    if lane.turn and e.request_id in lane.turn.requests:
+        yield "REQUESTED_TWICE", f"{e.request_id} is open already"
+
+
+def authorization_is_required(lane: Lane, e: r.AuthorizationRequired) -> Iterator[Wrong]:
+    yield from names_call(lane, e) if e.path else call_waits(lane, e)
+    if lane.turn and e.request_id in lane.turn.requests:
+        yield "REQUESTED_TWICE", f"{e.request_id} is open already"
+
+
+def subagent_is_called(lane: Lane, e: r.SubagentCalled) -> Iterator[Wrong]:
+    yield from call_waits(lane, e)
+    if lane.turn and e.request_id in lane.turn.requests:
+        yield "REQUESTED_TWICE", f"{e.request_id} is open already"
+
+
+def request_closes(
+    lane: Lane,
+    e: r.InputResolved
+    | r.InputExpired
+    | r.WebhookClosed
+    | r.AuthorizationCompleted
+    | r.AuthorizationFailed
+    | r.SubagentCompleted
+    | r.SubagentFailed,
+) -> Iterator[Wrong]:
+    if lane.turn is None or e.request_id not in lane.turn.requests:
+        yield "UNKNOWN_REQUEST", f"{e.request_id} is closed, and is not open"
+
+
+RULES: dict[type, Rule] = {
+    r.SessionWaiting: lane_rests,
+    r.TurnStarted: turn_starts,
+    r.TurnCompleted: turn_completes,
+    r.TurnFailed: turn_fails,
+    r.TurnCancelled: turn_ends,
+    r.StepStarted: step_starts,
+    r.StepCompleted: step_ends,
+    r.StepFailed: step_fails,
+    r.DeliveryJoined: delivery_joins,
+    r.ModelStarted: model_starts,
+    r.ModelRetrying: names_model_call,
+    r.MessageDelta: names_model_call,
+    r.ReasoningDelta: names_model_call,
+    r.ReasoningCompleted: names_model_call,
+    r.MessageAborted: names_model_call,
+    r.MessageCompleted: names_model_call,
+    r.UsageRecorded: usage_is_recorded,
+    r.ToolRequested: tool_is_requested,
+    r.ToolStarted: tool_starts,
+    r.ToolProgress: names_attempt,
+    r.ToolStepRecorded: names_call,
+    r.ToolEmitted: names_call,
+    r.ToolWaiting: names_attempt,
+    r.ToolWoken: call_waits,
+    r.ToolCompleted: tool_ends,
+    r.ToolFailed: tool_ends,
+    r.ToolInterrupted: tool_ends,
+    r.ToolDenied: tool_is_denied,
+    r.InputRequested: input_is_requested,
+    r.WebhookOpened: webhook_opens,
+    r.AuthorizationRequired: authorization_is_required,
+    r.AuthorizationCompleted: request_closes,
+    r.AuthorizationFailed: request_closes,
+    r.SubagentCalled: subagent_is_called,
+    r.SubagentCompleted: request_closes,
+    r.SubagentFailed: request_closes,
+    r.WebhookClosed: request_closes,
+    r.InputResolved: request_closes,
+    r.InputExpired: request_closes,
+    r.TimerSet: call_waits,
+    r.TimerFired: names_call,
+}

@@ -1,0 +1,116 @@
+"""Sessions, lanes and snapshots as they are stored, held against what the log says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from outlast.core import record as r
+from outlast.core.fold import fold_all
+from outlast.core.index import status_of
+from outlast.core.lane import Lane
+from outlast.core.slices import EMPTY, change_all
+from outlast.log.verify.finding import Wrong
+from outlast.log.verify.index import Indexes, differences
+from outlast.log.verify.log import SessionLog
+from outlast.log.verify.rule import left_to_do
+from outlast.store import LaneInfo, Loaded, Outlet, PermitInfo, SessionInfo, Snapshot
+
+LIVELIEST_FIRST = ("running", "queued", "waiting", "sleeping", "idle")
+
+
+def wrong_session(info: SessionInfo, log: SessionLog, indexes: Indexes) -> Iterator[Wrong]:
+    stored = msgspec.structs.asdict(info)
+    due: dict[str, Any] = {"over": indexes.over}
+    statuses = {lane.status for lane in info.lanes}
+    liveliest = next((status for status in LIVELIEST_FIRST if status in statuses), "idle")
+    due["status"] = indexes.over or liveliest
+    living = [token for token, lives in indexes.tokens.items() if lives]
+    if bool(info.token) != bool(living) or info.token not in (*living[-1:], ""):
+        yield "SESSION_INDEX", "the session's continuation token is not its newest living one"
+    if log.started and isinstance(started := log.started.record, r.SessionStarted):
+        due |= {"agent": started.agent, "mode": started.mode, "tenant": started.tenant}
+        due["created_at"] = log.started.at
+        due["parent"] = started.parent.session_id if started.parent else ""
+    if log.last:
+        due["updated_at"] = log.last.at
+    yield from differences("SESSION_INDEX", "session", due, stored)
+
+
+def wrong_outlets(log: SessionLog, found: Sequence[Outlet]) -> Iterator[Wrong]:
+    """Compare outlets with those that the session was started with."""
+    started = log.started.record if log.started else None
+    due = started.outlets if isinstance(started, r.SessionStarted) else ()
+    known = {(each.name, each.url, each.events) for each in due}
+    stored = {(each.name, each.address, each.events) for each in found}
+    for name in sorted({name for name, *_ in known ^ stored}):
+        yield "OUTLET_INDEX", f"outlet {name} is not as the session was started with it"
+    end = log.last.offset if log.last else 0
+    for outlet in found:
+        if outlet.cursor > end:
+            yield "OUTLET_INDEX", f"outlet {outlet.name} has told up to {outlet.cursor} of {end}"
+
+
+def wrong_lane(info: LaneInfo, lane: Lane, queued: int) -> Iterator[Wrong]:
+    due = {
+        "status": status_of(lane),
+        "turn": lane.turn.id if lane.turn else "",
+        "queued": queued,
+    }
+    yield from differences("LANE_INDEX", f"lane {info.lane}", due, msgspec.structs.asdict(info))
+
+
+def stuck(info: LaneInfo, lane: Lane, permits: Sequence[PermitInfo]) -> Iterator[Wrong]:
+    """Look for work in a lane that nobody owns and nobody will come for."""
+    if info.worker or info.ready_at is not None:
+        return
+    awaited = [permit for permit in permits if permit.lane == info.lane and not permit.held]
+    if "limit" in lane.waiting and awaited:
+        return
+    if lane.over and (lane.turn or lane.queue):
+        yield "STUCK", "the session is over, and nothing makes the lane settle what it has left"
+    elif left := left_to_do(lane, ()):
+        yield "STUCK", f"{', '.join(left)} waits, and nothing makes the lane ready"
+    elif lane.turn and status_of(lane) in ("running", "sleeping"):
+        yield "STUCK", f"turn {lane.turn.id} could go on by itself, and nothing makes it ready"
+
+
+def wrong_load(loaded: Loaded, lane: Lane, log: SessionLog) -> Iterator[Wrong]:
+    """Compare what a worker would load of a lane with what the log folds into."""
+    start, state = 0, Lane(session=lane.session, name=lane.name)
+    if snapshot := loaded.snapshot:
+        states, _ = log.kept.get(snapshot.offset, ({}, EMPTY))
+        start, state = snapshot.offset, decoded(snapshot, Lane)
+        if state is None or state != states.get(lane.name):
+            yield "SNAPSHOT", f"the snapshot at {start} is not what the log folds into up to there"
+            return
+    try:
+        state = fold_all(state, (e for e in loaded.entries if e.offset > start))
+    except Exception as error:  # noqa: BLE001 - entries that are left out may break it in any way
+        yield "LOAD", f"a worker could not fold what it would load: {error!r}"
+        return
+    if state != lane:
+        yield "LOAD", "a worker would load another state than the log folds into"
+
+
+def wrong_slices(loaded: Loaded, log: SessionLog) -> Iterator[Wrong]:
+    """Compare the slices that a worker would load with those of the log."""
+    start, slices = 0, EMPTY
+    if snapshot := loaded.slices:
+        _, kept = log.kept.get(snapshot.offset, ({}, EMPTY))
+        start, slices = snapshot.offset, decoded(snapshot, dict[str, tuple[str, ...]])
+        if slices is None or slices != kept:
+            yield "SLICES", f"the slices kept at {start} are not what the log says up to there"
+            return
+    if change_all(slices, (e for e in loaded.entries if e.offset > start)) != log.slices:
+        yield "LOAD", "a worker would load other slices than the log says"
+
+
+def decoded(snapshot: Snapshot, kind: Any) -> Any:
+    """Return what a snapshot holds, or None if it cannot be read."""
+    try:
+        return msgspec.msgpack.decode(snapshot.data, type=kind)
+    except msgspec.MsgspecError:
+        return None

@@ -1,0 +1,45 @@
+"""Where the current code stands: the ids that every log line and span carries.
+
+Set once where work begins, and known to all that is called from there, tasks and threads
+included. Knows nothing of what the ids mean.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextvars import ContextVar
+
+NAMES = tuple("session agent lane turn step call attempt request worker fence".split())
+"""What there is to know, from the outside in."""
+
+_known: ContextVar[Mapping[str, object]] = ContextVar("outlast_ids")
+_NOTHING: Mapping[str, object] = {}
+
+
+def known() -> Mapping[str, object]:
+    """Return the ids of where the current code stands."""
+    return _known.get(_NOTHING)
+
+
+def enter(**ids: object) -> None:
+    """Add ids, for the rest of the current task and all that it begins."""
+    _known.set({**known(), **ids})
+
+
+class KnownIds(logging.Filter):
+    """Adds to a log line the ids that it does not bring itself; drops none."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        for name, value in known().items():
+            if name not in record.__dict__:
+                setattr(record, name, value)
+        return True
+
+
+def get_logger(name: str) -> logging.Logger:
+    """Return a logger of ours: its lines carry the ids of where they are written."""
+    log = logging.getLogger(name)
+    if not any(isinstance(each, KnownIds) for each in log.filters):
+        log.addFilter(KnownIds())
+    return log

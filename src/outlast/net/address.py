@@ -1,0 +1,135 @@
+"""Which URLs and addresses a call that a user configured may reach.
+
+Looks at texts only: it resolves no name and opens nothing. What is neither public nor
+allowed by `allow_private` is refused, and what nobody has a good reason to call always is.
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from unicodedata import category
+from urllib.parse import SplitResult, urlsplit
+
+from outlast.errors import AddressRefused, InvalidUrl
+
+LONGEST = 2048
+SCHEMES = ("http", "https")
+
+METADATA = (
+    *(ip_address("169.254.169.254"), ip_address("168.63.129.16"), ip_address("100.100.100.200")),
+    *(ip_address("192.0.0.192"), ip_address("fd00:ec2::254"), ip_address("fd20:ce::254")),
+)
+"""Where clouds tell a machine its secrets; some of these look public, others private."""
+
+NOT_GLOBAL = tuple(map(ip_network, ("192.0.0.0/24", "192.88.99.0/24", "3fff::/20")))
+"""Set apart since this Python's own tables were made, or left out of them."""
+
+GLOBAL_V6 = ip_network("2000::/3")
+EMBEDS_V4 = (ip_network("64:ff9b::/96"), ip_network("::/96"))
+"""Prefixes before an IPv4 address in the last four bytes: NAT64, and the old IPv4-compatible."""
+
+
+def check_url(url: str, *, allow_private: bool = False) -> None:
+    """Refuse a URL that cannot be called, before anything is resolved.
+
+    Its text is never part of the error: a URL may carry a secret.
+    """
+    try:
+        parts = urlsplit(url)
+        check_parts(url, parts)
+    except (AttributeError, TypeError, ValueError):  # the first two: it is not even a text
+        raise InvalidUrl("this is no valid URL: write https://host/path") from None
+    host = parts.hostname or ""
+    if is_local_name(host) and not allow_private:
+        raise refused(host)
+    if is_address(host):
+        check_address(host, allow_private=allow_private)
+
+
+def check_parts(url: str, parts: SplitResult) -> None:
+    if len(url) > LONGEST or any(c <= " " or c == "\x7f" or c == "\\" for c in url):
+        raise InvalidUrl(f"a URL has at most {LONGEST} characters, and no blanks among them")
+    if parts.scheme not in SCHEMES:
+        raise InvalidUrl("a URL to be called begins with https:// or http://")
+    if parts.username is not None or parts.password is not None:
+        raise InvalidUrl("a URL to be called has no user or password in it")
+    if not parts.hostname or parts.port == 0:
+        raise InvalidUrl("a URL to be called names a host, and no port or one over 0")
+    if parts.fragment:
+        raise InvalidUrl("a URL to be called ends before the #")
+    if not parts.hostname.isascii() and not all(map(is_of_a_name, parts.hostname)):
+        raise InvalidUrl("a URL to be called names its host by letters, digits and hyphens")
+
+
+def is_of_a_name(character: str) -> bool:
+    """Whether a host's name may have a character in it, in whatever script."""
+    return character in "-." or category(character)[0] in "LMN"
+
+
+def is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def is_local_name(host: str) -> bool:
+    name = host.rstrip(".").lower()
+    return name == "localhost" or name.endswith(".localhost")
+
+
+def check_address(address: str, *, allow_private: bool = False) -> None:
+    """Refuse an address unless it is public, or private and those are allowed."""
+    kind = kind_of(ip_address(address))
+    if kind == "never" or (kind == "private" and not allow_private):
+        raise refused(address, never=kind == "never")
+
+
+def refused(address: str, *, never: bool = False) -> AddressRefused:
+    return AddressRefused(
+        f"{address} is not a public address"
+        + ("" if never else "; `allow_private=True` allows those of your own network"),
+        address=address,
+    )
+
+
+def kind_of(ip: IPv4Address | IPv6Address) -> str:
+    """Return whether an address is `public`, `private`, or `never` to be called."""
+    if ip in METADATA:
+        return "never"
+    return kind_of_v4(ip) if isinstance(ip, IPv4Address) else kind_of_v6(ip)
+
+
+def kind_of_v4(ip: IPv4Address) -> str:
+    if ip.packed[0] == 0 or ip.is_link_local or ip.is_multicast or ip.is_reserved:
+        return "never"
+    return "public" if ip.is_global and not is_set_apart(ip) else "private"
+
+
+def kind_of_v6(ip: IPv6Address) -> str:
+    if ip.is_loopback:
+        return "private"
+    if not ip.is_unspecified and (embedded := embedded_v4(ip)):
+        return kind_of(embedded)
+    if ip in ip_network("fc00::/7"):
+        return "private"
+    is_public = ip in GLOBAL_V6 and ip.is_global and not is_set_apart(ip) and not is_isatap(ip)
+    return "public" if is_public else "never"
+
+
+def embedded_v4(ip: IPv6Address) -> IPv4Address | None:
+    """Return the IPv4 address to which packets for this one would go on."""
+    if ip.ipv4_mapped or ip.sixtofour:
+        return ip.ipv4_mapped or ip.sixtofour
+    if any(ip in network for network in EMBEDS_V4):
+        return IPv4Address(ip.packed[-4:])
+    return None
+
+
+def is_isatap(ip: IPv6Address) -> bool:
+    return ip.packed[8:12] in (b"\x00\x00\x5e\xfe", b"\x02\x00\x5e\xfe")
+
+
+def is_set_apart(ip: IPv4Address | IPv6Address) -> bool:
+    return any(ip in network for network in NOT_GLOBAL)

@@ -1,0 +1,207 @@
+"""The guarded client: posts to a URL that a user named, and to nowhere else.
+
+A name is resolved once; every address that it has must be allowed, and the connection goes to
+one of them, with the name kept for the Host header and for TLS. No redirect is followed, and
+nothing is taken from the environment: no proxy, no netrc. Knows nothing of what it carries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+import httpx
+from msgspec import Struct
+
+from outlast.errors import InvalidUrl, Unreachable
+from outlast.net.address import check_address, check_url, is_address
+from outlast.net.resolver import Resolve, look_up
+
+MOST_ADDRESSES = 4
+"""How many of a host's addresses are tried, one after the other."""
+
+MOST_READ = 4096
+READS_FOR = 1.0
+"""How much of an answer's text is read and for how long: its end lets a connection be kept."""
+
+PORTS = {"http": 80, "https": 443}
+
+
+class Answer(Struct, frozen=True):
+    """What came back: the status, and the headers by their names in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+
+
+class Outbound:
+    """Opens lines to receivers. `timeout` seconds bound a look-up, and every post."""
+
+    def __init__(
+        self,
+        *,
+        allow_private: bool = False,
+        timeout: float = 10.0,
+        resolve: Resolve = look_up,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._allow_private = allow_private
+        self._timeout = timeout
+        self._resolve = resolve
+        self._tls = tls or httpx.create_ssl_context(trust_env=False)
+
+    @asynccontextmanager
+    async def open(self, url: str) -> AsyncIterator[Line]:
+        """Resolve and check where a URL leads; connections are kept as long as this is open."""
+        target = self._parse(url)
+        addresses = await self._addresses(target)
+        # One client per name: a pool knows connections by their address, and one that was
+        # verified for another name must not be used for this one.
+        patience = httpx.Timeout(self._timeout, connect=self._timeout / (len(addresses) + 1))
+        client = httpx.AsyncClient(
+            verify=self._tls, trust_env=False, follow_redirects=False, timeout=patience
+        )
+        async with client:
+            yield Line(client, target, addresses, self._timeout)
+
+    def _parse(self, url: str) -> httpx.URL:
+        check_url(url, allow_private=self._allow_private)
+        try:
+            target = httpx.URL(url)
+        except httpx.InvalidURL:
+            raise InvalidUrl("this is no valid URL: write https://host/path") from None
+        if target.scheme not in PORTS or target.userinfo or not target.host:
+            raise InvalidUrl("this is no valid URL: write https://host/path")
+        return target
+
+    async def _addresses(self, target: httpx.URL) -> Sequence[str]:
+        """Return the host's addresses, once it is known that all of them are allowed."""
+        host = target.raw_host.decode("ascii")
+        try:
+            async with asyncio.timeout(self._timeout):
+                found = [host] if is_address(host) else await self._resolve(host, port_of(target))
+        except TimeoutError:
+            raise Unreachable("the host's name was not resolved in time", host=host) from None
+        if not found:
+            raise Unreachable("the host's name could not be resolved", host=host)
+        for address in found:
+            check_address(address, allow_private=self._allow_private)
+        return found[:MOST_ADDRESSES]
+
+
+class Line:
+    """A way to one receiver, as long as it is open."""
+
+    def __init__(
+        self, client: httpx.AsyncClient, target: httpx.URL, addresses: Sequence[str], timeout: float
+    ) -> None:
+        self._client = client
+        self._target = target
+        self._addresses = list(addresses)
+        self._timeout = timeout
+
+    async def post(self, body: bytes, headers: Mapping[str, str]) -> Answer:
+        """Post once and return the answer, whatever its status; no answer is Unreachable."""
+        async with self._in_time():
+            response = await self._send(body, headers)
+        self._client.cookies.clear()
+        await finish(response)
+        return Answer(response.status_code, dict(response.headers))
+
+    async def exchange(
+        self, body: bytes, headers: Mapping[str, str], most: int
+    ) -> tuple[int, bytes]:
+        """Post once and return the answer's status and its whole text, of `most` bytes at most."""
+        async with self._in_time():
+            response = await self._send(body, headers)
+            try:
+                text = await read_whole(response, most)
+            finally:
+                await response.aclose()
+        self._client.cookies.clear()
+        return response.status_code, text
+
+    @asynccontextmanager
+    async def _in_time(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(self._timeout):
+                yield
+        except TimeoutError:
+            raise Unreachable(f"no answer within {self._timeout:g} s") from None
+        except httpx.HTTPError as error:
+            raise Unreachable(sentence(error)) from None
+
+    async def _send(self, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
+        """Send to the first address that lets us connect; before that, nothing is sent."""
+        while True:
+            try:
+                return await self._send_to(self._addresses[0], body, headers)
+            except (httpx.ConnectError, httpx.ConnectTimeout):
+                if len(self._addresses) == 1:
+                    raise
+                self._addresses.pop(0)
+
+    async def _send_to(
+        self, address: str, body: bytes, headers: Mapping[str, str]
+    ) -> httpx.Response:
+        request = self._client.build_request(
+            "POST",
+            self._target.copy_with(host=address),
+            content=body,
+            headers={"accept-encoding": "identity", **headers, "host": self._host},
+            extensions={"sni_hostname": self._target.raw_host.decode("ascii")},
+        )
+        return await self._client.send(request, stream=True)
+
+    @property
+    def _host(self) -> str:
+        return self._target.netloc.decode("ascii")
+
+
+async def read_whole(response: httpx.Response, most: int) -> bytes:
+    text = bytearray()
+    async for chunk in response.aiter_raw():
+        text += chunk
+        if len(text) > most:
+            raise Unreachable(f"the answer is larger than {most:,} bytes")
+    return bytes(text)
+
+
+async def finish(response: httpx.Response) -> None:
+    """Read the answer's text to its end if that is near; the status stands without it."""
+    size = 0
+    try:
+        async with asyncio.timeout(READS_FOR):
+            async for chunk in response.aiter_raw():
+                size += len(chunk)
+                if size > MOST_READ:
+                    break
+    except (TimeoutError, httpx.HTTPError):
+        return
+    finally:
+        await response.aclose()
+
+
+def port_of(target: httpx.URL) -> int:
+    return target.port or PORTS[target.scheme]
+
+
+def sentence(error: httpx.HTTPError) -> str:
+    """Say what went wrong without a word of what the other side sent."""
+    cause: BaseException | None = error
+    while cause:
+        if isinstance(cause, ssl.SSLError):
+            return "no secure connection: " + (cause.reason or type(cause).__name__)
+        cause = cause.__cause__ or cause.__context__
+    match error:
+        case httpx.ConnectTimeout():
+            return "no connection in time"
+        case httpx.ConnectError():
+            return "no connection"
+        case httpx.TimeoutException():
+            return "no answer in time"
+        case httpx.ProtocolError():
+            return "the answer was no valid HTTP"
+    return "the connection broke"

@@ -1,0 +1,134 @@
+"""What works in this process while an app is open: a worker, a courier and a timekeeper.
+
+Made by the app, which says when; each is stopped by the stack that it is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from inspect import isclass, iscoroutine
+from typing import Any, cast
+
+from outlast.agents.model.client import ModelClient
+from outlast.agents.model.pydantic_ai import client_of, prepare
+from outlast.agents.registry import Agents, name_of
+from outlast.agents.runtime.environment import Surroundings
+from outlast.agents.runtime.executor import AgentPerformer
+from outlast.agents.runtime.thread import ToolThreads
+from outlast.clock import Clock
+from outlast.engine.settings import WorkerSettings
+from outlast.engine.worker import Worker
+from outlast.errors import InvalidDefinition
+from outlast.integration.outbox.route import AddressBook
+from outlast.integration.schedule.scheduler import INTERVAL, Timekeeper
+from outlast.integration.schedule.schedules import Roster
+from outlast.integration.telemetry import Telemetry
+from outlast.integration.telemetry.instrument import Instruments
+from outlast.integration.telemetry.traced_executor import ObservedPerformer
+from outlast.integration.telemetry.traced_store import ObservedStore
+from outlast.store import Store
+
+Deps = Callable[[], AbstractAsyncContextManager[Any]]
+
+
+class Workshop:
+    """`surroundings` says what tools may reach, as of the moment when it is asked."""
+
+    def __init__(
+        self,
+        agents: Agents,
+        envoys: Agents,
+        store: Store,
+        clock: Clock,
+        deps: Deps | None,
+        telemetry: Telemetry | None,
+        surroundings: Callable[[], Surroundings],
+    ) -> None:
+        self._agents = {**agents, **envoys}
+        self._envoys = envoys
+        self._store = store
+        self._clock = clock
+        self._deps = checked_deps(deps)
+        self._telemetry = telemetry
+        self._surroundings = surroundings
+
+    async def hire(self, settings: WorkerSettings, stack: AsyncExitStack) -> Worker:
+        """Return a worker that has all it needs, and has not begun.
+
+        Raises InvalidDefinition for an agent whose model cannot be had here: a worker without it
+        would fail every session that it takes.
+        """
+        clients = {name: client_of(self._agents[name]) for name in self._served(settings.agents)}
+        for name, client in clients.items():
+            stack.push_async_callback(client.close)
+            await prepare(client, name)
+        deps = await stack.enter_async_context(dependencies(self._deps)) if self._deps else None
+        return self._observed_worker(self._performers(clients, deps), settings)
+
+    def _served(self, names: Sequence[str]) -> list[str]:
+        """Return the agents that this process works for: those named with their envoys, or all."""
+        served = [name_of(name, self._agents) for name in names or self._agents]
+        known = [far for name in served for far in self._agents[name].elsewhere]
+        return list(dict.fromkeys([*served, *(far for far in known if far in self._envoys)]))
+
+    def _performers(
+        self, clients: Mapping[str, ModelClient], deps: Any
+    ) -> dict[str, AgentPerformer]:
+        threads, around = ToolThreads(), self._surroundings()
+        return {
+            name: AgentPerformer(self._agents[name], client, deps, threads, self._clock, around)
+            for name, client in clients.items()
+        }
+
+    def _observed_worker(
+        self, performers: Mapping[str, AgentPerformer], settings: WorkerSettings
+    ) -> Worker:
+        """Return a worker whose doings are told to OpenTelemetry, unless nobody wants that."""
+        to = Instruments(self._telemetry, self._clock) if self._telemetry else None
+        observed = {
+            name: ObservedPerformer(
+                performer, agent := self._agents[name], client_of(agent).name, self._clock, to
+            )
+            for name, performer in performers.items()
+        }
+        store = cast(Store, ObservedStore(self._store, to)) if to else self._store
+        return Worker(store, observed, self._clock, settings)
+
+    def send_letters(self, book: AddressBook, stack: AsyncExitStack) -> None:
+        """Start the courier, where there is somebody to tell of anything."""
+        if not book.is_empty:
+            from outlast.integration.outbox.dispatcher import Courier
+
+            courier = Courier(self._store, self._clock, book)
+            courier.start()
+            stack.push_async_callback(courier.stop)
+
+    def keep_time(self, roster: Roster, settings: WorkerSettings, stack: AsyncExitStack) -> None:
+        """Start the timekeeper, where there are schedules to keep."""
+        if roster.schedules:
+            interval = min(INTERVAL, INTERVAL * settings.poll)
+            timekeeper = Timekeeper(self._store, self._clock, roster, interval)
+            timekeeper.start()
+            stack.push_async_callback(timekeeper.stop)
+
+
+DEPS = "deps is a function that returns an async context manager (see contextlib), "
+
+
+def checked_deps(deps: Any) -> Deps | None:
+    """Return what gives tools their `ctx.deps`, if it can be called for each worker."""
+    is_made = hasattr(deps, "__aenter__") and not isclass(deps)
+    if deps is not None and (is_made or not callable(deps)):
+        raise InvalidDefinition(f"{DEPS}and is given uncalled, not {deps!r}")
+    return cast("Deps | None", deps)
+
+
+def dependencies(deps: Deps) -> AbstractAsyncContextManager[Any]:
+    """Return what is entered while a worker works, if it can be."""
+    given: Any = deps()
+    if not hasattr(given, "__aenter__") or not hasattr(given, "__aexit__"):
+        if iscoroutine(given):
+            given.close()
+        raise InvalidDefinition(f"{DEPS}and this one returned {given!r}")
+    return cast("AbstractAsyncContextManager[Any]", given)

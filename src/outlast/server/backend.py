@@ -1,0 +1,123 @@
+"""What routes may ask for: the app, who is calling, and sessions that are theirs.
+
+The one place where an id that somebody sent becomes a session: whose tenant is another is told
+that there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import Request
+
+from outlast.app import Outlast
+from outlast.core.index import PEOPLE, RELAYED
+from outlast.core.name import MAX_ID, is_storable
+from outlast.errors import StoreUnavailable, UnknownRequest, UnknownSession
+from outlast.server.auth import caller, principal_of
+from outlast.server.body import in_time
+from outlast.server.error import Refusal
+from outlast.server.limit import Streams
+from outlast.server.principal import LOCAL, Principal
+from outlast.server.readiness import Readiness
+from outlast.server.settings import ServerSettings
+from outlast.server.stream.feeds import Feeds
+from outlast.session import Session
+from outlast.store import RequestInfo, SessionInfo
+
+
+class Gate:
+    """Stands between the routes and the app."""
+
+    def __init__(self, app: Outlast, settings: ServerSettings) -> None:
+        self.app = app
+        self.settings = settings
+        self.heartbeat = settings.heartbeat
+        self.streams = Streams(settings.max_streams_per_key)
+        self.readiness = Readiness(app.store, app.clock)
+        self.feeds = Feeds(app.store, app.clock)
+
+    def principal(self, request: Request, scope: str = "") -> Principal:
+        """Return who is calling, if they may do what needs this scope."""
+        principal = principal_of(request)
+        if scope and not principal.may(scope):
+            raise Refusal(
+                403,
+                "MISSING_SCOPE",
+                f"this needs the scope {scope}",
+                hint="`outlast keys create --scopes` makes a key with other scopes.",
+                scope=scope,
+            )
+        return principal
+
+    async def session(
+        self, request: Request, session_id: str, scope: str = "read"
+    ) -> tuple[Principal, SessionInfo]:
+        """Return who is calling and a session of theirs; another's does not exist for them."""
+        principal = self.principal(request, scope)
+        return principal, await self.owned_session(principal, session_id)
+
+    async def owned_session(self, principal: Principal, session_id: str) -> SessionInfo:
+        info = None
+        if is_id(session_id):
+            info = await in_time(self.app.store.session(session_id), self.settings.patience)
+        if info is None or info.tenant != principal.tenant:
+            shown = session_id[:MAX_ID]
+            raise UnknownSession(f"there is no session {shown}", session=shown)
+        return info
+
+    async def owned_request(self, principal: Principal, request_id: str) -> RequestInfo:
+        """Return a request of the caller's tenant, open or not."""
+        info = await self.app.store.request(request_id) if is_id(request_id) else None
+        session = await self.app.store.session(info.session_id) if info else None
+        is_theirs = session is not None and session.tenant == principal.tenant
+        if info is None or not is_theirs or info.kind not in (*PEOPLE, RELAYED):
+            shown = request_id[:MAX_ID]
+            raise UnknownRequest(f"there is no request {shown}", request=shown)
+        return info
+
+    async def handle(
+        self, principal: Principal, session_id: str
+    ) -> tuple[Session[Any], SessionInfo]:
+        """Return a session of the caller's to be used, and how it stands."""
+        info = await self.owned_session(principal, session_id)
+        return await self.app.session(info.session_id), info
+
+    @asynccontextmanager
+    async def hold(self, principal: Principal) -> AsyncIterator[None]:
+        """Count a stream for as long as it is open, or refuse it."""
+        name = caller(principal)
+        if not self.streams.enter(name, is_limited=principal is not LOCAL):
+            raise Refusal(
+                429,
+                "TOO_MANY_STREAMS",
+                f"this key has {self.settings.max_streams_per_key} streams open, which is the most",
+                hint="Close one, or read several sessions one after another.",
+                headers={"Retry-After": "5"},
+            )
+        try:
+            yield
+        finally:
+            self.streams.leave(name)
+
+    async def still_valid(self, principal: Principal) -> bool:
+        """Say whether the key that somebody came with is good, as far as the store can tell."""
+        if not principal.key_id:
+            return True
+        try:
+            key = await self.app.store.key(principal.key_id)
+        except StoreUnavailable:
+            return True  # nothing new can be read now, either
+        return key is not None and not key.revoked_at
+
+    def url(self, request: Request, path: str) -> str:
+        """Return where something is found: as seen from outside, if that is known."""
+        root = self.app.public_url or str(request.scope.get("root_path", ""))
+        return f"{root.rstrip('/')}/v1{path}"
+
+
+def is_id(text: str) -> bool:
+    """Whether a text can be an id at all: what no store could look up is not looked up."""
+    return 0 < len(text) <= MAX_ID and is_storable(text)

@@ -1,0 +1,146 @@
+"""What is wrong, as HTTP says it: a status, and one shape of body for every error.
+
+Chooses statuses; knows no route. What a store says about itself stays in the log: whoever is
+outside is told only whether to try again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+
+from outlast import errors as e
+from outlast.errors import OutlastError
+
+RETRY_AFTER = 1
+MOST_PROBLEMS = 20
+
+STATUS: Mapping[type[OutlastError], int] = {
+    e.InvalidInput: 422,
+    e.InvalidDefinition: 500,
+    e.UnknownAgent: 404,
+    e.UnknownSession: 404,
+    e.UnknownDelivery: 404,
+    e.UnknownRequest: 404,
+    e.UnknownLane: 404,
+    e.UnknownWorker: 404,
+    e.UnknownKey: 404,
+    e.UnknownCallback: 410,
+    e.UnknownConnection: 404,
+    e.UnknownSchedule: 404,
+    e.UnknownChannel: 404,
+    e.InvalidSignature: 401,
+    e.MessageTooLarge: 413,
+    e.CursorAhead: 410,
+    e.Conflict: 409,
+    e.QueueFull: 429,
+    e.NotAnApprover: 403,
+    e.StoreError: 500,
+    e.StoreUnavailable: 503,
+    e.StoreFull: 503,
+    e.Unreachable: 503,
+    OutlastError: 500,
+}
+
+HINTS = {
+    "UNKNOWN_AGENT": "GET /v1/sessions shows which agents have sessions.",
+    "UNKNOWN_SESSION": "GET /v1/sessions lists those that exist.",
+    "UNKNOWN_LANE": "GET /v1/lanes lists those that a session_id has.",
+    "UNKNOWN_REQUEST": "GET /v1/approvals lists those that are open.",
+    "REQUEST_CLOSED": "GET /v1/approvals lists those that are still open.",
+    "INVALID_ANSWER": "GET /v1/approvals says what each request takes for an answer.",
+    "NO_ACTIVE_SESSION": "Name an agent, and a session is started at this token.",
+    "DISPATCH_CONFLICT": "Use another dispatch_id for other content.",
+    "SESSION_OVER": "Start another session.",
+    "SESSION_ERASED": "Use another dispatch_id to start anew.",
+    "TASK_CANNOT_WAIT": "Start a session in conversation mode.",
+    "NOTHING_TO_RETRY": "POST a message to /v1/sessions/{id}/deliveries to go on.",
+    "CURSOR_AHEAD": "Read again from the beginning.",
+    "QUEUE_FULL": "Send it again later, with the same dispatch_id.",
+    "STORE_UNAVAILABLE": "Try again later; with the same dispatch_id nothing is done twice.",
+    "UNREACHABLE": "Try again when the other server is back, or erase with recall=false.",
+    "STREAM_CUT": "Come again, and go on from your cursor.",
+    "STORE_FULL": "Try again later; with the same dispatch_id nothing is done twice.",
+}
+
+
+class Refusal(HTTPException):
+    """An answer that is an error: its status, and what its body says."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        hint: str = "",
+        headers: Mapping[str, str] | None = None,
+        **details: Any,
+    ) -> None:
+        super().__init__(status, message, dict(headers or {}))
+        self.code = code
+        self.hint = hint or HINTS.get(code, "")
+        self.details = details
+
+    def response(self) -> JSONResponse:
+        body = {
+            "code": self.code,
+            "message": self.detail,
+            "hint": self.hint,
+            "details": self.details,
+        }
+        return JSONResponse({"error": body}, self.status_code, self.headers)
+
+
+def refusal_of(error: OutlastError) -> Refusal:
+    """Return what an error of ours means over HTTP."""
+    status = next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
+    headers = {"Retry-After": str(RETRY_AFTER)} if status in (429, 503) else {}
+    if status >= 500:
+        return Refusal(status, error.code, within(status), headers=headers)
+    return Refusal(status, error.code, error.message, headers=headers, **plain(error.details))
+
+
+def within(status: int) -> str:
+    """Say that it is not the caller's fault, and no more."""
+    if status == 503:
+        return "the store cannot be reached now; try again"
+    return "something went wrong here; the server's log says what"
+
+
+def plain(details: Mapping[str, Any]) -> dict[str, Any]:
+    """Return details as JSON has them."""
+    kinds = (str, int, float, bool, type(None), list)
+    return {k: v if isinstance(v, kinds) else str(v) for k, v in details.items() if k != "status"}
+
+
+def refusal_of_validation(error: RequestValidationError) -> Refusal:
+    """Return what does not fit a request's shape; what was sent is not repeated."""
+    found = error.errors()
+    problems = [
+        {"at": ".".join(str(part) for part in each["loc"]), "problem": str(each["msg"])}
+        for each in found[:MOST_PROBLEMS]
+    ]
+    first = problems[0] if problems else {"at": "request", "problem": "does not fit"}
+    more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+    return Refusal(
+        422,
+        "INVALID_INPUT",
+        f"the request does not fit: {first['at']}: {first['problem']}{more}",
+        hint="GET /v1/openapi.json says what fits.",
+        problems=problems,
+    )
+
+
+def internal() -> Refusal:
+    return Refusal(500, "INTERNAL_ERROR", within(500))
+
+
+def unavailable() -> Refusal:
+    """Return what a request is told that took too long."""
+    headers = {"Retry-After": str(RETRY_AFTER)}
+    return Refusal(503, "STORE_UNAVAILABLE", within(503), headers=headers)

@@ -1,0 +1,127 @@
+"""Metrics as Prometheus reads them: the store's census, the workers' tallies, this process.
+
+A gauge of the store is the same whichever server is asked; a worker's counters carry its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from outlast.engine.counters import tally_of
+from outlast.store import Census, WorkerInfo
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
+
+COUNTERS = {
+    "claims": "Lanes that the worker has claimed.",
+    "takeovers": "Lanes that it took over from a worker that had died.",
+    "commits": "Commits that it has written.",
+    "refusals": "Commits of its that the store has refused.",
+    "groups": "Transactions of its process, each with all that waited for the one before.",
+    "grouped": "What they carried: grouped / groups is the group size.",
+}
+TOKENS = ("input_tokens", "output_tokens")
+
+Labels = Mapping[str, str]
+Sample = tuple[str, Labels, float]
+
+
+def exposition(
+    census: Census, workers: Sequence[WorkerInfo], streams: int, now: int
+) -> Iterator[str]:
+    """Give the lines of the whole document."""
+    tallies = {info.worker: tally_of(info) for info in workers}
+    yield from of_store(census, now)
+    yield from of_fleet(workers)
+    yield from of_workers(tallies)
+    yield from family(
+        "outlast_open_streams", GAUGE, "Streams that this server has open.", [("", {}, streams)]
+    )
+
+
+def of_store(census: Census, now: int) -> Iterator[str]:
+    oldest = census.oldest_ready_at
+    waited = 0.0 if oldest is None else max(0, now - oldest) / 1000
+    yield from family(
+        "outlast_queued_messages", GAUGE, "Messages that wait.", [("", {}, census.queued)]
+    )
+    yield from family(
+        "outlast_oldest_ready_seconds",
+        GAUGE,
+        "How long the lane has waited for a worker that has waited longest.",
+        [("", {}, waited)],
+    )
+    lanes = [
+        ("", {"status": each.status, "wait": each.wait}, float(each.count)) for each in census.lanes
+    ]
+    about = "Lanes of living sessions by status, and by what those wait for that are parked."
+    yield from family("outlast_lanes", GAUGE, about, lanes)
+
+
+def of_fleet(workers: Sequence[WorkerInfo]) -> Iterator[str]:
+    draining = sum(info.draining for info in workers)
+    yield from family(
+        "outlast_workers",
+        GAUGE,
+        "Living workers.",
+        [
+            ("", {"state": "working"}, len(workers) - draining),
+            ("", {"state": "draining"}, draining),
+        ],
+    )
+    for name, about, values in (
+        ("held_lanes", "Lanes that it carries now.", {w.worker: w.held for w in workers}),
+        ("lane_places", "Lanes that it takes at once.", {w.worker: w.concurrency for w in workers}),
+    ):
+        samples = [("", {"worker": worker}, float(value)) for worker, value in values.items()]
+        yield from family(f"outlast_worker_{name}", GAUGE, about, samples)
+
+
+def of_workers(tallies: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    for name, about in COUNTERS.items():
+        samples = [
+            ("", {"worker": worker}, float(tally[name]))
+            for worker, tally in tallies.items()
+            if name in tally
+        ]
+        yield from family(f"outlast_{name}_total", COUNTER, about, samples)
+    tokens = [
+        ("", {"worker": worker, "kind": name.removesuffix("_tokens")}, float(tally[name]))
+        for worker, tally in tallies.items()
+        for name in TOKENS
+        if name in tally
+    ]
+    yield from family("outlast_tokens_total", COUNTER, "Tokens that models have used.", tokens)
+    steps = [
+        sample
+        for worker, tally in tallies.items()
+        if "steps" in tally
+        for sample in histogram(tally["steps"], {"worker": worker})
+    ]
+    about = "How long steps took: a model call and the tool calls that it asked for."
+    yield from family("outlast_step_seconds", HISTOGRAM, about, steps)
+
+
+def histogram(steps: Mapping[str, Any], labels: Labels) -> Iterator[Sample]:
+    for limit, count in steps["buckets"].items():
+        yield "_bucket", {**labels, "le": limit}, count
+    yield "_sum", labels, steps["sum"]
+    yield "_count", labels, steps["count"]
+
+
+def family(name: str, kind: str, about: str, samples: Sequence[Sample]) -> Iterator[str]:
+    """Give the lines of one metric; none if there is nothing to say."""
+    if not samples:
+        return
+    yield f"# HELP {name} {about}"
+    yield f"# TYPE {name} {kind}"
+    for suffix, labels, value in samples:
+        pairs = ",".join(f'{key}="{escaped(text)}"' for key, text in labels.items())
+        yield f"{name}{suffix}{'{' + pairs + '}' if pairs else ''} {value:g}"
+
+
+def escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

@@ -1,0 +1,232 @@
+"""What is sent to sessions over the wire, and the receipts for it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import ConfigDict, Field, model_validator
+
+from outlast.core.name import MAIN
+from outlast.server.model.message import Message
+from outlast.server.model.request import InputResponse
+from outlast.server.model.shape import DELIVERY, REQUEST, SESSION, TOKEN, Id, In, Out, example
+from outlast.session import Receipt
+from outlast.session.router import MOST_ABOVE
+
+DispatchId = Annotated[
+    Id | None,
+    Field(
+        description="The same id again, with the same content, does nothing new: safe to repeat.",
+        examples=["req-1"],
+    ),
+]
+Lane = Annotated[Id, Field(description="The lane that it is for.", examples=["main"])]
+Deadline = Annotated[
+    str | None,
+    Field(json_schema_extra={"format": "date-time"}, examples=["2099-01-31T12:00:00Z"]),
+]
+Reason = Annotated[str, Field(max_length=1000, examples=["no longer needed"])]
+
+
+class Capabilities(In):
+    """What there is where the session's user is."""
+
+    request_input: bool = Field(True, description="Whether somebody can be asked.")
+
+
+class StartIn(In):
+    """A session to start."""
+
+    model_config = example({"agent": "support", "message": "Refund order 17"})
+
+    agent: Id = Field(examples=["support"])
+    message: Message
+    mode: Literal["conversation", "task"] = "conversation"
+    dispatch_id: DispatchId = None
+    continuation_token: Id | None = Field(
+        None, description="An address of your choice; random where it is left out."
+    )
+    lane: Lane = MAIN
+    capabilities: Capabilities | None = None
+    deadline: Deadline = Field(
+        None, description="When the session ends by itself: an instant with its offset from UTC."
+    )
+    callback_url: str | None = Field(
+        None,
+        description="Where events of the session are posted to.",
+        examples=["https://example.com/outlast"],
+    )
+    callback_events: list[Id] | None = Field(
+        None, description="Which types of events; where left out, those of turns and requests."
+    )
+    callback_secret: str | None = Field(
+        None, description="Signs what is posted there; where left out, the app's own secret does."
+    )
+    depth: int = Field(
+        0, ge=0, le=MOST_ABOVE, description="How many sessions elsewhere it is started for."
+    )
+
+
+class DeliverIn(In):
+    """A message for wherever a continuation token leads."""
+
+    model_config = example({"continuation_token": TOKEN, "message": "And order 18?"})
+
+    continuation_token: Id
+    message: Message
+    agent: Id | None = Field(None, description="Start a session of this agent if there is none.")
+    dispatch_id: DispatchId = None
+
+
+class PromptIn(In):
+    """A message for the one session of an agent and a key."""
+
+    model_config = example({"message": "Good morning"})
+
+    message: Message
+    dispatch_id: DispatchId = None
+
+
+class DeliveryIn(In):
+    """A message for a session, or answers to some of its open requests."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "oneOf": [{"required": ["message"]}, {"required": ["input_responses"]}],
+            "examples": [
+                {"message": "And order 18?", "dispatch_id": "req-2"},
+                {"input_responses": [{"request_id": REQUEST, "option": "approve"}]},
+            ],
+        }
+    )
+
+    message: Message = Field(default_factory=str)
+    input_responses: list[InputResponse] = Field(default_factory=list, min_length=1, max_length=100)
+    dispatch_id: DispatchId = None
+    lane: Lane = MAIN
+    deadline: Deadline = Field(
+        None, description="When the message's turn fails: an instant with its offset from UTC."
+    )
+
+    @model_validator(mode="after")
+    def has_one(self) -> Self:
+        if len(self.model_fields_set & {"message", "input_responses"}) != 1:
+            raise ValueError("give exactly one of `message` and `input_responses`")
+        if self.input_responses and self.deadline is not None:
+            raise ValueError("a `deadline` is a message's: answers have none")
+        if self.input_responses and self.lane != MAIN:
+            raise ValueError("a `lane` is a message's: answers find theirs by their request")
+        return self
+
+
+class CancelIn(In):
+    """Stop the open turn of a lane; the session and its queue stay."""
+
+    model_config = example({"reason": "no longer needed"})
+
+    reason: Reason = ""
+    turn: Id | None = Field(
+        default=None, description="Only if it is this one, in its own lane.", examples=["t1"]
+    )
+    lane: Lane = MAIN
+
+
+class EndIn(In):
+    """End the session for good."""
+
+    model_config = example({"reason": "solved"})
+
+    reason: Reason = ""
+
+
+class RetryIn(In):
+    """Try a failed turn again, without saying anything anew."""
+
+    model_config = example({"lane": "main"})
+
+    lane: Lane = MAIN
+
+
+class ReceiptOut(Out):
+    """Proof that something is in a session's queue for good."""
+
+    model_config = example(
+        {
+            "session_id": SESSION,
+            "delivery_id": DELIVERY,
+            "lane": "main",
+            "offset": 12,
+            "position": 0,
+            "deduplicated": False,
+        }
+    )
+
+    session_id: str
+    delivery_id: str
+    lane: str
+    offset: int = Field(description="Where it stands in the log.")
+    position: int = Field(description="How many are queued before it.")
+    deduplicated: bool = Field(description="Whether it had been sent before.")
+
+
+class AnsweredOut(ReceiptOut):
+    """A receipt; of several answers that for the first, and all of them in `deliveries`."""
+
+    deliveries: list[ReceiptOut] | None = Field(None, description="One for each answer.")
+
+
+class StartedOut(ReceiptOut):
+    """A session that has been started, or had been before."""
+
+    model_config = example(
+        {
+            "session_id": SESSION,
+            "delivery_id": DELIVERY,
+            "lane": "main",
+            "offset": 2,
+            "position": 0,
+            "deduplicated": False,
+            "continuation_token": TOKEN,
+            "stream_url": f"/v1/sessions/{SESSION}/stream",
+        }
+    )
+
+    continuation_token: str
+    stream_url: str
+
+
+class PromptedOut(ReceiptOut):
+    """A message that is in the queue of an agent's one session with a key."""
+
+    model_config = example(
+        {
+            "session_id": SESSION,
+            "delivery_id": DELIVERY,
+            "lane": "main",
+            "offset": 2,
+            "position": 0,
+            "deduplicated": False,
+            "stream_url": "/v1/agents/support/customer-17",
+        }
+    )
+
+    stream_url: str
+
+
+class Accepted(Out):
+    """It was accepted, and will be done."""
+
+    model_config = example({"accepted": True})
+
+    accepted: Literal[True] = True
+
+
+def receipt_out(receipt: Receipt[Any]) -> dict[str, Any]:
+    return {
+        "session_id": receipt.session_id,
+        "delivery_id": receipt.delivery_id,
+        "lane": receipt.lane,
+        "offset": receipt.offset,
+        "position": receipt.position,
+        "deduplicated": receipt.duplicate,
+    }

@@ -1,0 +1,99 @@
+"""Lanes and workers over the wire, and how the server itself is."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from outlast.server.model.shape import INSTANT, SESSION, Instant, Out, example
+
+A_LANE = {
+    "session_id": SESSION,
+    "agent": "support",
+    "lane": "main",
+    "status": "idle",
+    "turn": None,
+    "queued": 0,
+    "ready_at": None,
+    "worker": None,
+    "fence": None,
+}
+A_WORKER = {
+    "worker": "wrk_01K5ZJ3M8Q4V6X2T9R7B1C0D5F",
+    "host": "node-3",
+    "pid": 4711,
+    "version": "0.1.0",
+    "started_at": INSTANT,
+    "seen_at": INSTANT,
+    "lease_until": INSTANT,
+    "agents": ["support"],
+    "lanes": [],
+    "concurrency": 200,
+    "held": 3,
+    "draining": False,
+    "tally": {"commits": 1832},
+}
+
+
+class LaneOut(Out):
+    """A lane, and who owns it."""
+
+    model_config = example(A_LANE)
+
+    session_id: str
+    agent: str
+    lane: str
+    status: str
+    turn: str | None
+    queued: int
+    ready_at: Instant | None = Field(description="When it wants to be taken up.")
+    worker: str | None = Field(description="Who owns it; only with the scope internals.")
+    fence: int | None = Field(
+        description="How often it was claimed; only with the scope internals."
+    )
+
+
+class LanePage(Out):
+    """Lanes, those of the newest session first."""
+
+    model_config = example({"lanes": [A_LANE], "next_cursor": None})
+
+    lanes: list[LaneOut]
+    next_cursor: str | None = Field(description="Where the next page begins, if there is one.")
+
+
+class WorkerOut(Out):
+    """A living worker."""
+
+    model_config = example(A_WORKER)
+
+    worker: str
+    host: str
+    pid: int
+    version: str
+    started_at: Instant
+    seen_at: Instant
+    lease_until: Instant
+    agents: list[str]
+    lanes: list[str]
+    concurrency: int
+    held: int = Field(description="How many lanes it carries now.")
+    draining: bool
+    tally: dict[str, Any] = Field(description="What it has counted since it began.")
+
+
+class WorkersOut(Out):
+    """The living workers, oldest first."""
+
+    model_config = example({"workers": [A_WORKER]})
+
+    workers: list[WorkerOut]
+
+
+class Health(Out):
+    """The process is there."""
+
+    model_config = example({"status": "ok"})
+
+    status: Literal["ok"] = "ok"

@@ -1,0 +1,63 @@
+"""Open requests across sessions, and answers to them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query
+
+from outlast.core.index import PEOPLE, RELAYED
+from outlast.server.body import JsonRoute
+from outlast.server.dependency import Approver, Reader, Served, answers
+from outlast.server.model.delivery import ReceiptOut, receipt_out
+from outlast.server.model.request import AnswerIn, RequestPage, request_out
+from outlast.server.model.shape import Id
+from outlast.server.route.session import Limit
+from outlast.session import request_of
+
+Kind = Literal["approval", "question", "interrupted"]
+
+router = APIRouter(prefix="/approvals", tags=["approvals"], route_class=JsonRoute)
+
+
+@router.get("", responses=answers(404))
+async def list_approvals(
+    caller: Reader,
+    gate: Served,
+    session_id: Annotated[Id | None, Query(description="Only those of this session.")] = None,
+    agent: Annotated[Id | None, Query(description="Only those of this agent.")] = None,
+    kind: Annotated[list[Kind] | None, Query(description="Only those of these kinds.")] = None,
+    cursor: Annotated[Id | None, Query(description="From where the last page ended.")] = None,
+    limit: Limit = 50,
+) -> RequestPage:
+    """List open requests, oldest first."""
+    if session_id is not None:
+        await gate.owned_session(caller, session_id)
+    kinds = [each for each in PEOPLE if kind is None or each in kind]
+    if session_id is not None and kind is None:
+        kinds.append(RELAYED)  # what its children ask is listed under them elsewhere
+    found = await gate.app.store.requests(
+        session_id, tenant=caller.tenant, agent=agent, kinds=kinds, after=cursor, limit=limit
+    )
+    return RequestPage(
+        requests=[request_out(request_of(info), info.agent) for info in found],
+        next_cursor=found[-1].request_id if len(found) == limit else None,
+    )
+
+
+@router.post("/{request_id}", status_code=202, responses=answers(404, 409, body=True))
+async def answer_approval(
+    request_id: str, body: AnswerIn, caller: Approver, gate: Served
+) -> ReceiptOut:
+    """Answer an open request. The first answer wins; another's is told REQUEST_CLOSED."""
+    info = await gate.owned_request(caller, request_id)
+    session = await gate.app.session(info.session_id)
+    receipt = await session.answer(
+        request_id,
+        body.option,
+        text=body.text,
+        args=body.args,
+        dispatch_id=body.dispatch_id,
+        by=caller.name,
+    )
+    return ReceiptOut(**receipt_out(receipt))

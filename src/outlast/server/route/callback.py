@@ -1,0 +1,53 @@
+"""Callbacks: an outside event wakes a tool that waits for it.
+
+Whoever has the token may call; nobody else is told anything, and looking changes nothing.
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+
+from outlast.errors import UnknownCallback
+from outlast.server.backend import is_id
+from outlast.server.body import in_time
+from outlast.server.dependency import Served, answers
+from outlast.server.model.delivery import Accepted
+from outlast.server.request_limit import too_large
+from outlast.session.callback import UNKNOWN_CALLBACK
+
+router = APIRouter(prefix="/callback", tags=["callbacks"])
+
+A_BODY = {
+    "required": False,
+    "content": {"*/*": {"schema": {}, "example": {"paid": True}}},
+}
+
+
+@router.post(
+    "/{token}",
+    status_code=202,
+    openapi_extra={"requestBody": A_BODY},
+    responses=answers(401, 410, is_open=True),
+)
+async def call_back(token: str, request: Request, gate: Served) -> Accepted:
+    """Hand an outside event to the tool that waits for it. The token in the URL is the key.
+
+    The same body again is accepted again, and does nothing. Where the tool takes only what is
+    signed, anything else is refused.
+    """
+    body = await read_body(request, gate.settings.max_callback)
+    kind = request.headers.get("content-type", "")
+    if not is_id(token):
+        raise UnknownCallback(UNKNOWN_CALLBACK)
+    headers = dict(request.headers)
+    await in_time(gate.app.callback(token, body, kind, headers), gate.settings.patience)
+    return Accepted()
+
+
+async def read_body(request: Request, most: int) -> bytes:
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > most:
+            raise too_large(most)
+    return bytes(body)

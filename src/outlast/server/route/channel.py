@@ -1,0 +1,68 @@
+"""Channels: what is said elsewhere comes in here.
+
+Anybody may call; the channel itself verifies who it is, and before that nothing is done.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from outlast.errors import UnknownChannel
+from outlast.integration.channel.inbound import Immediate, Received
+from outlast.server.backend import is_id
+from outlast.server.body import in_time
+from outlast.server.dependency import ERRORS, Served, answers
+from outlast.server.model.channel import ReceivedOut
+from outlast.server.model.shape import ErrorBody
+from outlast.server.route.callback import read_body
+
+router = APIRouter(prefix="/channels", tags=["channels"])
+
+A_BODY = {
+    "required": False,
+    "content": {"*/*": {"schema": {}, "example": {"thread": "room-7", "text": "Hello"}}},
+}
+OF_SENDERS: dict[int | str, dict[str, Any]] = {
+    401: {"model": ErrorBody, "description": "The channel does not know who signed this."},
+    429: {"model": ErrorBody, "description": ERRORS[429]},
+}
+
+
+@router.post(
+    "/{name}",
+    status_code=202,
+    response_model=ReceivedOut,
+    response_model_exclude_none=True,
+    openapi_extra={"requestBody": A_BODY},
+    responses={**answers(404, 409, is_open=True), **OF_SENDERS},
+)
+async def take_in(name: str, request: Request, gate: Served) -> ReceivedOut | Response:
+    """Take in what was said in a channel. Each channel has its own shape and its own signature.
+
+    The same again, by the id that its sender gave it, is accepted again and does nothing.
+    """
+    body = await read_body(request, gate.settings.max_callback)
+    if not is_id(name):
+        raise UnknownChannel("this app has no such channel")
+    work = gate.app.receive(name, dict(request.headers), body)
+    received = await in_time(work, gate.settings.patience)
+    return at_once(received.answer) if received.answer else receipt_of(received)
+
+
+def at_once(answer: Immediate) -> Response:
+    return Response(answer.body, answer.status, {"content-type": answer.content_type})
+
+
+def receipt_of(received: Received) -> ReceivedOut:
+    receipt = received.receipt
+    if receipt is None:
+        return ReceivedOut(accepted=False)
+    return ReceivedOut(
+        accepted=True,
+        session_id=receipt.session_id,
+        delivery_id=receipt.delivery_id,
+        deduplicated=receipt.duplicate,
+    )

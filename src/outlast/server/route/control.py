@@ -1,0 +1,60 @@
+"""Steering a session: cancel, end, retry. Each is queued, and done by whoever owns the lane."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Body
+
+from outlast.server.body import JsonRoute
+from outlast.server.dependency import Sender, Served, answers
+from outlast.server.model.delivery import (
+    Accepted,
+    CancelIn,
+    EndIn,
+    ReceiptOut,
+    RetryIn,
+    receipt_out,
+)
+
+router = APIRouter(prefix="/sessions/{session_id}", tags=["control"], route_class=JsonRoute)
+
+
+@router.post("/cancel", status_code=202, responses=answers(404, 409, body=True))
+async def cancel_turn(
+    session_id: str,
+    caller: Sender,
+    gate: Served,
+    body: Annotated[CancelIn | None, Body()] = None,
+) -> Accepted:
+    """Stop the open turn of a lane. The session and what is queued in it stay."""
+    body = body or CancelIn()
+    session, _ = await gate.handle(caller, session_id)
+    await session.cancel(body.reason, turn=body.turn, lane=body.lane, by=caller.name)
+    return Accepted()
+
+
+@router.post("/end", status_code=202, responses=answers(404, 409, body=True))
+async def end_session(
+    session_id: str,
+    caller: Sender,
+    gate: Served,
+    body: Annotated[EndIn | None, Body()] = None,
+) -> Accepted:
+    """End the session for good; its log stays."""
+    session, _ = await gate.handle(caller, session_id)
+    await session.end(body.reason if body else "", by=caller.name)
+    return Accepted()
+
+
+@router.post("/retry", status_code=202, responses=answers(404, 409, body=True))
+async def retry_turn(
+    session_id: str,
+    caller: Sender,
+    gate: Served,
+    body: Annotated[RetryIn | None, Body()] = None,
+) -> ReceiptOut:
+    """Try a failed turn again from where it failed, without saying anything anew."""
+    body = body or RetryIn()
+    session, _ = await gate.handle(caller, session_id)
+    return ReceiptOut(**receipt_out(await session.retry(lane=body.lane, by=caller.name)))

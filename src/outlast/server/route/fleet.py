@@ -1,0 +1,105 @@
+"""The fleet: lanes, and the workers that carry them."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import Annotated
+
+import msgspec
+from fastapi import APIRouter, Query
+
+from outlast.app import Status
+from outlast.engine.counters import tally_of
+from outlast.errors import InvalidInput
+from outlast.server.backend import is_id
+from outlast.server.body import JsonRoute
+from outlast.server.dependency import Insider, Reader, Served, answers
+from outlast.server.model.fleet import LaneOut, LanePage, WorkerOut, WorkersOut
+from outlast.server.model.shape import Id, instant, instant_or_none
+from outlast.server.principal import INTERNALS
+from outlast.server.route.session import Limit
+from outlast.store import LaneInfo, WorkerInfo
+
+router = APIRouter(tags=["fleet"], route_class=JsonRoute)
+
+
+@router.get("/lanes", responses=answers(404))
+async def list_lanes(
+    caller: Reader,
+    gate: Served,
+    session_id: Annotated[Id | None, Query(description="Only those of this session.")] = None,
+    agent: Annotated[Id | None, Query(description="Only those of this agent.")] = None,
+    status: Annotated[Status | None, Query(description="Only those that are this.")] = None,
+    cursor: Annotated[Id | None, Query(description="From where the last page ended.")] = None,
+    limit: Limit = 50,
+) -> LanePage:
+    """List lanes, those of the newest session first."""
+    if session_id is not None:
+        await gate.owned_session(caller, session_id)
+    found = await gate.app.lanes(
+        session_id=session_id,
+        tenant=caller.tenant,
+        agent=agent,
+        status=status,
+        after=place_of(cursor) if cursor else None,
+        limit=limit,
+    )
+    shows_owner = caller.may(INTERNALS)
+    return LanePage(
+        lanes=[lane_out(info, shows_owner=shows_owner) for info in found],
+        next_cursor=cursor_of(found[-1]) if len(found) == limit else None,
+    )
+
+
+def lane_out(info: LaneInfo, *, shows_owner: bool) -> LaneOut:
+    return LaneOut(
+        session_id=info.session_id,
+        agent=info.agent,
+        lane=info.lane,
+        status=info.status,
+        turn=info.turn or None,
+        queued=info.queued,
+        ready_at=instant_or_none(info.ready_at),
+        worker=(info.worker or None) if shows_owner else None,
+        fence=info.fence if shows_owner else None,
+    )
+
+
+def cursor_of(info: LaneInfo) -> str:
+    return urlsafe_b64encode(msgspec.json.encode((info.session_id, info.lane))).decode().rstrip("=")
+
+
+def place_of(cursor: str) -> tuple[str, str]:
+    """Return the lane that a cursor stands behind."""
+    try:
+        raw = urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+        session_id, lane = msgspec.json.decode(raw, type=tuple[str, str])
+    except (ValueError, msgspec.MsgspecError):
+        raise InvalidInput("this is no cursor that a page of lanes ended with") from None
+    if not (is_id(session_id) and is_id(lane)):
+        raise InvalidInput("this is no cursor that a page of lanes ended with")
+    return session_id, lane
+
+
+@router.get("/workers", responses=answers())
+async def list_workers(caller: Insider, gate: Served) -> WorkersOut:
+    """List the living workers, oldest first. They are not a tenant's, but everybody's."""
+    return WorkersOut(workers=[worker_out(info) for info in await gate.app.workers()])
+
+
+def worker_out(info: WorkerInfo) -> WorkerOut:
+    return WorkerOut(
+        worker=info.worker,
+        host=info.host,
+        pid=info.pid,
+        version=info.version,
+        started_at=instant(info.started_at),
+        seen_at=instant(info.seen_at),
+        lease_until=instant(info.lease_until),
+        agents=list(info.agents),
+        lanes=list(info.lanes),
+        concurrency=info.concurrency,
+        held=info.held,
+        draining=info.draining,
+        tally=tally_of(info),
+    )

@@ -1,0 +1,41 @@
+"""How the server is: alive, ready, and in numbers."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from outlast.server.body import JsonRoute
+from outlast.server.dependency import Insider, Served, answers
+from outlast.server.error import unavailable
+from outlast.server.metric import CONTENT_TYPE, exposition
+from outlast.server.model.fleet import Health
+
+router = APIRouter(tags=["health"], route_class=JsonRoute)
+
+
+@router.get("/healthz", responses=answers(is_open=True))
+async def is_alive() -> Health:
+    """Say that the process is there."""
+    return Health()
+
+
+@router.get("/readyz", responses=answers(is_open=True))
+async def is_ready(gate: Served) -> Health:
+    """Say whether the store can be reached; looked at once a second at most."""
+    if not await gate.readiness.is_ready():
+        raise unavailable()
+    return Health()
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={**answers(), 200: {"content": {CONTENT_TYPE: {"schema": {"type": "string"}}}}},
+)
+async def read_metrics(caller: Insider, gate: Served) -> Response:
+    """Return metrics as Prometheus reads them. They count all tenants' sessions together."""
+    store = gate.app.store
+    lines = exposition(
+        await store.census(), await store.workers(), gate.streams.total, gate.app.clock.now()
+    )
+    return Response("\n".join(lines) + "\n", media_type=CONTENT_TYPE)

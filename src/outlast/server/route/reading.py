@@ -1,0 +1,95 @@
+"""What a session has come to: its conversation, and the result of its last turn.
+
+The log itself is read as a stream: see `outlast.server.stream`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+
+from outlast.agents.runtime.json_value import from_json, to_json
+from outlast.core.name import MAIN
+from outlast.errors import UnknownDelivery
+from outlast.server.backend import Gate
+from outlast.server.body import JsonRoute, WaitingRoute, in_time
+from outlast.server.dependency import Reader, Served, answers
+from outlast.server.model.message import History, history_message
+from outlast.server.model.session import RUNNING, ResultOut, result_out
+from outlast.server.model.shape import Id
+from outlast.session import Result, Session, is_at_rest, needs_somebody
+from outlast.store import SessionInfo
+
+router = APIRouter(prefix="/sessions/{session_id}", tags=["sessions"], route_class=JsonRoute)
+waiting = APIRouter(prefix="/sessions/{session_id}", tags=["sessions"], route_class=WaitingRoute)
+
+LONGEST = 30
+
+
+@router.get("/history", response_model_exclude_none=True, responses=answers(404))
+async def read_history(
+    session_id: str,
+    caller: Reader,
+    gate: Served,
+    lane: Annotated[Id, Query(description="Whose conversation.")] = MAIN,
+) -> History:
+    """Return a lane's conversation so far, as the model sees it."""
+    session, _ = await gate.handle(caller, session_id)
+    messages = await session.history(lane)
+    return History(lane=lane, messages=[history_message(message) for message in messages])
+
+
+@waiting.get(
+    "/result",
+    responses={
+        **answers(404),
+        202: {"model": ResultOut, "description": "It is still at work: ask again."},
+    },
+)
+async def read_result(
+    session_id: str,
+    caller: Reader,
+    gate: Served,
+    response: Response,
+    wait: Annotated[
+        int, Query(ge=0, le=LONGEST, description="How many seconds to wait for it.")
+    ] = 0,
+    delivery_id: Annotated[Id | None, Query(description="That of this delivery alone.")] = None,
+) -> ResultOut:
+    """Return what the last turn came to, or what became of one delivery."""
+    session, info = await gate.handle(caller, session_id)
+    result: Result[Any] | None = None
+    if await is_settled(gate, info, delivery_id):
+        result = await outcome(session, delivery_id, gate.settings.patience)
+    elif wait:
+        async with gate.hold(caller):
+            result = await outcome(session, delivery_id, wait)
+    if result is None:
+        response.status_code = 202
+        return result_out(RUNNING, None, info.agent)
+    return result_out(result, from_json(to_json(result.output)), info.agent)
+
+
+async def is_settled(gate: Gate, info: SessionInfo, delivery_id: str | None) -> bool:
+    """Whether a result is there without waiting for it."""
+    if delivery_id is None:
+        return is_at_rest(info)
+    delivery = await in_time(gate.app.store.delivery(delivery_id), gate.settings.patience)
+    if delivery is None or delivery.session_id != info.session_id:
+        raise UnknownDelivery(f"this session never got {delivery_id}", delivery=delivery_id)
+    if delivery.state == "settled" and delivery.outcome != "answered":
+        return True
+    return is_at_rest(info) or needs_somebody(info, delivery.lane)
+
+
+async def outcome(
+    session: Session[Any], delivery_id: str | None, seconds: float
+) -> Result[Any] | None:
+    """Wait for a result for so long, and no longer."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await (session.result_of(delivery_id) if delivery_id else session.wait())
+    except TimeoutError:
+        return None

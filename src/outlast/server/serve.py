@@ -1,0 +1,124 @@
+"""The server on a socket of its own, until it is asked to stop.
+
+What is written here about the wire is what the tests know: one protocol implementation, no
+websockets, nothing believed that a proxy says, and no log of addresses, which may be secrets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import uvicorn
+from msgspec.structs import replace
+
+from outlast.app import Outlast
+from outlast.errors import InvalidInput
+from outlast.server.address import is_loopback
+from outlast.server.asgi import create
+from outlast.server.key import living
+from outlast.server.settings import ServerSettings
+from outlast.server.stream.response import cut_is_no_fault
+
+BACKLOG = 2048
+GRACE = 10
+"""Seconds that requests under way have to end when the server stops."""
+
+
+def open_socket(settings: ServerSettings) -> socket.socket:
+    """Begin to listen; port 0 is any that is free."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    # With the protocol named, asyncio sends small pieces at once; else each waits for 40 ms.
+    to = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        to.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        to.bind((settings.host, settings.port))
+        to.listen(BACKLOG)
+    except (OSError, UnicodeError) as error:
+        to.close()
+        raise InvalidInput(
+            f"cannot listen on {settings.host}, port {settings.port}: {error};"
+            " use another --port or --host"
+        ) from error
+    return to
+
+
+async def check_closed(app: Outlast, settings: ServerSettings, name: str = "MODULE:APP") -> None:
+    """Refuse to listen where others can reach it, if nobody would be asked who they are.
+
+    `name` is where the app is: a key for it belongs into its own store.
+    """
+    if is_loopback(settings.host) or settings.authenticate or settings.require_key:
+        return
+    if not living(await app.store.keys()):
+        raise InvalidInput(
+            f"{settings.host} can be reached from other machines, and there is no key yet: make"
+            f" one with `outlast keys create --app {name} --scopes read,send`, or say"
+            " --require-key, or listen on 127.0.0.1"
+        )
+
+
+class Listener(uvicorn.Server):
+    """Uvicorn, with signals left to whoever started it."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._ready()
+
+
+async def listen(
+    app: Outlast,
+    settings: ServerSettings,
+    to: socket.socket,
+    stop: asyncio.Event,
+    ready: Callable[[], None],
+) -> None:
+    """Serve an app that is open, until `stop` is set and what was under way has ended."""
+    if not is_loopback(settings.host):
+        settings = replace(settings, require_key=settings.authenticate is None)
+    api = create(app, settings)
+    server = Listener(configuration(api, settings), ready)
+    stopping = asyncio.create_task(stop.wait(), name="outlast server stop")
+    stopping.add_done_callback(lambda _: end(server, api.state.gate.feeds.close))
+    log = logging.getLogger("uvicorn.error")
+    log.setLevel(logging.WARNING)
+    log.addFilter(cut_is_no_fault)
+    try:
+        await server.serve([to])
+    finally:
+        stopping.cancel()
+        await asyncio.gather(stopping, return_exceptions=True)
+
+
+def end(server: uvicorn.Server, close_streams: Callable[[], None]) -> None:
+    """Streams would go on for ever: end them, then wait for the rest."""
+    close_streams()
+    server.should_exit = True
+
+
+def configuration(api: Callable[..., object], settings: ServerSettings) -> uvicorn.Config:
+    return uvicorn.Config(
+        api,
+        http="h11",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=GRACE,
+        # Beyond this not even the refusal of too many headers can be said nicely.
+        h11_max_incomplete_event_size=4 * settings.max_header,
+    )

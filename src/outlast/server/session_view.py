@@ -1,0 +1,85 @@
+"""A session as one answer: how it stands, what each lane waits for, what it has cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from outlast.core import record as r
+from outlast.core.index import PEOPLE, RELAYED
+from outlast.core.lane import Lane
+from outlast.core.name import KEYED
+from outlast.core.record import Tokens
+from outlast.log.explain import read_state
+from outlast.log.reader import EntriesBefore
+from outlast.server.model.request import request_out
+from outlast.server.model.session import SessionOut, Wait, item_fields, usage_out
+from outlast.server.model.shape import instant_or_none
+from outlast.server.principal import SEND, Principal
+from outlast.session import request_of
+from outlast.store import LaneInfo, SessionInfo, Store
+
+RESTS = ("idle", "waiting", "sleeping")
+DEEPEST = 100
+MOST_LOOKED_AT = 500
+"""How far back in the log a wait's beginning is looked for."""
+
+
+async def portray(store: Store, info: SessionInfo, caller: Principal) -> SessionOut:
+    """Return a session as somebody may see it."""
+    states = {n.lane: await read_state(store, info.session_id, n.lane) for n in info.lanes}
+    since = await began(store, info, [n.lane for n in info.lanes if n.status in RESTS])
+    deadlines = [state.deadline for state in states.values() if state.deadline]
+    requests = await store.requests(info.session_id, kinds=(*PEOPLE, RELAYED))
+    return SessionOut(
+        **item_fields(info),
+        continuation_token=token_of(info) if caller.may(SEND) else None,
+        waits=[wait_of(n, states[n.lane], since) for n in info.lanes if n.status in RESTS],
+        requests=[request_out(request_of(request), info.agent) for request in requests],
+        usage=usage_out(total(states)),
+        lineage=await lineage_of(store, info),
+        deadline=instant_or_none(min(deadlines, default=None)),
+    )
+
+
+async def lineage_of(store: Store, info: SessionInfo) -> list[str]:
+    """Return the sessions that a session comes from, nearest first, as far as they exist."""
+    found: list[str] = []
+    parent: SessionInfo | None = info
+    while parent and parent.parent and len(found) < DEEPEST:
+        found.append(parent.parent)
+        parent = await store.session(parent.parent)
+    return found
+
+
+def token_of(info: SessionInfo) -> str | None:
+    """Return a token that a message can be sent to; an agent's own is no such."""
+    return info.token if info.token and not info.token.startswith(KEYED) else None
+
+
+def wait_of(info: LaneInfo, state: Lane, since: Mapping[str, int]) -> Wait:
+    return Wait(
+        lane=info.lane,
+        status=info.status,
+        wait=list(state.waiting) or ["message"],
+        since=instant_or_none(since.get(info.lane)),
+        until=instant_or_none(info.ready_at if info.status != "idle" else None),
+    )
+
+
+async def began(store: Store, info: SessionInfo, lanes: list[str]) -> dict[str, int]:
+    """Return since when lanes wait, as far as the end of the log tells."""
+    found: dict[str, int] = {}
+    left = MOST_LOOKED_AT
+    async for entry in EntriesBefore(store, info.session_id, info.end + 1):
+        if entry.lane in lanes and isinstance(entry.record, r.SessionWaiting):
+            found.setdefault(entry.lane, entry.record.since)
+        left -= 1
+        if len(found) == len(lanes) or not left:
+            break
+    return found
+
+
+def total(states: Mapping[str, Lane]) -> Tokens:
+    usages = [state.usage for state in states.values()]
+    names = Tokens.__struct_fields__
+    return Tokens(**{name: sum(getattr(usage, name) for usage in usages) for name in names})

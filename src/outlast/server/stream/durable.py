@@ -1,0 +1,201 @@
+"""The read side of the Durable Streams protocol on a session: pages, long polls, events.
+
+The stream of a session is one of JSON messages, and is closed when the session is over. Nothing
+is written here: what a client sends goes through the routes that say what it means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, suppress
+from functools import partial
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from outlast.errors import CursorAhead
+from outlast.log.reader import PAGE
+from outlast.server.backend import Gate
+from outlast.server.principal import Principal
+from outlast.server.stream import protocol as p
+from outlast.server.stream.follow import follow
+from outlast.server.stream.line import Batch, Line
+from outlast.server.stream.page import up_to_end
+from outlast.server.stream.reader import Cut, Reader
+from outlast.server.stream.response import LaterResponse, StreamResponse, come_again
+from outlast.session import is_at_rest
+from outlast.store import SessionInfo
+
+JSON = "application/json"
+SHARED_WITH_NOBODY = "private, no-cache"
+"""A client may keep a page, and asks each time whether it is still the one."""
+CHUNK = 512 * 1024
+LIFETIME = 60.0
+"""Seconds after which a stream of events ends, so that its reader comes again."""
+
+
+async def durable_response(
+    gate: Gate, request: Request, principal: Principal, info: SessionInfo, asked: p.Asked
+) -> Response:
+    """Answer a GET or a HEAD for the stream of a session that the caller may read."""
+    if request.method == "HEAD":
+        return about(gate, info)
+    after = asked.after(info.end)
+    check(after, info)
+    if asked.live and gate.feeds.is_closed:
+        raise come_again()
+    if asked.live == p.LONG_POLL:
+        return LaterResponse(partial(poll, gate, info, after, asked), gate.hold(principal))
+    if asked.live == p.SSE:
+        pieces = events(gate, principal, info, after, asked)
+        return StreamResponse(pieces, gate.hold(principal), "text/event-stream")
+    if asked.offset == p.NOW:
+        return at_the_end(gate, info)
+    return await catch_up(gate, request, info, after, asked)
+
+
+def check(after: int, info: SessionInfo) -> None:
+    if after > info.end:
+        raise CursorAhead(
+            f"the offset {after} is beyond the stream's end at {info.end}: "
+            "was the database restored from a backup? read again from the beginning",
+            cursor=after,
+            end=info.end,
+        )
+
+
+def is_closed(gate: Gate, info: SessionInfo) -> bool:
+    return bool(info.over) and is_at_rest(info)
+
+
+def marks(cursor: int, *, up_to_date: bool = True, closed: bool = False) -> dict[str, str]:
+    """Return the headers that say where a response ends."""
+    headers = {p.NEXT_OFFSET: p.to_offset(cursor)}
+    if up_to_date:
+        headers[p.UP_TO_DATE] = "true"
+    if closed:
+        headers[p.CLOSED] = "true"
+    return headers
+
+
+def about(gate: Gate, info: SessionInfo) -> Response:
+    headers = marks(info.end, up_to_date=False, closed=is_closed(gate, info))
+    return Response(headers={**headers, "Cache-Control": "no-store"}, media_type=JSON)
+
+
+def at_the_end(gate: Gate, info: SessionInfo) -> Response:
+    headers = marks(info.end, closed=is_closed(gate, info))
+    return Response(b"[]", headers={**headers, "Cache-Control": "no-store"}, media_type=JSON)
+
+
+async def catch_up(
+    gate: Gate, request: Request, info: SessionInfo, after: int, asked: p.Asked
+) -> Response:
+    """Answer with what there is now, or with the next chunk of it."""
+    lines, cursor = await chunk(gate, info, after, asked.internals)
+    up_to_date = cursor >= info.end
+    closed = up_to_date and is_closed(gate, info)
+    tag = etag(info, asked, cursor, closed)
+    headers = {
+        **marks(cursor, up_to_date=up_to_date, closed=closed),
+        "ETag": tag,
+        "Cache-Control": SHARED_WITH_NOBODY,
+        "Vary": "Authorization",
+    }
+    if tag in tags(request.headers.get("if-none-match", "")):
+        return Response(status_code=304, headers=headers)
+    return Response(array(lines), headers=headers, media_type=JSON)
+
+
+async def chunk(
+    gate: Gate, info: SessionInfo, after: int, internals: bool
+) -> tuple[list[Line], int]:
+    lines: list[Line] = []
+    cursor, size = after, 0
+    async for batch in up_to_end(gate.app.store, info, after, internals, PAGE):
+        lines += batch.lines
+        cursor = batch.cursor
+        size += sum(len(line.data) for line in batch.lines)
+        if size >= CHUNK:
+            break
+    return lines, cursor
+
+
+def array(lines: Sequence[Line]) -> bytes:
+    return b"[" + b",".join(line.data for line in lines) + b"]"
+
+
+def etag(info: SessionInfo, asked: p.Asked, cursor: int, closed: bool) -> str:
+    """Name a page: the same name always has the same bytes."""
+    seen = ":i" if asked.internals else ""
+    end = ":c" if closed else ""
+    return f'"{info.session_id}:{asked.offset}:{p.to_offset(cursor)}{seen}{end}"'
+
+
+def tags(if_none_match: str) -> set[str]:
+    return {tag.strip().removeprefix("W/") for tag in if_none_match.split(",")}
+
+
+async def poll(gate: Gate, info: SessionInfo, after: int, asked: p.Asked) -> Response:
+    """Answer as soon as there is something, or with 204 when there was nothing in time."""
+    async with gate.feeds.open(info) as feed:
+        reader = Reader(feed, info, after=after, internals=asked.internals)
+        try:
+            batch = await reader.next(gate.settings.long_poll)
+        except Cut:
+            raise come_again() from None
+        closed = reader.is_at_the_end
+        headers = marks(reader.cursor, up_to_date=reader.is_up_to_date, closed=closed)
+    headers[p.CURSOR] = str(p.next_cursor(gate.app.clock, asked.cursor))
+    if batch is None or not batch.lines:
+        headers |= {p.UP_TO_DATE: "true", "Cache-Control": "no-store"}
+        return Response(status_code=204, headers=headers)
+    headers |= {"Cache-Control": SHARED_WITH_NOBODY, "Vary": "Authorization"}
+    headers["ETag"] = etag(info, asked, reader.cursor, closed)
+    return Response(array(batch.lines), headers=headers, media_type=JSON)
+
+
+async def events(
+    gate: Gate, principal: Principal, info: SessionInfo, after: int, asked: p.Asked
+) -> AsyncGenerator[bytes, None]:
+    """Give the stream as events: after each that carries data, one that says where it ends."""
+    clock = gate.app.clock
+    until = clock.monotonic() + LIFETIME
+    async with gate.feeds.open(info) as feed:
+        reader = Reader(feed, info, after=after, internals=asked.internals)
+        framer = Framer(reader, p.next_cursor(clock, asked.cursor))
+        if reader.is_up_to_date:
+            yield framer.frame(Batch((), after))
+        # Cut or not, this ends in good order: what closes the stream is said, not meant.
+        with suppress(Cut):
+            async with aclosing(follow(reader, gate, principal, framer.frame)) as pieces:
+                async for piece in pieces:
+                    yield piece
+                    if clock.monotonic() >= until:
+                        return
+        if reader.is_at_the_end and not framer.has_closed:
+            yield framer.frame(Batch((), reader.cursor))
+
+
+class Framer:
+    """Makes events of batches, and knows whether the last one has closed the stream."""
+
+    def __init__(self, reader: Reader, cursor: int) -> None:
+        self.has_closed = False
+        self._reader = reader
+        self._cursor = str(cursor)
+
+    def frame(self, batch: Batch) -> bytes:
+        data = b"event: data\ndata:" + array(batch.lines) + b"\n\n" if batch.lines else b""
+        return data + b"event: control\ndata:" + self._control(batch.cursor) + b"\n\n"
+
+    def _control(self, cursor: int) -> bytes:
+        control: dict[str, str | bool] = {"streamNextOffset": p.to_offset(cursor)}
+        if self._reader.is_at_the_end:
+            control["streamClosed"] = self.has_closed = True
+        else:
+            control["streamCursor"] = self._cursor
+            if self._reader.is_up_to_date:
+                control["upToDate"] = True
+        return msgspec.json.encode(control)

@@ -1,0 +1,161 @@
+"""What is new in one session, told to all who read it: one listener, one reader of its log.
+
+A feed lives while it has readers, and for a moment longer. It gives what is committed and
+nothing else. Its readers have a cursor and no queue: none of them can hold up another, and a
+thousand ask no more of the database than one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from outlast.clock import Clock
+from outlast.errors import CursorAhead, StoreUnavailable, UnknownSession
+from outlast.log.reader import POLL, EventReader
+from outlast.log_context import get_logger
+from outlast.server.stream.line import line_of
+from outlast.server.stream.page import Pages
+from outlast.server.stream.window import Window
+from outlast.session import is_at_rest
+from outlast.store import SessionInfo, Store
+
+log = get_logger("outlast.server")
+
+AT_REST_POLL = 5 * POLL
+BEHIND = 128
+"""So many records before the log's end a feed begins: who reconnects finds them in its window."""
+
+
+class Feed:
+    """The end of a session's log, followed.
+
+    As of the last look, which found all up to the window's end, `is_closed` says that nothing
+    will be added, and `is_gone` that the session was erased.
+    """
+
+    def __init__(self, store: Store, clock: Clock, info: SessionInfo) -> None:
+        self.session_id = info.session_id
+        self.window = Window(max(0, info.end - BEHIND))
+        self.readers = 0
+        self.is_closed = False
+        self.is_gone = False
+        self.is_cut = False
+        self.looks_begun = 0
+        self._at_rest = False
+        self._looked = 0
+        self.clock = clock
+        self._store = store
+        self._log = EventReader(store, info.session_id, self.window.start, internals=True)
+        self._has_more = False
+        self._is_due = True
+        self._heard = asyncio.Event()
+        self._news = asyncio.Event()
+
+    # For readers
+
+    async def change(self, patience: float) -> bool:
+        """Wait until anything has changed; False if nothing did in so many seconds."""
+        news = self._news
+        try:
+            async with asyncio.timeout(patience):
+                await news.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def rests(self, since: int) -> bool:
+        """Say whether the session rests, by a look that began after look number `since`."""
+        if self._looked <= since:
+            self.look_soon()
+            return False
+        return self._at_rest
+
+    def pages(self, after: int) -> Pages:
+        """Return what a reader has to read by itself, since the window has moved on."""
+        return Pages(self._store, self.session_id, after)
+
+    def look_soon(self) -> None:
+        self._is_due = True
+        self._heard.set()
+
+    def cut(self) -> None:
+        """Let all readers go, wherever they are."""
+        self.is_cut = True
+        self._tell()
+
+    # The work
+
+    async def run(self) -> None:
+        """Follow the log until it is erased, cannot be read, or nobody wants it any more."""
+        stop = self._store.listen(self._hear, self.session_id)
+        try:
+            while True:
+                await self._look()
+                await self._wait()
+        except UnknownSession:
+            self.is_gone = True
+        except CursorAhead:
+            return  # an older history came back: who asks again is told
+        except Exception:
+            log.exception("a session's log cannot be read on", extra={"session": self.session_id})
+        finally:
+            stop()
+            self.cut()
+
+    async def _look(self) -> None:
+        """Read on where something was written; where that may be all, learn how things stand."""
+        has_more, is_due = self._has_more, self._is_due
+        self._has_more = self._is_due = False
+        self._heard.clear()
+        try:
+            if has_more:
+                await self._read_on()
+            if is_due:
+                await self._learn()
+        except StoreUnavailable:
+            self._at_rest = False  # who knows; it will be back, and readers can wait
+
+    async def _learn(self) -> None:
+        """Bring the window up to the log's end, and know how the session is at that place."""
+        self.looks_begun += 1
+        look = self.looks_begun
+        while (info := await self._info()).end > self.window.end:
+            await self._read_on()
+        if info.end < self.window.end:
+            raise CursorAhead(f"the log of {self.session_id} ends before what was read of it")
+        self._looked = look
+        self._at_rest = is_at_rest(info)
+        self.is_closed = bool(info.over) and self._at_rest
+        self._tell()
+
+    async def _info(self) -> SessionInfo:
+        info = await self._store.session(self.session_id)
+        if info is None:
+            raise UnknownSession(f"there is no session {self.session_id}")
+        return info
+
+    async def _read_on(self) -> None:
+        """Add what follows to the window, page by page."""
+        while events := await self._log.next_page():
+            self.window.add([line_of(event) for event in events])
+            self._tell()
+            if self._log.is_at_end:
+                return
+
+    async def _wait(self) -> None:
+        """Wait for a hint that something was written; look without one now and then."""
+        try:
+            async with asyncio.timeout(AT_REST_POLL if self._at_rest else POLL):
+                await self._heard.wait()
+        except TimeoutError:
+            self._is_due = True
+
+    def _hear(self, session_id: str, arrived: bool) -> None:
+        """Note a hint. While a lane has its owner, all that changes is in the log."""
+        self._has_more = self._has_more or bool(session_id)
+        self._is_due = self._is_due or arrived or not session_id
+        self._heard.set()
+
+    def _tell(self) -> None:
+        news, self._news = self._news, asyncio.Event()
+        news.set()

@@ -1,0 +1,95 @@
+"""One reader of a session: a cursor, and what follows it.
+
+Takes from the feed's window, and reads pages by itself while it is behind that.
+"""
+
+from __future__ import annotations
+
+from outlast.errors import UnknownSession
+from outlast.server.stream.feed import Feed
+from outlast.server.stream.line import Batch
+from outlast.server.stream.page import Pages, visible
+from outlast.store import SessionInfo
+
+
+class Cut(Exception):
+    """A stream ends that is not at its end."""
+
+
+class Reader:
+    """Somebody who follows a feed from a cursor on, and sees internal records or does not.
+
+    Ends when the session is over and all was given; with `until_rest` when it rests, too.
+    """
+
+    def __init__(
+        self,
+        feed: Feed,
+        info: SessionInfo,
+        *,
+        after: int,
+        internals: bool = False,
+        until_rest: bool = False,
+    ) -> None:
+        self.cursor = after
+        self._feed = feed
+        self._known_end = info.end
+        self._internals = internals
+        self._until_rest = until_rest
+        self._look = feed.looks_begun
+        self._pages: Pages | None = None
+        if feed.window.end < info.end:
+            feed.look_soon()
+
+    @property
+    def is_up_to_date(self) -> bool:
+        return self.cursor >= max(self._known_end, self._feed.window.end)
+
+    @property
+    def is_at_the_end(self) -> bool:
+        """Whether all was given of a session to which nothing will be added."""
+        return self._feed.is_closed and self.is_up_to_date
+
+    async def next(self, patience: float) -> Batch | None:
+        """Return the next lines; none if there are none in time, or None at the end.
+
+        Raises Cut where the reader has to come again to learn more.
+        """
+        until = self._feed.clock.monotonic() + patience
+        while not self._feed.is_gone:
+            if self._feed.is_cut:
+                raise Cut
+            before = self.cursor
+            try:
+                batch = await self._move()
+            except UnknownSession:
+                return None
+            if batch.lines:
+                return batch
+            if self.is_up_to_date and self._has_ended():
+                return None
+            if self.cursor == before and not await self._change(until):
+                return batch
+        return None
+
+    async def _move(self) -> Batch:
+        """Go on by one batch, and return what this reader may see of it."""
+        if self.cursor < self._feed.window.start:
+            self._pages = self._pages or self._feed.pages(self.cursor)
+            batch = await self._pages.next()
+        else:
+            self._pages = None
+            batch = self._feed.window.after(self.cursor)
+        if batch.cursor > self.cursor:
+            self._look = self._feed.looks_begun
+        self.cursor = batch.cursor
+        return visible(batch, self._internals)
+
+    async def _change(self, until: float) -> bool:
+        left = until - self._feed.clock.monotonic()
+        return left > 0 and await self._feed.change(left)
+
+    def _has_ended(self) -> bool:
+        if self._until_rest:
+            return self._feed.rests(self._look)
+        return self._feed.is_closed

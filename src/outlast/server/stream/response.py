@@ -1,0 +1,107 @@
+"""How a stream is sent: piece by piece, as fast as its reader takes it, until either leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing, suppress
+from typing import Any, TypeVar
+
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from outlast.server.error import Refusal
+from outlast.server.stream.reader import Cut
+
+T = TypeVar("T")
+
+HEADERS = {
+    "Cache-Control": "no-cache, no-store",
+    "X-Accel-Buffering": "no",  # a proxy that collected pieces would make a stream a page
+}
+
+
+def come_again() -> Refusal:
+    """Return what a reader is told who asks for more than this process can give now."""
+    headers = {"Retry-After": "1", "Connection": "close"}
+    return Refusal(503, "STREAM_CUT", "the stream cannot be followed here now", headers=headers)
+
+
+class StreamResponse(StreamingResponse):
+    """A response that is sent while it is made. `hold` is entered before anything is sent.
+
+    One that is cut lacks its last chunk, so that its reader can tell.
+    """
+
+    def __init__(
+        self,
+        pieces: AsyncGenerator[bytes, None],
+        hold: AbstractAsyncContextManager[None],
+        media_type: str,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(pieces, headers={"Content-Type": media_type, **HEADERS, **(headers or {})})
+        self._pieces = pieces
+        self._hold = hold
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # Who runs the server has it stop, and waits no longer: then this stream is cut, too.
+        with suppress(asyncio.CancelledError):
+            async with self._hold:
+                await unless_gone(receive, self._send(send))
+
+    async def _send(self, send: Send) -> None:
+        head = {"status": self.status_code, "headers": self.raw_headers}
+        await send({"type": "http.response.start", **head})
+        try:
+            async with aclosing(self._pieces) as pieces:
+                async for piece in pieces:
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+        except Cut:
+            return
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def cut_is_no_fault(record: logging.LogRecord) -> bool:
+    """Filter what uvicorn says of a response that was cut: it was meant to be."""
+    return record.msg != "ASGI callable returned without completing response."
+
+
+class LaterResponse(Response):
+    """A response that is known only after a while, if its client still wants it then."""
+
+    def __init__(
+        self,
+        make: Callable[[], Coroutine[Any, Any, Response]],
+        hold: AbstractAsyncContextManager[None],
+    ) -> None:
+        super().__init__()
+        self._make = make
+        self._hold = hold
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            async with self._hold:
+                response = await unless_gone(receive, self._make())
+        except asyncio.CancelledError:  # the server stops, and waits no longer
+            response = come_again().response()
+        if response is not None:
+            await response(scope, receive, send)
+
+
+async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T | None:
+    """Do some work and return what it came to, or give it up when the client leaves."""
+    working, leaving = asyncio.create_task(work), asyncio.create_task(gone(receive))
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        return await working if working.done() else None
+    finally:
+        working.cancel()
+        leaving.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)
+
+
+async def gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,74 @@
+"""Whether an answer fits what was asked: all that is said against it before it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from outlast.agents.runtime.json_value import to_json
+from outlast.agents.tool import Tool
+from outlast.core import record as r
+from outlast.core.message import check_text
+from outlast.errors import InvalidAnswer, NotAnApprover, Retry
+
+
+def check_answer(
+    asked: r.InputRequested,
+    option: str | None,
+    text: str | None,
+    args: Mapping[str, Any] | None,
+) -> None:
+    """Say what is wrong with an answer, by the question alone."""
+    known = [o.id for o in asked.options]
+    if text is not None:
+        check_text("the text of an answer", text)
+    if option is None and text is None:
+        raise InvalidAnswer("an answer needs an option or a text", request=asked.request_id)
+    if option is not None and option not in known:
+        raise InvalidAnswer(
+            f"{option!r} is not among the options: {', '.join(known) or 'none, answer by text'}",
+            request=asked.request_id,
+        )
+    if option is None and not asked.allow_freeform:
+        raise InvalidAnswer(
+            f"this takes one of the options: {', '.join(known)}", request=asked.request_id
+        )
+    if asked.kind == "interrupted" and option is None:
+        raise InvalidAnswer(f"say which: {', '.join(known)}", request=asked.request_id)
+    if args is not None and not isinstance(args, Mapping):
+        raise InvalidAnswer(
+            f"arguments are a mapping by name, not {type(args).__name__}", request=asked.request_id
+        )
+    if args is not None and (asked.kind != "approval" or option != "approve"):
+        raise InvalidAnswer(
+            "arguments can be changed when approving a call only", request=asked.request_id
+        )
+
+
+async def check_approver(tool: Tool | None, asked: r.InputRequested, by: str) -> None:
+    """Say whether somebody else has to answer for a tool, or somewhere else."""
+    if tool is None and asked.restricted:
+        raise NotAnApprover(
+            f"who may answer for {asked.tool} is said in code that is not at hand here: answer"
+            " where its agent is",
+            request=asked.request_id,
+        )
+    if tool and not await tool.may_be_approved_by(by, asked.requesters):
+        raise NotAnApprover(
+            f"{by or 'who does not say who they are'} may not answer for {asked.tool}:"
+            " somebody else has to",
+            request=asked.request_id,
+        )
+
+
+def checked_args(tool: Tool | None, asked: r.InputRequested, args: Mapping[str, Any] | None) -> str:
+    """Return the arguments that a call was approved with, if its tool takes them."""
+    if args is None:
+        return ""
+    text = check_text("what the arguments come to", to_json(args))
+    if tool:
+        try:
+            tool.arguments.parse(text)
+        except Retry as error:
+            raise InvalidAnswer(error.message, request=asked.request_id) from None
+    return text

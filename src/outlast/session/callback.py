@@ -1,0 +1,88 @@
+"""Calls from outside to the tools that wait for them.
+
+Whoever has an address may use it, once. Where its tool takes only what is signed, it may be used
+again: each call says no more than that there is something to look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import count
+from typing import Any
+
+import msgspec
+
+from outlast.agents.registry import Agents
+from outlast.clock import Clock
+from outlast.core.name import is_id, round_token, webhook_name
+from outlast.core.record import DeliveryQueued, WebhookOpened
+from outlast.errors import Conflict, UnknownCallback, UnknownRequest, UnknownSession
+from outlast.net.signature import verify
+from outlast.session import Receipt, Session
+from outlast.session.inbox import Inbox, callback_value
+from outlast.store import RequestInfo, Store
+
+NOTHING = "null"
+UNKNOWN_CALLBACK = "this address leads nowhere: it was never given out, was used, or has expired"
+
+
+class Callbacks:
+    """Hands what comes in at an address to whoever waits there."""
+
+    def __init__(
+        self,
+        agents: Agents,
+        store: Store,
+        clock: Clock,
+        inbox: Inbox,
+        handle: Callable[[str], Session[Any]],
+    ) -> None:
+        self._agents = agents
+        self._store = store
+        self._clock = clock
+        self._inbox = inbox
+        self._handle = handle
+
+    async def take(
+        self, token: str, body: bytes, content_type: str, headers: Mapping[str, str]
+    ) -> Receipt[Any] | None:
+        """Take in what was posted to an address: see `Outlast.callback`."""
+        request = await self._find(token)
+        info = await self._store.session(request.session_id) if request else None
+        if request is None or info is None:
+            raise UnknownCallback(UNKNOWN_CALLBACK)
+        opened = msgspec.json.decode(request.data, type=WebhookOpened)
+        if opened.signer:
+            verify(self._secret(info.agent, opened, token), headers, body, clock=self._clock)
+        reply = DeliveryQueued(
+            delivery_id="",
+            kind="reply",
+            request_id=request.request_id,
+            args=NOTHING if opened.signer else callback_value(body, content_type),
+        )
+        try:
+            receipt = await self._inbox.reply(request, reply)
+        except (Conflict, UnknownSession, UnknownRequest):
+            if opened.signer:
+                return None
+            raise UnknownCallback(UNKNOWN_CALLBACK) from None
+        return Receipt(self._handle(info.session_id), receipt)
+
+    async def _find(self, token: str) -> RequestInfo | None:
+        """Return what an address leads to: the wait that is open there, or else the last one."""
+        found: RequestInfo | None = None
+        if not is_id(token):
+            return None
+        for rounds in count(1):
+            request = await self._store.request(webhook_name(round_token(token, rounds)))
+            if request is None or request.state == "open":
+                return request or found
+            found = request
+        return None
+
+    def _secret(self, agent: str, opened: WebhookOpened, token: str) -> str:
+        """Return what has to sign what comes in at an address, by the code of today."""
+        tool = self._agents[agent].tools.get(opened.signer) if agent in self._agents else None
+        if tool is None or tool.callback_secret is None:
+            raise UnknownCallback(UNKNOWN_CALLBACK)
+        return tool.callback_secret(token)

@@ -1,0 +1,392 @@
+"""The handle on one session, and the receipts that it gives."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from outlast.agents.agent import Agent
+from outlast.agents.runtime.context import Slice
+from outlast.agents.runtime.json_value import from_json, slice_name
+from outlast.agents.runtime.output import output_of
+from outlast.agents.tool import Tool
+from outlast.clock import Clock
+from outlast.core import record as r
+from outlast.core.decide import DEADLINE_EXCEEDED
+from outlast.core.event import Event
+from outlast.core.index import PEOPLE, RELAYED
+from outlast.core.message import Message, Said, check_text, content_of
+from outlast.core.name import MAIN, check_dispatch, check_id, check_who, is_id, lane_of
+from outlast.core.slices import EMPTY, Slices, change_all
+from outlast.core.view import View
+from outlast.errors import (
+    NothingToRetry,
+    TaskCannotWait,
+    UnknownDelivery,
+    UnknownLane,
+    UnknownRequest,
+    UnknownSession,
+)
+from outlast.log.explain import Explanation, explain, gather
+from outlast.log.reader import EventReader, Outcome, Wakeups, check_cursor, read_outcome
+from outlast.session.answer import check_answer, check_approver, checked_args
+from outlast.session.inbox import Inbox, instant_of
+from outlast.session.merged_events import Here, Interleaving
+from outlast.session.request import Request, request_of
+from outlast.session.rest import is_at_rest, needs_somebody
+from outlast.session.result import Result
+from outlast.session.watch import Lookout
+from outlast.store import Receipt as StoreReceipt
+from outlast.store import SessionInfo, Store
+
+Out = TypeVar("Out")
+T = TypeVar("T")
+
+BY = "name of who acts"
+
+
+class Receipt(Generic[Out]):
+    """Proof that a message was accepted, and the way to its answer."""
+
+    def __init__(self, session: Session[Out], receipt: StoreReceipt) -> None:
+        self.session = session
+        self.session_id = receipt.session_id
+        self.delivery_id = receipt.delivery_id
+        self.lane = receipt.lane
+        self.offset = receipt.offset
+        self.position = receipt.position
+        self.duplicate = receipt.duplicate
+
+    def __repr__(self) -> str:
+        again = ", duplicate" if self.duplicate else ""
+        return f"Receipt({self.delivery_id} for {self.session_id}, lane {self.lane}{again})"
+
+    async def result(self) -> Result[Out]:
+        """Wait for the message's turn to end, or for it to need a human."""
+        return await self.session.result_of(self.delivery_id)
+
+
+class Session(Generic[Out]):
+    """A handle on one session. Holds nothing; make as many as you like."""
+
+    def __init__(
+        self,
+        session_id: str,
+        store: Store,
+        clock: Clock,
+        agents: Mapping[str, Agent[Any, Any]],
+        inbox: Inbox,
+        receipt: StoreReceipt | None = None,
+    ) -> None:
+        self.id = session_id
+        self._store = store
+        self._clock = clock
+        self._agents = agents
+        self._inbox = inbox
+        self.receipt = Receipt(self, receipt) if receipt else None
+
+    def __repr__(self) -> str:
+        return f"Session({self.id})"
+
+    async def info(self) -> SessionInfo:
+        """Return the session as it is listed."""
+        info = await self._store.session(self.id)
+        if info is None:
+            raise UnknownSession(f"there is no session {self.id}", session=self.id)
+        return info
+
+    async def _info_with(self, lane: str) -> SessionInfo:
+        """Return the session, if it has a lane: only a message opens another than `main`."""
+        info = await self.info()
+        if check_id("lane", lane) != MAIN and all(each.lane != lane for each in info.lanes):
+            raise UnknownLane(f"the session has no lane {lane}", lane=lane)
+        return info
+
+    async def continuation_token(self) -> str:
+        """Return the session's newest continuation token."""
+        return (await self.info()).token
+
+    # In
+
+    async def send(
+        self,
+        message: Said,
+        *,
+        dispatch_id: str | None = None,
+        lane: str = MAIN,
+        by: str = "",
+        deadline: datetime | timedelta | None = None,
+        scope: str = "",
+        mark: str = "",
+    ) -> Receipt[Out]:
+        """Put a message into the session's queue; it is there for good when this returns.
+
+        The same `dispatch_id` again returns the first receipt. At its `deadline` the message's
+        turn fails. `scope` and `mark` say within what, and by which content, a dispatch is the
+        same; they are for channels.
+        """
+        info = await self.info()
+        if info.mode == "task" and not info.over:
+            raise TaskCannotWait(
+                "a task takes no follow-up: start a session in conversation mode", session=self.id
+            )
+        queued = r.DeliveryQueued(
+            delivery_id="",
+            content=content_of(message),
+            by=check_who(BY, by),
+            deadline_at=instant_of(deadline, self._clock.now(), dispatch_id),
+        )
+        scope = scope or f"session:{self.id}"
+        return await self._add(info, queued, lane, scope, dispatch_id, mark)
+
+    async def answer(
+        self,
+        request_id: str,
+        option: str | None = None,
+        *,
+        text: str | None = None,
+        args: Mapping[str, Any] | None = None,
+        dispatch_id: str | None = None,
+        by: str = "",
+    ) -> Receipt[Out]:
+        """Answer an open request: with one of its options, a text, or both."""
+        by = check_who(BY, by)
+        request = await self._store.request(request_id) if is_id(request_id) else None
+        if (
+            request is None
+            or request.session_id != self.id
+            or request.kind not in (*PEOPLE, RELAYED)
+        ):
+            raise UnknownRequest(f"this session never asked {request_id}", request=request_id)
+        asked = msgspec.json.decode(request.data, type=r.InputRequested)
+        check_answer(asked, option, text, args)
+        info = await self.info()
+        tool = self._tool_of(info, asked)
+        await check_approver(tool, asked, by)
+        reply = r.DeliveryQueued(
+            delivery_id="",
+            kind="reply",
+            request_id=request_id,
+            option=option or "",
+            text=text or "",
+            args=checked_args(tool, asked, args),
+            by=by,
+        )
+        return await self._add(info, reply, request.lane, f"request:{request_id}", dispatch_id)
+
+    def _tool_of(self, info: SessionInfo, asked: r.InputRequested) -> Tool | None:
+        agent = self._agents.get(asked.agent or info.agent)
+        return agent.tools.get(asked.tool) if agent and asked.kind != "question" else None
+
+    async def cancel(
+        self, reason: str = "", *, turn: str | None = None, lane: str = MAIN, by: str = ""
+    ) -> None:
+        """Stop the open turn of a lane, or the message that is next. What else is queued stays.
+
+        A `turn` that is named is stopped in its own lane, and no other is: if it is not open,
+        nothing happens, so this is safe to repeat.
+        """
+        cancel = r.CancelRequested(
+            delivery_id="",
+            reason=check_text("a reason", reason),
+            turn=check_who("turn", turn or ""),
+            by=check_who(BY, by),
+        )
+        lane = lane_of(turn) if turn else lane
+        info = await self._info_with(lane)
+        await self._add(info, cancel, lane, f"session:{self.id}", None)
+
+    async def end(self, reason: str = "", *, by: str = "") -> None:
+        """End the session for good, whatever its lanes are doing."""
+        cancel = r.CancelRequested(
+            delivery_id="",
+            reason=check_text("a reason", reason),
+            ends=True,
+            by=check_who(BY, by),
+        )
+        await self._add(await self.info(), cancel, MAIN, f"session:{self.id}", None)
+
+    async def retry(self, *, lane: str = MAIN, by: str = "") -> Receipt[Out]:
+        """Try a lane's failed turn again from where it failed, without saying anything anew."""
+        info = await self._info_with(lane)
+        last = await read_outcome(self._store, self.id, info.end + 1, lambda t: lane_of(t) == lane)
+        if last is None or last.how != "failed":
+            raise NothingToRetry(f"the last turn of {lane} did not fail", session=self.id)
+        retry = r.DeliveryQueued(delivery_id="", kind="retry", by=check_who(BY, by))
+        return await self._add(info, retry, lane, f"session:{self.id}", None)
+
+    async def _add(
+        self,
+        info: SessionInfo,
+        record: r.DeliveryQueued | r.CancelRequested,
+        lane: str,
+        scope: str,
+        dispatch_id: str | None,
+        mark: str = "",
+    ) -> Receipt[Out]:
+        receipt = await self._inbox.add(
+            self.id,
+            info.tenant,
+            check_id("lane", lane),
+            record,
+            scope=scope,
+            dispatch_id=check_dispatch(dispatch_id),
+            mark=mark,
+        )
+        return Receipt(self._handle(receipt.session_id), receipt)
+
+    def _handle(self, session_id: str) -> Session[Any]:
+        """Return a handle on a session like this one: what is sent again may have gone there."""
+        return Session(session_id, self._store, self._clock, self._agents, self._inbox)
+
+    # Out
+
+    async def events(
+        self,
+        after: int = 0,
+        *,
+        follow: bool = True,
+        internals: bool = False,
+        children: bool = False,
+    ) -> AsyncIterator[Event]:
+        """Give all events after a cursor, then new ones as they are committed.
+
+        Ends when all was given and nothing is queued, ready or running; with `follow=False`
+        at the present end. With `children` the events of all sessions that this one starts come
+        between its own, those of remote agents too; `session_id` says whose they are. A remote
+        server that is away is tried again for as long as the events here go on.
+        """
+        check_cursor(after)
+        if children:
+            events_of = partial(self._events_of, follow, internals)
+            here = Here(self._store, self._agents, events_of, follow=follow)
+            async for event in Interleaving(here, follow=follow).read(self.id, after):
+                yield event
+            return
+        reader = EventReader(self._store, self.id, after, internals)
+        with Wakeups(self._store, self.id) as wakeups:
+            while True:
+                wakeups.clear()
+                info = await self.info()
+                reader.check(info.end)
+                given = reader.cursor < info.end
+                while reader.cursor < info.end:
+                    for event in await reader.next_page():
+                        yield event
+                if not follow or (is_at_rest(info) and not given):
+                    return
+                # Whoever was given a request may have answered it by now: look again.
+                if not is_at_rest(info):
+                    await wakeups.wait()
+
+    def _events_of(
+        self, follow: bool, internals: bool, session_id: str, after: int
+    ) -> AsyncIterator[Event]:
+        return self._handle(session_id).events(after, follow=follow, internals=internals)
+
+    async def wait(self) -> Result[Out]:
+        """Wait until nothing is queued, ready or running, and say what the last turn came to."""
+        lookout = Lookout(self._store)
+        with Wakeups(self._store, self.id, only_rests=True) as wakeups:
+            while True:
+                wakeups.clear()
+                info = await self.info()
+                if is_at_rest(info):
+                    return await self._result(info, None)
+                if not await wakeups.wait():
+                    await lookout.look(info)
+
+    async def result_of(self, delivery_id: str) -> Result[Out]:
+        """Wait for one delivery to be settled, or for its turn to need a human."""
+        lookout = Lookout(self._store)
+        with Wakeups(self._store, self.id, only_rests=True) as wakeups:
+            while True:
+                wakeups.clear()
+                info = await self.info()
+                delivery = await self._store.delivery(delivery_id) if is_id(delivery_id) else None
+                if delivery is None or delivery.session_id != self.id:
+                    raise UnknownDelivery(
+                        f"this session never got {delivery_id}", delivery=delivery_id
+                    )
+                # An answer is settled when it is taken; its turn goes on.
+                answered = delivery.outcome == "answered"
+                goes_on = answered and any(lane.turn == delivery.turn for lane in info.lanes)
+                if delivery.state == "settled" and not goes_on:
+                    if delivery.turn:
+                        before = None if answered else delivery.settled_offset
+                        return await self._result(info, delivery.turn, before)
+                    # Only its deadline makes a message fail before it had a turn.
+                    error = DEADLINE_EXCEEDED if delivery.outcome == "failed" else None
+                    return Result(status=delivery.outcome, error=error)
+                if needs_somebody(info, delivery.lane):
+                    return Result(status="waiting", requests=await self._requests(delivery.lane))
+                if is_at_rest(info):
+                    return await self._result(info, None)
+                if not await wakeups.wait():
+                    await lookout.look(info)
+
+    async def history(self, lane: str = MAIN) -> list[Message]:
+        """Return a lane's conversation so far, as the model sees it."""
+        await self._info_with(lane)
+        view, cursor = View(), 0
+        while True:
+            page = await self._store.read(self.id, cursor)
+            view.see_all(page.entries, lane)
+            if page.cursor <= cursor:
+                return view.messages
+            cursor = page.cursor
+
+    async def query(self, kind: type[T]) -> Slice[T]:
+        """Return what the session keeps of a type."""
+        slices: Slices = EMPTY
+        cursor = 0
+        while True:
+            page = await self._store.read(self.id, cursor)
+            slices = change_all(slices, page.entries)
+            if page.cursor <= cursor:
+                return Slice(slices.get(slice_name(kind), ()), kind)
+            cursor = page.cursor
+
+    async def explain(self) -> Explanation:
+        """Say of each lane what it does or waits for, and why."""
+        return explain(await gather(self._store, self.id, self._clock.now()))
+
+    async def requests(self) -> tuple[Request, ...]:
+        """Return the questions that are open."""
+        return await self._requests()
+
+    async def _requests(self, lane: str | None = None) -> tuple[Request, ...]:
+        found = await self._store.requests(self.id, kinds=(*PEOPLE, RELAYED))
+        return tuple(request_of(info) for info in found if lane in (None, info.lane))
+
+    # Results
+
+    async def _result(
+        self, info: SessionInfo, turn: str | None, before: int | None = None
+    ) -> Result[Out]:
+        if turn is None and any(lane.status == "waiting" for lane in info.lanes):
+            return Result(status="waiting", requests=await self.requests())
+        end = (before or info.end) + 1
+        outcome = await read_outcome(self._store, self.id, end, lambda t: turn in (None, t))
+        if outcome is None:
+            return Result(status=info.over or "idle")
+        output = None
+        if outcome.how == "completed":
+            output = self._typed(info.agent, outcome)
+        return Result(
+            status=outcome.how,
+            output=output,
+            error=outcome.error,
+            usage=outcome.usage,
+            turn=outcome.turn,
+        )
+
+    def _typed(self, name: str, outcome: Outcome) -> Any:
+        agent = self._agents.get(name)
+        if agent is None:
+            return outcome.text if outcome.output is None else from_json(outcome.output)
+        return output_of(outcome.text, outcome.output, agent)

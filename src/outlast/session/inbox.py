@@ -1,0 +1,246 @@
+"""What comes in from outside, checked and made ready for a lane's inbox."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from datetime import datetime, timedelta
+from functools import cache
+from hashlib import sha256
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import fields, replace
+
+from outlast.clock import Clock
+from outlast.core import codec
+from outlast.core import record as r
+from outlast.core.instant import milliseconds, since_epoch
+from outlast.core.message import MAX_MESSAGE, Content
+from outlast.core.name import KEYED, check_id, storable_key
+from outlast.core.record import AnyRecord
+from outlast.errors import InvalidInput, MessageTooLarge, OutlastError
+from outlast.store import Admission, Receipt, RequestInfo, Store
+
+_admissions = msgspec.msgpack.Decoder(Admission)
+
+ANYBODY = "tenant"
+"""The scope of dispatch ids that the users of a tenant choose."""
+
+
+def keyed_token(agent: str, key: str) -> str:
+    """Return the address of the one session of an agent that has a key."""
+    return storable_key(f"{KEYED}{agent}:{check_id('key', key)}")
+
+
+def instant_of(
+    deadline: datetime | timedelta | None, now: int, dispatch_id: str | None = None
+) -> int:
+    """Return a deadline in milliseconds since the epoch, 0 for none.
+
+    What has a `dispatch_id` may be said again after its deadline: it is not refused for that.
+    """
+    if deadline is None:
+        return 0
+    if isinstance(deadline, timedelta):
+        instant = now + milliseconds(deadline)
+    elif isinstance(deadline, datetime):
+        instant = since_epoch("a deadline", deadline)
+    else:
+        raise InvalidInput(
+            f"a deadline is a datetime with a time zone or a timedelta, not {deadline!r}"
+        )
+    if instant <= now and dispatch_id is None:
+        raise InvalidInput("the deadline has passed already")
+    return max(instant, 1)
+
+
+def deadline_of(text: str | None) -> datetime | None:
+    """Return a deadline that came as a text."""
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidInput("a deadline is an instant: 2099-01-31T12:00:00Z") from None
+    if found.utcoffset() is None:
+        raise InvalidInput("a deadline says its offset from UTC: 2099-01-31T12:00:00Z")
+    return found
+
+
+def callback_value(body: bytes, content_type: str) -> str:
+    """Return what came in for a webhook, as JSON text."""
+    if len(body) > MAX_MESSAGE:
+        raise MessageTooLarge(
+            f"the body has {len(body):,} bytes, and {MAX_MESSAGE:,} is the most",
+            size=len(body),
+            limit=MAX_MESSAGE,
+        )
+    value: dict[str, Any] = {"content_type": content_type}
+    try:
+        value["body"] = body.decode()
+    except UnicodeDecodeError:
+        value |= {"body": b64encode(body).decode(), "base64": True}
+    return msgspec.json.encode(value).decode()
+
+
+def checked_url(url: str) -> str:
+    """Return the address of a server without its last slash, if it is one."""
+    if not isinstance(url, str):
+        raise InvalidInput("public_url is a text: https://agents.example.com")
+    parts = urlsplit(url)
+    if url and (parts.scheme not in ("http", "https") or not parts.hostname or parts.query):
+        raise InvalidInput("public_url is a URL without a query: https://agents.example.com")
+    return url.rstrip("/")
+
+
+def fingerprint(*parts: object) -> str:
+    """Return what tells one admission from another with the same dispatch id.
+
+    It is the same in every version of the code that says the same: a field that is new by then
+    counts only where it is not as ever.
+    """
+    return sha256(codec.encode([said(part) for part in parts])).hexdigest()[:32]
+
+
+def said(part: Any) -> Any:
+    """Return a value without what goes without saying: fields that are as they are by default."""
+    if isinstance(part, tuple):
+        return [said(item) for item in part]
+    if not isinstance(part, Struct):
+        return part
+    defaults = defaults_of(type(part))
+    told = [
+        (name, said(value))
+        for name, default in defaults.items()
+        if (value := getattr(part, name)) != default
+    ]
+    return [part.__struct_config__.tag, told]
+
+
+@cache
+def defaults_of(kind: type[Struct]) -> dict[str, Any]:
+    return {each.name: each.default for each in sorted(fields(kind), key=lambda each: each.name)}
+
+
+def without_deadline(
+    record: r.DeliveryQueued | r.CancelRequested,
+) -> r.DeliveryQueued | r.CancelRequested:
+    """A deadline that is given as a span of time is another instant at each try."""
+    return replace(record, deadline_at=0) if isinstance(record, r.DeliveryQueued) else record
+
+
+def with_secret(outlet: r.NewOutlet, secret: str) -> r.NewOutlet:
+    """Return an outlet as it is kept: a URL's own secret stands where it is never sent along."""
+    return replace(outlet, url=f"{outlet.url}#{secret}") if outlet.url and secret else outlet
+
+
+class Room(Struct, frozen=True):
+    """How many messages may wait in a session and in all of a tenant's; 0 is any number."""
+
+    session: int = 0
+    tenant: int = 0
+
+
+ANY_ROOM = Room()
+
+
+class Inbox:
+    """Admits arrivals to sessions."""
+
+    def __init__(self, store: Store, clock: Clock, room: Room = ANY_ROOM) -> None:
+        self._store = store
+        self._clock = clock
+        self._room = room
+
+    async def admit(self, admission: Admission) -> Receipt:
+        """Put one arrival into the log, or raise what the store says against it."""
+        admission = codec.proven(admission, _admissions)
+        room = self._room
+        admission = replace(admission, most_queued=room.session, most_queued_of_tenant=room.tenant)
+        [result] = await self._store.admit([admission])
+        if isinstance(result, OutlastError):
+            raise result
+        return result
+
+    async def start(
+        self,
+        started: r.SessionStarted,
+        content: Content,
+        *,
+        lane: str,
+        dispatch_id: str | None,
+        scope: str = ANYBODY,
+        mark: str = "",
+        by: str = "",
+        callback_secret: str = "",
+    ) -> Receipt:
+        """Create a session with its first message. What signs its callbacks is in no log."""
+        delivery_id = self._clock.new_id("dlv")
+        queued = r.DeliveryQueued(delivery_id=delivery_id, content=content, by=by)
+        # A deadline that is given as a span of time is another instant at each try, and what the
+        # agent's code has subscribed to may be something else by then.
+        asked = tuple(outlet for outlet in started.outlets if outlet.url)
+        facts = replace(started, token="", deadline_at=0, outlets=asked)
+        return await self.admit(
+            Admission(
+                tenant=started.tenant,
+                session_id=self._clock.new_id("ses"),
+                lane=lane,
+                delivery_id=delivery_id,
+                kind="message",
+                records=(started, queued),
+                at=self._clock.now(),
+                dispatch_id=dispatch_id or delivery_id,
+                scope=scope,
+                fingerprint=mark or fingerprint(facts, content, lane),
+                new=True,
+                agent=started.agent,
+                mode=started.mode,
+                token=started.token,
+                outlets=tuple(with_secret(each, callback_secret) for each in started.outlets),
+            )
+        )
+
+    async def add(
+        self,
+        session_id: str,
+        tenant: str,
+        lane: str,
+        record: r.DeliveryQueued | r.CancelRequested,
+        *,
+        scope: str,
+        dispatch_id: str | None,
+        mark: str = "",
+    ) -> Receipt:
+        """Add an arrival to a session that exists; the record's id is given here."""
+        delivery_id = self._clock.new_id("dlv")
+        named: AnyRecord = replace(record, delivery_id=delivery_id)
+        kind = record.kind if isinstance(record, r.DeliveryQueued) else "cancel"
+        return await self.admit(
+            Admission(
+                tenant=tenant,
+                session_id=session_id,
+                lane=lane,
+                delivery_id=delivery_id,
+                kind=kind,
+                records=(named,),
+                at=self._clock.now(),
+                dispatch_id=dispatch_id or delivery_id,
+                scope=scope,
+                fingerprint=mark or fingerprint(without_deadline(record), lane),
+                request_id=record.request_id if isinstance(record, r.DeliveryQueued) else "",
+            )
+        )
+
+    async def reply(self, request: RequestInfo, reply: r.DeliveryQueued) -> Receipt:
+        """Hand a reply from outside to whoever waits for it; the same again is the same."""
+        return await self.add(
+            request.session_id,
+            request.tenant,
+            request.lane,
+            reply,
+            scope=f"request:{request.request_id}",
+            dispatch_id="callback",
+        )

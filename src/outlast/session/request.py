@@ -1,0 +1,53 @@
+"""What a session asks of humans, as these are shown it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from outlast.core import record as r
+from outlast.core.record import Option
+from outlast.store import RequestInfo
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """A question to a human. `tool`, `call_id` and `args` are the call that it is about.
+
+    Where a child asks, `path` leads to it through the sessions between.
+    """
+
+    request_id: str
+    kind: str
+    prompt: str
+    options: tuple[Option, ...]
+    allow_freeform: bool
+    session_id: str
+    tool: str = ""
+    call_id: str = ""
+    args: Any = None
+    digest: str = ""
+    expires_at: int = 0
+    path: tuple[str, ...] = ()
+    agent: str = ""
+
+
+def request_of(info: RequestInfo) -> Request:
+    """Return a request of the store as users know it."""
+    asked = msgspec.json.decode(info.data, type=r.InputRequested)
+    return Request(
+        request_id=asked.request_id,
+        kind=asked.kind,
+        prompt=asked.prompt,
+        options=asked.options,
+        allow_freeform=asked.allow_freeform,
+        session_id=info.session_id,
+        tool=asked.tool,
+        call_id=asked.call_id,
+        args=msgspec.json.decode(asked.args) if asked.args else None,
+        digest=asked.digest,
+        expires_at=asked.expires_at,
+        path=asked.path,
+        agent=asked.agent or info.agent,
+    )

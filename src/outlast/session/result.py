@@ -1,0 +1,37 @@
+"""What became of a message."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from msgspec import Struct
+
+from outlast.core.record import Failure, Tokens
+from outlast.errors import DeadlineExceeded, SessionFailed
+from outlast.session.request import Request
+
+Out = TypeVar("Out")
+
+
+class Result(Struct, Generic[Out], frozen=True, kw_only=True):
+    """What a turn came to.
+
+    `status`: completed, waiting (for a human: see `requests`), failed (see `error`), cancelled,
+    ended, or idle where nothing has been said yet.
+    """
+
+    status: str
+    output: Out | None = None
+    requests: tuple[Request, ...] = ()
+    error: Failure | None = None
+    usage: Tokens = Tokens()
+    turn: str = ""
+
+    def unwrap(self) -> Out:
+        """Return the output, or raise SessionFailed if there is none; DeadlineExceeded is one."""
+        if self.status != "completed":
+            reason = f"{self.error.code}: {self.error.message}" if self.error else self.status
+            is_late = self.error is not None and self.error.code == DeadlineExceeded.code
+            failed = DeadlineExceeded if is_late else SessionFailed
+            raise failed(f"there is no output: {reason}", status=self.status)
+        return self.output  # type: ignore[return-value]

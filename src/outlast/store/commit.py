@@ -1,0 +1,174 @@
+"""What a lane's owner writes: commits, and the transaction that a tool may share with one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from outlast.core.index import NO_CHANGES, Index
+from outlast.core.record import AnyRecord, Entry
+from outlast.store.admission import Admission
+
+
+class Snapshot(Struct, frozen=True, gc=False):
+    """A fold's result up to and with `offset`, made by the rules of `fold`."""
+
+    offset: int
+    fold: int
+    data: bytes
+
+
+class Effect(Struct, frozen=True, gc=False):
+    """A call's hold on an idempotency key in a scope.
+
+    `state`: held (by a call that has begun), done (with its outcome in `value`), unknown (it
+    was interrupted), or free (it failed for certain, so another may try).
+    """
+
+    scope: str
+    key: str
+    session_id: str
+    call_id: str
+    state: str = "held"
+    value: str = ""
+
+
+class Commit(Struct, frozen=True, gc=False, kw_only=True):
+    """What a lane's owner adds to the log, all of it or nothing.
+
+    `number` is the lane's commit number as the owner knows it, `seen` the offset of the
+    last arrival that it has folded. `ready_at` is when the lane wants to be claimed again
+    should its owner be gone: an instant, or None for not before something arrives. With
+    `release` the lane has no owner afterwards. `effects` are holds to take or to change:
+    one that another call has, and that is not free, refuses the commit. `frees` are calls
+    that give back their permits, or wait for none any more. With `awaits_permit` the lane
+    rests because a call of it waits for a permit: if there is a place for one now, the
+    commit is refused as if that had arrived. `slices_seen`, where given, is the offset of the
+    last change of slices that the owner knows: a newer one refuses the commit. `wait` names
+    what a lane that rests waits for. With `tells` the session's outlets have something to tell:
+    they are due now by the store's clock, whatever the commit's `at`.
+    `sends` arrive at other sessions with this commit; one that cannot be admitted is dropped.
+    """
+
+    session_id: str
+    lane: str
+    worker: str
+    fence: int
+    number: int
+    seen: int
+    at: int
+    records: tuple[AnyRecord, ...]
+    body: bytes
+    index: Index = NO_CHANGES
+    status: str = "running"
+    turn: str = ""
+    ready_at: int | None = 0
+    release: bool = False
+    snapshot: Snapshot | None = None
+    slices: Snapshot | None = None
+    slices_seen: int | None = None
+    effects: tuple[Effect, ...] = ()
+    frees: tuple[str, ...] = ()
+    awaits_permit: bool = False
+    wait: str = ""
+    tells: bool = False
+    sends: tuple[Admission, ...] = ()
+
+    @property
+    def is_plain(self) -> bool:
+        """Say whether it adds to the log and nothing else follows from it, as with most."""
+        return (
+            self.index is NO_CHANGES
+            and bool(self.records)
+            and not (self.release or self.tells or self.effects or self.frees or self.sends)
+            and self.ready_at is not None
+            and self.snapshot is None
+            and self.slices is None
+            and self.slices_seen is None
+            and not self.awaits_permit
+        )
+
+
+class Committed(Struct, frozen=True, gc=False):
+    """The commit is in the log from `first_offset` on; `arrivals` came since `seen`."""
+
+    first_offset: int
+    at: int
+    arrivals: tuple[Entry, ...] = ()
+
+
+class Refused(Struct, frozen=True, gc=False):
+    """Nothing of the commit was written.
+
+    `reason`: `lease_lost` (another worker owns the lane, or the commit's number is not the
+    lane's), `arrivals` (it would have parked the lane, or closed a request, past what
+    arrived), `slices_changed` (it was made of slices that are older than the newest),
+    `effect_taken` (another call holds the idempotency key in `effect`), `token_taken`
+    (another living session has the continuation token, or this one is over), or `undone` (the
+    transaction that it was to end came to nothing before it).
+    """
+
+    reason: str
+    arrivals: tuple[Entry, ...] = ()
+    effect: Effect | None = None
+
+
+class Transaction(Protocol):
+    """A database transaction that a tool shares with the record of its outcome."""
+
+    async def execute(self, sql: str, params: Sequence[Any] = ()) -> int:
+        """Run a statement and return the number of rows that it changed."""
+        ...
+
+    async def fetch(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run a query and return its rows."""
+        ...
+
+    async def fetch_one(self, sql: str, params: Sequence[Any] = ()) -> tuple[Any, ...] | None:
+        """Run a query and return its first row, or None."""
+        ...
+
+    @property
+    def raw(self) -> Any:
+        """The driver's own connection."""
+        ...
+
+    async def commit(self, commit: Commit) -> Committed | Refused:
+        """Write the commit in this transaction and end it; refused, all is rolled back.
+
+        One that was lost on the way, or stopped by the database, is refused as `undone` if it is
+        certain that nothing of it was written. Where nobody knows, this raises StoreUnavailable.
+        """
+        ...
+
+
+class Commits(Protocol):
+    """Where owners write."""
+
+    async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
+        """Write each commit whole or not at all, and say which for each.
+
+        A commit whose fence or number is no longer the lane's is refused by itself; the
+        others are written. One that parks or releases is refused when something arrived
+        that it has not seen. Offsets rise by one per session without gaps; `at` never
+        decreases. A commit repeated after a lost acknowledgement is found to have landed.
+        One that ends the session makes its other lanes ready, and counts as arrived for them; of
+        two ends the first says how it ended.
+        When this returns, what was written survives the loss of power.
+        """
+        ...
+
+    def transaction(self, limit: float = 5.0) -> AbstractAsyncContextManager[Transaction]:
+        """Open a transaction for a tool's own statements; leaving it without commit undoes all.
+
+        Nothing else is written through this store while it is open, and after `limit`
+        seconds it is rolled back and its further use raises.
+        """
+        ...
+
+    async def effect(self, scope: str, key: str) -> Effect | None:
+        """Return who holds an idempotency key in a scope, if anybody."""
+        ...

@@ -1,0 +1,79 @@
+"""Why something is refused: the same words, whichever store says them."""
+
+from __future__ import annotations
+
+from outlast.errors import (
+    CursorAhead,
+    DispatchConflict,
+    QueueFull,
+    RequestClosed,
+    SessionErased,
+    SessionOver,
+    TokenTaken,
+    UnknownRequest,
+    UnknownSession,
+)
+
+
+def unknown_session(session_id: str) -> UnknownSession:
+    return UnknownSession(f"there is no session {session_id}; check its id", session_id=session_id)
+
+
+def session_exists(session_id: str) -> DispatchConflict:
+    return DispatchConflict(
+        f"session {session_id} exists already; start one under a new id", session_id=session_id
+    )
+
+
+def session_over(session_id: str, how: str) -> SessionOver:
+    return SessionOver(f"session {session_id} is {how}; start a new one", session_id=session_id)
+
+
+def session_erased(dispatch_id: str) -> SessionErased:
+    return SessionErased(
+        f"what dispatch {dispatch_id!r} had started was erased;"
+        " use a new dispatch_id to start anew",
+        dispatch_id=dispatch_id,
+    )
+
+
+def other_content(dispatch_id: str) -> DispatchConflict:
+    return DispatchConflict(
+        f"dispatch {dispatch_id!r} was used for other content;"
+        " use a new dispatch_id for new content",
+        dispatch_id=dispatch_id,
+    )
+
+
+def token_taken() -> TokenTaken:
+    return TokenTaken("this continuation token leads to another session; choose another one")
+
+
+def queue_full(kind: str, whose: str, most: int) -> QueueFull:
+    return QueueFull(
+        f"the queue of {kind} {whose} is full: {most} messages wait in it; send this again later",
+        most=most,
+        **{kind: whose},
+    )
+
+
+def unknown_request(session_id: str, request_id: str) -> UnknownRequest:
+    return UnknownRequest(
+        f"session {session_id} has no request {request_id}; check its id", request_id=request_id
+    )
+
+
+def request_closed(request_id: str, state: str) -> RequestClosed:
+    return RequestClosed(
+        f"request {request_id} is {state}; it takes no more answers",
+        request_id=request_id,
+        state=state,
+    )
+
+
+def cursor_ahead(session_id: str, cursor: int, end: int) -> CursorAhead:
+    return CursorAhead(
+        f"the log of {session_id} ends at {end}, before the cursor {cursor};"
+        " read again from its beginning",
+        end=end,
+    )

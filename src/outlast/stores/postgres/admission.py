@@ -1,0 +1,187 @@
+"""Arrivals: an admission as the database takes it, and what its answer means.
+
+The checks and the writing itself are in functions/admit.sql.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import UNSET, UnsetType
+
+from outlast.core.codec import Packer, encode
+from outlast.core.record import FORMAT, NewOutlet, SessionStarted
+from outlast.errors import OutlastError
+from outlast.store import Admission, Receipt
+from outlast.store.admission import digest, has_open_cancel, is_named, name_of, with_turn
+from outlast.store.refusal import (
+    other_content,
+    queue_full,
+    request_closed,
+    session_erased,
+    session_exists,
+    session_over,
+    token_taken,
+    unknown_request,
+    unknown_session,
+)
+from outlast.stores.postgres.blob import Blob, add_blobs
+from outlast.stores.postgres.row import ARRIVAL, STARTS_OR_ENDS
+from outlast.stores.postgres.writer import AGAIN, Buffer, Hints, Wanted
+
+
+class WantedAdmission(Wanted, omit_defaults=True, kw_only=True):
+    """An admission as functions/admit.sql reads it."""
+
+    tenant: str
+    lane: str
+    delivery: str
+    kind: str
+    name: str | None
+    fingerprint: str
+    new: bool
+    agent: str
+    mode: str
+    token: str
+    request: str
+    at: int
+    version: int
+    count: int
+    marks: int
+    start: int
+    size: int
+    turn: str | UnsetType = UNSET
+    most_queued: int | UnsetType = UNSET
+    most_queued_of_tenant: int | UnsetType = UNSET
+    blobs: list[Blob] | UnsetType = UNSET
+    outlets: Sequence[NewOutlet] | UnsetType = UNSET
+    parent: str | UnsetType = UNSET
+
+
+class AdmissionEntry:
+    """An admission on its way.
+
+    A cancel that names no turn is made out to the one that is open at its place in the log.
+    Only the database knows which that is, and only here can it be written down: so it is
+    guessed first, and said again if the guess was wrong.
+    """
+
+    limits = ()
+
+    def __init__(self, admission: Admission, packer: Packer) -> None:
+        self.session_id = admission.session_id
+        self._admission = admission
+        self._packer = packer
+        body = encode(admission.records)
+        self.size = len(body)
+        self._packed = packer.pack(body)
+        self._turn = "" if has_open_cancel(admission.records) else None
+        self._was_sent = False
+
+    def alone(self) -> None:
+        """It has more to look at than one statement could."""
+
+    def prepare(self, buffer: Buffer) -> WantedAdmission:
+        admission = self._admission
+        start, size = buffer.add(self._packed.data)
+        is_start = any(type(record) is SessionStarted for record in admission.records)
+        wanted = WantedAdmission(
+            tenant=admission.tenant,
+            session=admission.session_id,
+            lane=admission.lane,
+            delivery=admission.delivery_id,
+            kind=admission.kind,
+            name=name_of(admission).hex() if is_named(admission) else None,
+            fingerprint=digest(admission.fingerprint).hex(),
+            new=admission.new,
+            agent=admission.agent,
+            mode=admission.mode,
+            token=admission.token,
+            request=admission.request_id,
+            at=admission.at,
+            version=FORMAT,
+            count=len(admission.records),
+            marks=ARRIVAL | (STARTS_OR_ENDS if is_start else 0),
+            start=start,
+            size=size,
+        )
+        if admission.most_queued:
+            wanted.most_queued = admission.most_queued
+        if admission.most_queued_of_tenant:
+            wanted.most_queued_of_tenant = admission.most_queued_of_tenant
+        if self._turn is not None:
+            wanted.turn = self._turn
+        if admission.outlets:
+            wanted.outlets = admission.outlets
+        if admission.parent:
+            wanted.parent = admission.parent
+        if self._packed.blobs:
+            wanted.blobs = add_blobs(self._packed, self._packer, buffer)
+        return wanted
+
+    def accept(self, answer: list[Any], hints: Hints) -> Receipt | OutlastError | object:
+        match answer:
+            case ["admitted", offset, position]:
+                hints[self.session_id] = True
+                return self._receipt(offset, position)
+            case ["repeated", True, session_id, lane, delivery_id, offset, position]:
+                is_this_one = self._was_sent and delivery_id == self._admission.delivery_id
+                return Receipt(
+                    session_id=session_id,
+                    lane=lane,
+                    delivery_id=delivery_id,
+                    offset=offset,
+                    position=position,
+                    duplicate=not is_this_one,
+                )
+            case ["turn", turn]:
+                self.make_out_to(turn)
+                return AGAIN
+        return refuse(self._admission, answer)
+
+    def _receipt(self, offset: int, position: int) -> Receipt:
+        return Receipt(
+            session_id=self._admission.session_id,
+            lane=self._admission.lane,
+            delivery_id=self._admission.delivery_id,
+            offset=offset,
+            position=position,
+        )
+
+    def make_out_to(self, turn: str) -> None:
+        """Give a cancel that names no turn the one that is open."""
+        self._turn = turn
+        records = [with_turn(record, turn) for record in self._admission.records]
+        self._packed = self._packer.pack(encode(records))
+
+    def doubt(self) -> None:
+        """Should it be found to have been admitted, it was by this very attempt."""
+        self._was_sent = True
+
+
+def refuse(admission: Admission, answer: list[Any]) -> OutlastError:
+    """Return the error that says why an admission was refused."""
+    session_id, request_id = admission.session_id, admission.request_id
+    match answer:
+        case ["repeated", False, *_]:
+            return other_content(admission.dispatch_id)
+        case ["erased"]:
+            return session_erased(admission.dispatch_id)
+        case ["exists"]:
+            return session_exists(session_id)
+        case ["token_taken"]:
+            return token_taken()
+        case ["unknown_session"]:
+            return unknown_session(session_id)
+        case ["over", how]:
+            return session_over(session_id, how)
+        case ["queue_full", "session"]:
+            return queue_full("session", session_id, admission.most_queued)
+        case ["queue_full", "tenant"]:
+            return queue_full("tenant", admission.tenant, admission.most_queued_of_tenant)
+        case ["unknown_request"]:
+            return unknown_request(session_id, request_id)
+        case ["closed", state]:
+            return request_closed(request_id, state)
+    raise AssertionError(answer)

@@ -1,0 +1,92 @@
+"""Who gets which lane: a claim, and what else is asked on the same way.
+
+Functions/claim.sql decides. One round trip also brings when the next lane gets ready and,
+about once a second, which workers show no sign of life: so an idle worker asks once a second.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from outlast.store import Claim
+from outlast.stores.postgres.liveness import Observer
+from outlast.stores.postgres.pipeline import Rows
+from outlast.stores.postgres.statement import Query, Statement
+from outlast.stores.postgres.writer import Hints
+
+LOOK_ALONG_AFTER = 0.4
+
+
+class Given(msgspec.Struct):
+    """A claim's answer: lanes, and the first instant at which another one gets ready."""
+
+    claims: list[tuple[Any, ...]]
+    now: int
+    next: int | None
+
+
+_decode = msgspec.json.Decoder(Given).decode
+
+
+class ClaimErrand:
+    """A claim on its way."""
+
+    limits = ()
+    size = 0
+
+    def __init__(
+        self,
+        queries: Mapping[str, Query],
+        observer: Observer,
+        worker: str,
+        limit: int,
+        held: Sequence[tuple[str, str]],
+        agents: Sequence[str] | None,
+        version: int,
+        lanes: Sequence[str] | None,
+        most: Mapping[str, int],
+    ) -> None:
+        self._query = queries["claim"]
+        self._observer = observer
+        self._params = {
+            "worker": worker,
+            "limit": max(0, limit),
+            "held": to_json([f"{session_id} {lane}" for session_id, lane in held]),
+            "agents": None if agents is None else to_json(list(agents)),
+            "version": version,
+            "lanes": None if lanes is None else to_json([to_like(name) for name in lanes]),
+            "most": to_json(dict(most)),
+        }
+
+    def compose(self) -> Sequence[Statement]:
+        claim = self._query.bind(self._params)
+        if self._observer.is_due(LOOK_ALONG_AFTER):
+            return [claim, self._observer.look()]
+        return [claim]
+
+    def take(self, answers: Sequence[Rows], hints: Hints) -> tuple[list[Claim], int | None]:
+        [[(text,)], *looks] = answers
+        for rows in looks:
+            self._observer.note(rows)
+        given = _decode(text)
+        return [claim_of(row, given.now) for row in given.claims], given.next
+
+
+def claim_of(row: tuple[Any, ...], now: int) -> Claim:
+    *known, permits = row
+    return replace(Claim(*known), permits=tuple(permits), now=now)
+
+
+def to_like(pattern: str) -> str:
+    """Return a pattern in which only `*` is special, as LIKE takes it."""
+    escaped = re.sub(r"([\\%_])", r"\\\1", pattern)
+    return escaped.replace("*", "%")
+
+
+def to_json(values: list[str] | Mapping[str, int]) -> str:
+    return msgspec.json.encode(values).decode()

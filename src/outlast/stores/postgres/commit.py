@@ -1,0 +1,306 @@
+"""What a lane's owner writes: a commit as the database takes it, and what its answer means.
+
+The checks and the writing itself are in functions/commit.sql.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType
+
+from outlast.core.codec import Packer
+from outlast.core.index import NO_CHANGES, Index, change_offset, end_offset
+from outlast.core.record import FORMAT, DeliverySettled
+from outlast.store import Commit, Committed, Effect, Refused, Snapshot
+from outlast.stores.postgres.admission import WantedAdmission
+from outlast.stores.postgres.blob import Blob, add_blobs
+from outlast.stores.postgres.row import CHANGES_SLICES, STARTS_OR_ENDS, LogRow
+from outlast.stores.postgres.sending import Letters
+from outlast.stores.postgres.statement import Query, Statement
+from outlast.stores.postgres.writer import AGAIN, Buffer, Hints, Wanted
+
+LEASE_LOST = Refused("lease_lost")
+
+
+class Fold(Struct):
+    """A snapshot, and which part of the group's bytes it is."""
+
+    up_to: int
+    fold: int
+    start: int
+    size: int
+
+
+class Delivery(Struct):
+    """A delivery's new state; `settled` is the place of the record that settled it."""
+
+    id: str
+    state: str
+    outcome: str | None
+    turn: str | None
+    settled: int | None
+
+
+class Opened(Struct):
+    id: str
+    kind: str
+    expires_at: int
+    data: str
+
+
+class Closed(Struct):
+    id: str
+    how: str
+
+
+class WantedCommit(Wanted, omit_defaults=True, kw_only=True):
+    """A commit as functions/commit.sql reads it."""
+
+    lane: str
+    worker: str
+    fence: int
+    number: int
+    seen: int
+    at: int
+    ready_at: int | None
+    release: bool
+    status: str
+    turn: str
+    wait: str = ""
+    version: int
+    digest: str
+    count: int
+    marks: int
+    start: int
+    size: int
+    is_indexed: bool = False
+    asks: bool = False
+    tells: bool = False
+    deliveries: list[Delivery] | UnsetType = UNSET
+    opened: list[Opened] | UnsetType = UNSET
+    closed: list[Closed] | UnsetType = UNSET
+    tokens: Sequence[str] | UnsetType = UNSET
+    revoked: Sequence[str] | UnsetType = UNSET
+    sliced: int | UnsetType = UNSET
+    slices_seen: int | UnsetType = UNSET
+    awaits_permit: bool | UnsetType = UNSET
+    frees: Sequence[str] | UnsetType = UNSET
+    over: str | UnsetType = UNSET
+    ended: int | UnsetType = UNSET
+    effects: Sequence[Effect] | UnsetType = UNSET
+    snapshot: Fold | UnsetType = UNSET
+    slices: Fold | UnsetType = UNSET
+    blobs: list[Blob] | UnsetType = UNSET
+    sends: list[WantedAdmission] | UnsetType = UNSET
+
+    @property
+    def has_permits(self) -> bool:
+        return self.frees is not UNSET or self.awaits_permit is not UNSET
+
+
+class Unread(Struct):
+    """An answer whose arrivals are still packed."""
+
+    result: Committed | Refused
+    tenant: str
+    seen: int
+    arrivals: list[LogRow]
+
+
+class CommitEntry:
+    """A commit on its way. `asks` only wants to know whether it has landed."""
+
+    limits = ()
+
+    def __init__(self, commit: Commit, packer: Packer, query: Query, *, asks: bool = False) -> None:
+        self.session_id = commit.session_id
+        self._commit = commit
+        self._packer = packer
+        self._query = query
+        self._asks = asks
+        self._packed = packer.pack(commit.body)
+        self._digest = blake2b(commit.body, digest_size=16).digest()
+        self._letters = Letters(commit.sends, packer) if commit.sends else None
+        self.size = size_of(commit) + (self._letters.size if self._letters else 0)
+
+    def alone(self) -> Statement | None:
+        """Return a plain commit as one statement, with nothing to be taken apart there."""
+        commit = self._commit
+        if self._asks or self._packed.blobs or not commit.is_plain:
+            return None
+        return self._query.bind(
+            {
+                "session": commit.session_id,
+                "lane": commit.lane,
+                "worker": commit.worker,
+                "fence": commit.fence,
+                "number": commit.number,
+                "seen": commit.seen,
+                "at": commit.at,
+                "ready_at": commit.ready_at,
+                "status": commit.status,
+                "turn": commit.turn,
+                "version": FORMAT,
+                "digest": self._digest,
+                "records": len(commit.records),
+                "data": self._packed.data,
+            }
+        )
+
+    def prepare(self, buffer: Buffer) -> WantedCommit:
+        commit, index = self._commit, self._commit.index
+        has_records = bool(commit.records)
+        start, size = buffer.add(self._packed.data) if has_records else (0, 0)
+        wanted = WantedCommit(
+            session=commit.session_id,
+            lane=commit.lane,
+            worker=commit.worker,
+            fence=commit.fence,
+            number=commit.number,
+            seen=commit.seen,
+            at=commit.at,
+            ready_at=commit.ready_at,
+            release=commit.release,
+            status=commit.status,
+            turn=commit.turn,
+            wait=commit.wait,
+            version=FORMAT,
+            digest=self._digest.hex(),
+            count=len(commit.records),
+            marks=marks_of(index),
+            start=start,
+            size=size,
+            asks=self._asks,
+            tells=commit.tells and not self._asks,
+        )
+        if index is not NO_CHANGES and index != NO_CHANGES:
+            add_index(wanted, commit)
+        if commit.awaits_permit or commit.frees or commit.slices_seen is not None:
+            add_conditions(wanted, commit)
+        self._add_bytes(wanted, buffer)
+        wanted.plain = not wanted.asks and not (wanted.is_indexed and has_more(wanted))
+        if self._letters and not self._asks:
+            wanted.sends, wanted.plain = self._letters.prepare(buffer), False
+        return wanted
+
+    def _add_bytes(self, wanted: WantedCommit, buffer: Buffer) -> None:
+        commit = self._commit
+        if commit.effects:
+            wanted.effects, wanted.is_indexed = commit.effects, True
+        if commit.snapshot:
+            wanted.snapshot, wanted.is_indexed = self._fold(commit.snapshot, buffer), True
+        if commit.slices:
+            wanted.slices, wanted.is_indexed = self._fold(commit.slices, buffer), True
+        if self._packed.blobs and not self._asks:
+            wanted.blobs = add_blobs(self._packed, self._packer, buffer)
+            wanted.is_indexed = True
+
+    def _fold(self, snapshot: Snapshot, buffer: Buffer) -> Fold:
+        data = self._packer.squeeze(snapshot.data)
+        return Fold(snapshot.offset, snapshot.fold, *buffer.add(data))
+
+    def accept(self, answer: list[Any], hints: Hints) -> Committed | Refused | Unread | object:
+        match answer:
+            case ["written", first_offset, at, tenant, arrivals]:
+                arrived = self._commit.release or hints.get(self.session_id, False)
+                hints[self.session_id] = arrived
+                if self._letters:
+                    hints.update(self._letters.hints)
+                return self._with(Committed(first_offset, at), tenant, arrivals)
+            case ["arrivals", tenant, arrivals]:
+                return self._with(Refused("arrivals"), tenant, arrivals)
+            case ["effect_taken", held]:
+                return Refused("effect_taken", effect=Effect(*held))
+            case ["turns", turns] if self._letters:
+                self._letters.make_out(turns)
+                return AGAIN
+            case [reason]:
+                return Refused(reason)
+        raise AssertionError(answer)
+
+    def _with(
+        self, result: Committed | Refused, tenant: str, arrivals: list[list[Any]]
+    ) -> Committed | Refused | Unread:
+        if not arrivals:
+            return result
+        lane, seen = self._commit.lane, self._commit.seen
+        rows = [LogRow(first, lane, at, bytes.fromhex(data)) for first, at, data in arrivals]
+        return Unread(result, tenant, seen, rows)
+
+    def doubt(self) -> None:
+        """Nothing to note: the lane's commit number and digest tell whether it has landed."""
+
+
+def size_of(commit: Commit) -> int:
+    """Return how many bytes a commit brings by itself, before they are compressed."""
+    size = len(commit.body)
+    if commit.snapshot:
+        size += len(commit.snapshot.data)
+    return size + len(commit.slices.data) if commit.slices else size
+
+
+def has_more(wanted: WantedCommit) -> bool:
+    """Say whether a commit changes more than its lane, the log and one delivery."""
+    others = (
+        *(wanted.opened, wanted.closed, wanted.tokens, wanted.revoked, wanted.sliced, wanted.over),
+        *(wanted.slices_seen, wanted.awaits_permit, wanted.frees),
+        *(wanted.effects, wanted.snapshot, wanted.slices, wanted.blobs),
+    )
+    is_one = wanted.deliveries is not UNSET and len(wanted.deliveries) == 1
+    return not is_one or any(other is not UNSET for other in others)
+
+
+def marks_of(index: Index) -> int:
+    return (CHANGES_SLICES if index.changes_slices else 0) | (STARTS_OR_ENDS if index.over else 0)
+
+
+def add_index(wanted: WantedCommit, commit: Commit) -> None:
+    """Say what changes besides the log; what does not change is not mentioned."""
+    index = commit.index
+    wanted.is_indexed = True
+    if index.deliveries:
+        wanted.deliveries = delivery_changes(commit)
+    if index.opened:
+        wanted.opened = [Opened(o.request_id, o.kind, o.expires_at, o.data) for o in index.opened]
+    if index.closed:
+        wanted.closed = [Closed(c.request_id, c.how) for c in index.closed]
+    if index.tokens:
+        wanted.tokens = index.tokens
+    if index.revoked:
+        wanted.revoked = index.revoked
+    if index.changes_slices:
+        wanted.sliced = change_offset(commit.records, 0)
+    if index.over:
+        wanted.over, wanted.ended = index.over, end_offset(commit.records, 0)
+
+
+def add_conditions(wanted: WantedCommit, commit: Commit) -> None:
+    """Say what else may refuse the commit, and which permits it gives back."""
+    wanted.is_indexed = True
+    if commit.awaits_permit:
+        wanted.awaits_permit = True
+    if commit.frees:
+        wanted.frees = commit.frees
+    if commit.slices_seen is not None:
+        wanted.slices_seen = commit.slices_seen
+
+
+def delivery_changes(commit: Commit) -> list[Delivery]:
+    settled = {
+        record.delivery_id: place
+        for place, record in enumerate(commit.records)
+        if type(record) is DeliverySettled
+    }
+    return [
+        Delivery(
+            id=change.delivery_id,
+            state=change.state,
+            outcome=change.outcome or None,
+            turn=change.turn or None,
+            settled=settled.get(change.delivery_id),
+        )
+        for change in commit.index.deliveries
+    ]

@@ -1,0 +1,50 @@
+"""What a forked child must let go of at once: connections that say "I am alive".
+
+A connection belongs to all who share its descriptor. Were a child to keep one, the server
+would not see its parent die, and a child that closed it in order would close it for both.
+"""
+
+from __future__ import annotations
+
+import os
+from weakref import WeakSet
+
+import psycopg
+from psycopg.pq.abc import PGconn
+
+from outlast.errors import UsedAfterFork
+
+
+class Guarded:
+    """Wraps a connection, so that it can be forgotten without being kept alive."""
+
+    def __init__(self, connection: PGconn) -> None:
+        self.connection = connection
+        _guarded.add(self)
+
+
+_guarded: WeakSet[Guarded] = WeakSet()
+
+
+def _abandon_all() -> None:
+    """Put nothing in the place of each socket: its number may not be used by another file."""
+    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for holder in list(_guarded):
+        try:
+            os.dup2(nothing, holder.connection.socket, inheritable=False)
+        except (OSError, psycopg.Error):  # it was closed already
+            continue
+    os.close(nothing)
+    _guarded.clear()
+
+
+os.register_at_fork(after_in_child=_abandon_all)
+
+
+def check_process(pid: int) -> None:
+    """Refuse to go on in another process than the one that opened the store."""
+    if os.getpid() != pid:
+        raise UsedAfterFork(
+            "this store was opened before a fork, and its connections are the parent's;"
+            " open a store of its own in each process"
+        )

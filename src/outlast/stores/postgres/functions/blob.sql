@@ -1,0 +1,100 @@
+-- Keep the blobs of a group that are new, and hold all of them until it is done: first, and in
+-- the order in which everybody does. Who erases the last session that used one waits for this,
+-- or this for him; one that was there when it was looked for is new again after that.
+CREATE OR REPLACE FUNCTION outlast.lay_blobs(wanted jsonb, data bytea) RETURNS void
+    LANGUAGE plpgsql
+    SET enable_seqscan = off
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off
+AS $$
+DECLARE
+    owners text[];
+    hashes bytea[];
+    starts integer[];
+    sizes integer[];
+    held integer;
+BEGIN
+    SELECT array_agg(u.tenant), array_agg(u.hash), array_agg(u.start), array_agg(u.size)
+      INTO owners, hashes, starts, sizes
+      FROM (SELECT DISTINCT ON (1, 2) coalesce(w->>'tenant', s.tenant) AS tenant,
+                   decode(x.hash, 'hex') AS hash, x.start, x.size
+              FROM jsonb_array_elements(wanted) AS w
+              LEFT JOIN outlast.sessions AS s ON s.id = ANY (ARRAY[w->>'session'])
+             CROSS JOIN LATERAL jsonb_to_recordset(w->'blobs')
+                        AS x (hash text, start integer, size integer)) AS u
+     WHERE u.tenant IS NOT NULL;
+    LOOP
+        INSERT INTO outlast.blobs (tenant, hash, data)
+        SELECT u.tenant, u.hash, substr(data, u.start + 1, u.size)
+          FROM unnest(owners, hashes, starts, sizes) AS u (tenant, hash, start, size)
+         ORDER BY u.tenant COLLATE "C", u.hash
+            ON CONFLICT (tenant, hash) DO NOTHING;
+        PERFORM 1
+           FROM unnest(owners, hashes) AS u (tenant, hash)
+           JOIN outlast.blobs AS b ON b.tenant = ANY (ARRAY[u.tenant]) AND b.hash = u.hash
+          ORDER BY b.tenant, b.hash
+            FOR KEY SHARE OF b;
+        GET DIAGNOSTICS held = ROW_COUNT;
+        EXIT WHEN held = coalesce(cardinality(hashes), 0);
+    END LOOP;
+END
+$$;
+
+-- A session's log points at blobs, all of them laid down before.
+CREATE OR REPLACE FUNCTION outlast.use_blobs(owner text, session bigint, wanted jsonb) RETURNS void
+    LANGUAGE sql
+AS $$
+    INSERT INTO outlast.blob_uses (tenant, hash, sid)
+    SELECT owner, decode(w->>'hash', 'hex'), session
+      FROM jsonb_array_elements(wanted) AS w
+        ON CONFLICT DO NOTHING
+$$;
+
+-- What was laid down for entries that were refused is nobody's. Among what is given here may
+-- be some that were not.
+CREATE OR REPLACE FUNCTION outlast.clear_blobs(wanted jsonb) RETURNS void
+    LANGUAGE sql
+    SET enable_seqscan = off
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off
+AS $$
+    DELETE FROM outlast.blobs AS b
+     USING jsonb_array_elements(wanted) AS w
+      LEFT JOIN outlast.sessions AS s ON s.id = ANY (ARRAY[w->>'session'])
+     CROSS JOIN LATERAL jsonb_array_elements(w->'blobs') AS x
+     WHERE b.tenant = coalesce(w->>'tenant', s.tenant)
+       AND b.hash = decode(x->>'hash', 'hex')
+       AND NOT EXISTS (SELECT 1
+                         FROM outlast.blob_uses AS u
+                        WHERE u.tenant = b.tenant AND u.hash = b.hash)
+$$;
+
+-- Hold the blobs that a session uses against everybody, before they may be let go of.
+CREATE OR REPLACE FUNCTION outlast.seize_blobs(owner text, session bigint) RETURNS void
+    LANGUAGE plpgsql
+AS $$
+BEGIN
+    PERFORM 1
+       FROM outlast.blob_uses AS u
+       JOIN outlast.blobs AS b ON b.tenant = u.tenant AND b.hash = u.hash
+      WHERE u.tenant = owner AND u.sid = session
+      ORDER BY b.hash
+        FOR UPDATE OF b;
+END
+$$;
+
+-- Let go of a session's blobs, all of them seized, and remove those that no other uses.
+CREATE OR REPLACE FUNCTION outlast.release_blobs(owner text, session bigint) RETURNS void
+    LANGUAGE plpgsql
+AS $$
+BEGIN
+    DELETE FROM outlast.blobs AS b
+     USING outlast.blob_uses AS u
+     WHERE u.tenant = owner AND u.sid = session
+       AND b.tenant = u.tenant AND b.hash = u.hash
+       AND NOT EXISTS (SELECT 1
+                         FROM outlast.blob_uses AS o
+                        WHERE o.tenant = u.tenant AND o.hash = u.hash AND o.sid <> session);
+    DELETE FROM outlast.blob_uses AS u WHERE u.tenant = owner AND u.sid = session;
+END
+$$;

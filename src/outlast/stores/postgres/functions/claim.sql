@@ -1,0 +1,255 @@
+-- Lanes for a worker: ready, and with no living owner; those that it was given and does not
+-- know of come first, since the answer to an earlier claim was lost. Tenants take turns: a
+-- lane's place is the number of its tenant's lanes at work and those of its own that are
+-- ready for longer. `ready_at` stays: should this worker die before its first commit, the
+-- lane is as ready as it was. Touches lanes only, waits for nobody and writes no record.
+--
+-- Usually all that is ready fits into `first_ones`. Only behind a backlog are the tenants
+-- visited one by one, each with one step in an index, so that a tenant with ten thousand
+-- ready lanes costs no more than one with a hundred.
+--
+-- The answer is {"claims": [[session, tenant, lane, agent, fence, number, last arrival, calls
+-- with permits]], "now": what time it is, "next": the first instant at which another lane gets
+-- ready, or null}.
+CREATE OR REPLACE FUNCTION outlast.claim(
+    claimer text, most integer, held jsonb, served jsonb, readable integer, names jsonb,
+    most_of_agent jsonb
+) RETURNS jsonb
+    LANGUAGE plpgsql
+    -- One plan for good, and one that visits what it needs by index however few or many
+    -- lanes there were when the server last counted them.
+    SET plan_cache_mode = force_generic_plan
+    SET enable_seqscan = off
+    SET enable_bitmapscan = off
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off
+    SET enable_material = off
+    SET enable_sort = off
+    SET enable_incremental_sort = off
+    SET jit = off
+AS $$
+DECLARE
+    now bigint := outlast.now_ms();
+    -- While the server was away nobody could renew: no lease has run out on one that has not
+    -- been up for as long.
+    up bigint := outlast.uptime_ms();
+    -- Others may be claiming the same at this moment: look at more than is wanted.
+    enough integer := 4 * most + 100;
+    patterns text[] := ARRAY(SELECT jsonb_array_elements_text(names));
+    claims jsonb;
+BEGIN
+    PERFORM outlast.note_server();
+    IF most > 0 AND EXISTS (SELECT 1
+                              FROM outlast.workers AS w
+                             WHERE w.worker = claimer
+                               AND (w.lease_until > now OR up < w.lease)) THEN
+        IF most_of_agent <> '{}' THEN
+            -- What is counted may not change before it is claimed.
+            PERFORM pg_advisory_xact_lock(hashtextextended('outlast.lanes', 0));
+        END IF;
+        WITH RECURSIVE
+            owners (name) AS (
+                (SELECT l.worker FROM outlast.lanes AS l
+                  WHERE l.worker IS NOT NULL ORDER BY l.worker LIMIT 1)
+                UNION ALL
+                SELECT (SELECT l.worker FROM outlast.lanes AS l
+                         WHERE l.worker > o.name ORDER BY l.worker LIMIT 1)
+                  FROM owners AS o
+                 WHERE o.name IS NOT NULL
+            ),
+            gone (name) AS (
+                SELECT o.name
+                  FROM owners AS o
+                 WHERE o.name <> claimer
+                   AND NOT EXISTS (SELECT 1
+                                     FROM outlast.workers AS w
+                                    WHERE w.worker = o.name
+                                      AND (w.lease_until > now OR up < w.lease))
+            ),
+            -- Agents that have all the lanes at work that they may have.
+            full_agents (name) AS (
+                SELECT m.key
+                  FROM jsonb_each_text(most_of_agent) AS m
+                 WHERE m.value::bigint <= (SELECT count(*)
+                                             FROM owners AS o
+                                             JOIN outlast.lanes AS l ON l.worker = o.name
+                                            WHERE l.agent = m.key
+                                              AND o.name NOT IN (SELECT g.name FROM gone AS g))
+            ),
+            forgotten AS (
+                SELECT l.lid, l.tenant, l.agent, l.sid, l.lane, l.worker, l.fence,
+                       coalesce(l.ready_at, 0) AS ready_at
+                  FROM outlast.lanes AS l
+                  JOIN outlast.sessions AS s ON s.tenant = ANY (ARRAY[l.tenant]) AND s.sid = l.sid
+                 WHERE l.worker = claimer
+                   AND NOT held ? (s.id || ' ' || l.lane)
+                   AND (served IS NULL OR served ? l.agent)
+                   AND l.version <= readable
+                 LIMIT enough
+            ),
+            orphaned AS (
+                SELECT l.lid, l.tenant, l.agent, l.sid, l.lane, l.worker, l.fence, l.ready_at
+                  FROM gone AS g
+                  JOIN outlast.lanes AS l ON l.worker = g.name
+                 WHERE l.ready_at <= now
+                   AND (served IS NULL OR served ? l.agent)
+                   AND l.agent NOT IN (SELECT f.name FROM full_agents AS f)
+                   AND (names IS NULL OR l.lane LIKE ANY (patterns))
+                   AND l.version <= readable
+                 ORDER BY l.ready_at, l.lid
+                 LIMIT enough
+            ),
+            first_ones AS (
+                SELECT l.lid, l.tenant, l.agent, l.sid, l.lane, l.worker, l.fence, l.ready_at
+                  FROM outlast.lanes AS l
+                 WHERE l.worker IS NULL
+                   AND l.ready_at IS NOT NULL
+                   AND l.ready_at <= now
+                   AND (served IS NULL OR served ? l.agent)
+                   AND l.agent NOT IN (SELECT f.name FROM full_agents AS f)
+                   AND (names IS NULL OR l.lane LIKE ANY (patterns))
+                   AND l.version <= readable
+                 ORDER BY l.ready_at
+                 LIMIT enough + 1
+            ),
+            backlog (is_there) AS (SELECT count(*) > enough FROM first_ones),
+            tenants (name) AS (
+                (SELECT l.tenant FROM outlast.lanes AS l
+                  WHERE l.worker IS NULL AND l.ready_at IS NOT NULL
+                    AND (SELECT b.is_there FROM backlog AS b)
+                  ORDER BY l.tenant LIMIT 1)
+                UNION ALL
+                SELECT (SELECT l.tenant FROM outlast.lanes AS l
+                         WHERE l.worker IS NULL AND l.ready_at IS NOT NULL AND l.tenant > t.name
+                         ORDER BY l.tenant LIMIT 1)
+                  FROM tenants AS t
+                 WHERE t.name IS NOT NULL
+            ),
+            free AS (
+                SELECT f.* FROM first_ones AS f WHERE NOT (SELECT b.is_there FROM backlog AS b)
+                UNION ALL
+                SELECT l.*
+                  FROM tenants AS t
+                 CROSS JOIN LATERAL (
+                           SELECT l.lid, l.tenant, l.agent, l.sid, l.lane, l.worker, l.fence, l.ready_at
+                             FROM outlast.lanes AS l
+                            WHERE l.worker IS NULL
+                              AND l.ready_at IS NOT NULL
+                              -- One tenant's, said so that only its own index will do.
+                              AND l.tenant >= t.name
+                              AND (l.tenant, l.ready_at) <= (t.name, now)
+                              AND (served IS NULL OR served ? l.agent)
+                              AND l.agent NOT IN (SELECT f.name FROM full_agents AS f)
+                              AND (names IS NULL OR l.lane LIKE ANY (patterns))
+                              AND l.version <= readable
+                            ORDER BY l.tenant, l.ready_at
+                            LIMIT enough
+                       ) AS l
+            ),
+            candidates AS (
+                SELECT 0 AS class, f.* FROM forgotten AS f
+                UNION ALL
+                SELECT 1, o.* FROM orphaned AS o
+                UNION ALL
+                SELECT 1, f.* FROM free AS f
+            ),
+            -- Where only one tenant has something to do, and agents have no limit, there is
+            -- nothing to be shared out.
+            at_work (tenant, agent, lanes) AS (
+                SELECT l.tenant, l.agent, count(*)
+                  FROM owners AS o
+                  JOIN outlast.lanes AS l ON l.worker = o.name
+                 WHERE (most_of_agent <> '{}'
+                        OR (SELECT min(c.tenant) <> max(c.tenant) FROM candidates AS c))
+                   AND o.name NOT IN (SELECT g.name FROM gone AS g)
+                 GROUP BY l.tenant, l.agent
+            ),
+            placed AS (
+                SELECT c.*,
+                       coalesce((SELECT sum(a.lanes) FROM at_work AS a WHERE a.tenant = c.tenant), 0)
+                       + row_number() OVER (PARTITION BY c.class, c.tenant
+                                                ORDER BY c.ready_at, c.lid) AS place
+                  FROM candidates AS c
+            ),
+            counted AS (
+                SELECT p.*,
+                       coalesce((SELECT sum(a.lanes) FROM at_work AS a WHERE a.agent = p.agent), 0)
+                       + sum(p.class) OVER (PARTITION BY p.agent
+                                                ORDER BY p.class, p.place, p.ready_at, p.lid
+                                                 ROWS UNBOUNDED PRECEDING) AS of_agent
+                  FROM placed AS p
+            ),
+            chosen AS (
+                SELECT p.*
+                  FROM counted AS p
+                 WHERE p.class = 0
+                    OR p.of_agent <= coalesce((most_of_agent->>p.agent)::integer, p.of_agent)
+                 ORDER BY p.class, p.place, p.ready_at, p.lid
+                 LIMIT enough
+            ),
+            -- A lane that somebody else has in hand is left to him, and one that changed hands
+            -- since it was looked at is no longer what it was.
+            taken AS (
+                SELECT l.tenant, l.sid, l.lane, c.class, c.place, c.ready_at, c.lid
+                  FROM chosen AS c
+                  JOIN outlast.lanes AS l
+                    ON l.tenant = ANY (ARRAY[c.tenant]) AND l.sid = c.sid AND l.lane = c.lane
+                 WHERE l.fence = c.fence AND l.worker IS NOT DISTINCT FROM c.worker
+                 ORDER BY c.class, c.place, c.ready_at, c.lid
+                 LIMIT most
+                   FOR NO KEY UPDATE OF l SKIP LOCKED
+            ),
+            claimed AS (
+                UPDATE outlast.lanes AS l
+                   SET worker = claimer, fence = l.fence + 1
+                  FROM taken AS t
+                 WHERE l.tenant = ANY (ARRAY[t.tenant]) AND l.sid = t.sid AND l.lane = t.lane
+                RETURNING l.sid, l.tenant, l.lane, l.agent, l.fence, l.number, l.last_arrival,
+                          t.class, t.place, t.ready_at, l.lid
+            )
+        SELECT jsonb_agg(
+                   jsonb_build_array(
+                       s.id, c.tenant, c.lane, c.agent, c.fence, c.number, c.last_arrival,
+                       (SELECT coalesce(jsonb_agg(DISTINCT p.call_id), '[]')
+                          FROM outlast.permits AS p
+                         WHERE p.tenant = c.tenant AND p.sid = c.sid AND p.lane = c.lane)
+                   )
+                   ORDER BY c.class, c.place, c.ready_at, c.lid
+               )
+          INTO claims
+          FROM claimed AS c
+          JOIN outlast.sessions AS s ON s.tenant = ANY (ARRAY[c.tenant]) AND s.sid = c.sid;
+    END IF;
+    RETURN jsonb_build_object(
+        'claims', coalesce(claims, '[]'),
+        'now', now,
+        'next', (SELECT min(l.ready_at)
+                   FROM outlast.lanes AS l
+                  WHERE l.worker IS NULL AND l.ready_at IS NOT NULL AND l.ready_at > now)
+    );
+END
+$$;
+
+-- Record that a worker is gone and free its lanes, in the order in which everybody takes
+-- them; say whether nobody had before.
+CREATE OR REPLACE FUNCTION outlast.bury(gone text) RETURNS boolean
+    LANGUAGE plpgsql
+    SET enable_seqscan = off
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off
+AS $$
+BEGIN
+    DELETE FROM outlast.workers AS w WHERE w.worker = gone;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM 1
+       FROM outlast.lanes AS l
+       JOIN outlast.sessions AS s ON s.tenant = ANY (ARRAY[l.tenant]) AND s.sid = l.sid
+      WHERE l.worker = gone
+      ORDER BY s.id, l.lane
+        FOR NO KEY UPDATE OF l;
+    UPDATE outlast.lanes AS l SET worker = NULL WHERE l.worker = gone;
+    RETURN true;
+END
+$$;

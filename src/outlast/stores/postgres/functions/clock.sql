@@ -1,0 +1,39 @@
+-- The database's clock, in milliseconds: what decides who owns a lane, whatever the workers'
+-- own clocks say. Tests set another instant for one transaction; nothing else ever does.
+CREATE OR REPLACE FUNCTION outlast.now_ms() RETURNS bigint
+    LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN coalesce(
+        nullif(current_setting('outlast_clock.now', true), '')::bigint,
+        (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+    );
+
+-- For how long somebody could ask this server. Where a test sets the time, for ever.
+CREATE OR REPLACE FUNCTION outlast.uptime_ms() RETURNS bigint
+    LANGUAGE sql STABLE
+    RETURN CASE
+        WHEN coalesce(current_setting('outlast_clock.now', true), '') <> '' THEN 1e15::bigint
+        ELSE coalesce(
+            (SELECT outlast.now_ms() - s.open_since
+               FROM outlast.server AS s
+              WHERE s.one AND s.started_at = pg_postmaster_start_time()),
+            0
+        )
+    END;
+
+-- Note when somebody first asks, once for each run of the server: a start, or a recovery after
+-- one of its processes crashed, which leaves no row.
+CREATE OR REPLACE FUNCTION outlast.note_server() RETURNS void
+    LANGUAGE plpgsql
+AS $$
+BEGIN
+    IF NOT EXISTS (SELECT 1
+                     FROM outlast.server AS s
+                    WHERE s.one AND s.started_at = pg_postmaster_start_time()) THEN
+        INSERT INTO outlast.server AS s (started_at, open_since)
+        VALUES (pg_postmaster_start_time(), outlast.now_ms())
+            ON CONFLICT (one) DO UPDATE
+           SET started_at = excluded.started_at, open_since = excluded.open_since
+         WHERE s.started_at <> excluded.started_at;
+    END IF;
+END
+$$;

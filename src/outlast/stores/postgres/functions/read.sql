@@ -1,0 +1,142 @@
+-- What a fold needs, from one state of the database: first the session itself (its end and
+-- the time of its last record), then the snapshots made by today's rules, then the rows of
+-- the log after the older of both that concern the lane: its own, and those of others that
+-- change slices, start or end the session. With `after` the rows alone, from there on.
+CREATE OR REPLACE FUNCTION outlast.load(session text, name text, today integer, after integer)
+    RETURNS TABLE (kind text, first_offset integer, count integer, lane text, at bigint, data bytea)
+    LANGUAGE plpgsql STABLE ROWS 100
+    SET enable_seqscan = off
+AS $$
+DECLARE
+    s record;
+    snapshot record;
+    slices record;
+    start integer := after;
+BEGIN
+    SELECT r.tenant, r.sid, r.last_offset, r.last_at
+      INTO s
+      FROM outlast.sessions AS r
+     WHERE r.id = session;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    RETURN QUERY SELECT 'session', s.last_offset, 0, s.tenant::text, s.last_at, NULL::bytea;
+    IF start IS NULL THEN
+        SELECT n.up_to, n.fold, n.data
+          INTO snapshot
+          FROM outlast.snapshots AS n
+         WHERE n.tenant = s.tenant AND n.sid = s.sid AND n.lane = name AND n.fold = today;
+        SELECT n.up_to, n.fold, n.data
+          INTO slices
+          FROM outlast.slices AS n
+         WHERE n.tenant = s.tenant AND n.sid = s.sid AND n.fold = today;
+        RETURN QUERY
+        SELECT k.kind, k.up_to, k.fold, NULL, NULL::bigint, k.data
+          FROM (VALUES ('snapshot', snapshot.up_to, snapshot.fold, snapshot.data),
+                       ('slices', slices.up_to, slices.fold, slices.data))
+                   AS k (kind, up_to, fold, data)
+         WHERE k.up_to IS NOT NULL;
+        start := least(coalesce(snapshot.up_to, 0), coalesce(slices.up_to, 0));
+    END IF;
+    RETURN QUERY
+    SELECT 'log', g.first_offset, g.count, g.lane::text, g.at, g.data
+      FROM outlast.log AS g
+     WHERE g.tenant = s.tenant
+       AND g.sid = s.sid
+       AND g.first_offset >= outlast.row_with(s.tenant, s.sid, start + 1)
+       AND (g.lane = name OR g.marks & 6 > 0)
+     ORDER BY g.first_offset;
+END
+$$;
+
+-- A page of the log after a cursor: the session as above, then whole rows until they hold
+-- about as many records as wanted, or 8 MiB as they are stored.
+CREATE OR REPLACE FUNCTION outlast.read(session text, after integer, most integer)
+    RETURNS TABLE (kind text, first_offset integer, count integer, lane text, at bigint, data bytea)
+    LANGUAGE plpgsql STABLE ROWS 100
+    SET enable_seqscan = off
+AS $$
+DECLARE
+    s record;
+BEGIN
+    SELECT r.tenant, r.sid, r.last_offset, r.last_at
+      INTO s
+      FROM outlast.sessions AS r
+     WHERE r.id = session;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    RETURN QUERY SELECT 'session', s.last_offset, 0, s.tenant::text, s.last_at, NULL::bytea;
+    IF after >= s.last_offset THEN
+        RETURN;
+    END IF;
+    RETURN QUERY
+    SELECT 'log', p.first_offset, p.count, p.lane::text, p.at, p.data
+      FROM (SELECT g.*,
+                   sum(least(g.count, g.first_offset + g.count - 1 - after))
+                       OVER (ORDER BY g.first_offset ROWS UNBOUNDED PRECEDING) AS held,
+                   sum(octet_length(g.data))
+                       OVER (ORDER BY g.first_offset ROWS UNBOUNDED PRECEDING) AS size
+              FROM (SELECT b.first_offset, b.count, b.lane, b.at, b.data
+                      FROM outlast.log AS b
+                     WHERE b.tenant = s.tenant
+                       AND b.sid = s.sid
+                       AND b.first_offset >= outlast.row_with(s.tenant, s.sid, after + 1)
+                     ORDER BY b.first_offset
+                     LIMIT greatest(most, 1)) AS g) AS p
+     WHERE p.held - least(p.count, p.first_offset + p.count - 1 - after) < greatest(most, 1)
+       AND p.size - octet_length(p.data) < 8388608
+     ORDER BY p.first_offset;
+END
+$$;
+
+-- A page of the log before an offset, newest row first, as long as one after a cursor.
+CREATE OR REPLACE FUNCTION outlast.read_back(session text, before integer, most integer)
+    RETURNS TABLE (kind text, first_offset integer, count integer, lane text, at bigint, data bytea)
+    LANGUAGE plpgsql STABLE ROWS 100
+    SET enable_seqscan = off
+AS $$
+DECLARE
+    s record;
+BEGIN
+    SELECT r.tenant, r.sid, r.last_offset, r.last_at
+      INTO s
+      FROM outlast.sessions AS r
+     WHERE r.id = session;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    RETURN QUERY SELECT 'session', s.last_offset, 0, s.tenant::text, s.last_at, NULL::bytea;
+    RETURN QUERY
+    SELECT 'log', p.first_offset, p.count, p.lane::text, p.at, p.data
+      FROM (SELECT g.*,
+                   sum(least(g.count, before - g.first_offset))
+                       OVER (ORDER BY g.first_offset DESC ROWS UNBOUNDED PRECEDING) AS held,
+                   sum(octet_length(g.data))
+                       OVER (ORDER BY g.first_offset DESC ROWS UNBOUNDED PRECEDING) AS size
+              FROM (SELECT b.first_offset, b.count, b.lane, b.at, b.data
+                      FROM outlast.log AS b
+                     WHERE b.tenant = s.tenant AND b.sid = s.sid AND b.first_offset < before
+                     ORDER BY b.first_offset DESC
+                     LIMIT greatest(most, 1)) AS g) AS p
+     WHERE p.held - least(p.count, before - p.first_offset) < greatest(most, 1)
+       AND p.size - octet_length(p.data) < 8388608
+     ORDER BY p.first_offset DESC;
+END
+$$;
+
+-- Where the row begins that holds an offset, or the offset itself if no row does yet.
+CREATE OR REPLACE FUNCTION outlast.row_with(owner text, session bigint, wanted integer)
+    RETURNS integer
+    LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    IF wanted <= 1 THEN
+        RETURN 1;
+    END IF;
+    RETURN coalesce((SELECT max(g.first_offset)
+                       FROM outlast.log AS g
+                      WHERE g.tenant = owner AND g.sid = session AND g.first_offset <= wanted),
+                    wanted);
+END
+$$;

@@ -1,0 +1,205 @@
+"""Signs of life: advisory locks that go away with the connection that holds them.
+
+A worker's sign is a lock with its number, held on a connection that is this process's alone,
+and on that of the worker's lease. A pooler's connections outlive the process, so there is no
+sign behind one; then the lease decides. On the process's connection hints are heard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+import psycopg
+
+from outlast.clock import Clock
+from outlast.errors import StoreError, StoreUnavailable
+from outlast.stores.postgres.error import explain
+from outlast.stores.postgres.pipeline import Link, Rows
+from outlast.stores.postgres.reconnect import FIRST_PAUSE, LONGEST_PAUSE, PATIENCE
+from outlast.stores.postgres.statement import Query, Statement
+from outlast.stores.postgres.url import Place
+
+log = logging.getLogger("outlast.postgres")
+
+MISSING_FOR = 0.3
+LONG_GONE = 24 * 3_600_000
+
+
+class Direct:
+    """This process's own connection: shows its workers' signs, and hears what others say.
+
+    Lost, it is opened again at once, with all signs: they would be missed before long.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        clock: Clock,
+        queries: Mapping[str, Query],
+        heard: Callable[[str], None],
+    ) -> None:
+        self._place = place
+        self._clock = clock
+        self._queries = queries
+        self._heard = heard
+        self._signs: dict[int, str] = {}
+        self._shown = asyncio.Event()
+        self._opening = asyncio.Lock()
+        self._link: Link | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._is_wanted = False
+        self.is_possible = bool(place.direct)
+
+    def want(self) -> None:
+        """Have the connection, if there can be one, from soon on and for good."""
+        if self.is_possible and not self._is_wanted:
+            self._is_wanted = True
+            self._task = asyncio.create_task(self._reopen(), name="outlast direct")
+
+    async def show(self, worker: str) -> int | None:
+        """Show a new sign of a worker's life, and return its number, if there can be one."""
+        self._is_wanted = True
+        link = await self._open()
+        if link is None:
+            return None
+        try:
+            [(sign,)] = await link.ask(self._queries["next_sign"].bind({}))
+            await link.ask(self.lock("show_sign", sign))
+        except psycopg.Error as error:
+            raise explain(error, self._place.label) from error
+        self._signs[sign] = worker
+        return int(sign)
+
+    async def hide(self, sign: int) -> None:
+        """Take a sign away: whoever looks sees that the worker is gone."""
+        if sign in self._signs:
+            del self._signs[sign]
+            if self._link and self._link.is_open:
+                await self._link.ask(self.lock("hide_sign", sign))
+
+    def until_shown(self) -> Awaitable[None] | None:
+        """Return what to wait for before anything is written: all signs of life, shown."""
+        return self._wait() if self._signs and not self._shown.is_set() else None
+
+    async def _wait(self) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self._shown.wait()
+        except TimeoutError:
+            raise StoreUnavailable(
+                f"the {self._place.label} cannot be reached directly, so nobody can see that"
+                " this worker is alive; check the parameter direct of the store's URL",
+                store=self._place.label,
+            ) from None
+
+    def lock(self, name: str, sign: int) -> Statement:
+        return self._queries[name].bind({"class": self._place.number, "sign": sign})
+
+    async def _open(self) -> Link | None:
+        """Open the connection, show what was shown on the last, and listen; not at a pooler."""
+        async with self._opening:
+            if not self.is_possible:
+                return None
+            if self._link and self._link.is_open:
+                return self._link
+            link = await Link.open(self._place.direct, self._place.label)
+            link.on_notice = self._heard
+            try:
+                if not self._signs and not await self._is_direct(link):
+                    link.close()
+                    return None
+                signs = [self.lock("show_sign", sign) for sign in self._signs]
+                await link.send([*signs, self._queries["listen"].bind({})])
+            except BaseException as error:
+                link.close()
+                if isinstance(error, psycopg.Error):
+                    raise explain(error, self._place.label) from error
+                raise
+            link.on_lost = self._lost
+            self._link = link
+            self._shown.set()
+            return link
+
+    async def _is_direct(self, link: Link) -> bool:
+        """Whether the server itself answers. A pooler's connections would outlive our signs."""
+        [(backend,)] = await link.ask(self._queries["find_backend"].bind({}))
+        self.is_possible = backend == link.backend
+        if not self.is_possible:
+            log.warning(
+                "a pooler answers for the database, so nobody would see a worker die or could"
+                " tell it of new work at once; name the database itself, or none, in the"
+                " parameter direct of the store's URL",
+                extra={"store": self._place.label},
+            )
+        return self.is_possible
+
+    def _lost(self) -> None:
+        self._shown.clear()
+        self._task = asyncio.create_task(self._reopen(), name="outlast direct")
+
+    async def _reopen(self) -> None:
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                await self._open()
+            except StoreError as error:
+                missed = sorted(self._signs.values())
+                log.warning("no direct connection", extra={"workers": missed, "code": error.code})
+            else:
+                self._heard("")  # whatever was said meanwhile went unheard
+                return
+            await asyncio.sleep(self._clock.jitter(pause))
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    async def close(self) -> None:
+        """Let go of all signs; whoever looks sees that the process is gone."""
+        if self._task:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._link:
+            self._link.on_lost = None
+            self._link.close()
+
+
+class Observer:
+    """Remembers since when it has seen a worker's sign missing."""
+
+    def __init__(self, place: Place, clock: Clock, queries: Mapping[str, Query]) -> None:
+        self._clock = clock
+        self._statement = queries["missing_workers"].bind(
+            {"class": place.number, "long_gone": LONG_GONE}
+        )
+        self._looked_at = float("-inf")
+        self._missing: dict[str, float] = {}
+        self._dead: list[str] = []
+
+    def is_due(self, after: float) -> bool:
+        """Whether nobody has looked for so many seconds, or somebody was missing."""
+        return bool(self._missing) or self._clock.monotonic() - self._looked_at >= after
+
+    def look(self) -> Statement:
+        return self._statement
+
+    def note(self, rows: Rows) -> None:
+        """Take in who is missing now: dead is who was missing 300 ms ago or earlier too."""
+        now = self._clock.monotonic()
+        before, self._looked_at = self._missing, now
+        self._missing = {worker: before.get(worker, now) for worker, _ in rows}
+        self._dead = [
+            worker
+            for worker, is_long_gone in rows
+            if is_long_gone or round(now - self._missing[worker], 3) >= MISSING_FOR
+        ]
+
+    @property
+    def pause(self) -> float:
+        """Return how long to wait until somebody has been missing for long enough."""
+        now = self._clock.monotonic()
+        waits = [MISSING_FOR - (now - since) for since in self._missing.values()]
+        return max(0.0, *waits) if waits and not self._dead else 0.0
+
+    def take_dead(self) -> list[str]:
+        dead, self._dead = self._dead, []
+        return dead

@@ -1,0 +1,65 @@
+"""Outlets: cursors over sessions' logs, given out to who tells of events and taken back.
+
+Each step is a transaction of its own: a commit that has something to tell writes to the same
+rows, and who held several of them while it waited for one could be waited for in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from outlast.store import DeadLetter, Outlet
+from outlast.stores.postgres.aside import Aside
+from outlast.stores.postgres.pipeline import Row
+from outlast.stores.postgres.reader import Readers
+from outlast.stores.postgres.statement import Params, Query
+
+OUTLET = "session_id tenant agent name url events cursor told held due_at tries error".split()
+LETTER = "session_id tenant outlet offset type error at".split()
+
+_decode_names = msgspec.json.Decoder(tuple[str, ...]).decode
+
+
+class Outlets:
+    """What is told outside, and how far that is."""
+
+    def __init__(self, aside: Aside, readers: Readers, queries: Mapping[str, Query]) -> None:
+        self._aside = aside
+        self._readers = readers
+        self._queries = queries
+
+    async def take(self, limit: int, hold: int) -> list[Outlet]:
+        params = {"limit": max(0, limit), "hold": hold}
+        rows = await self._aside.do(self._queries["take_outlets"].bind(params))
+        return [describe_outlet(row) for row in rows]
+
+    async def settle(self, outlet: Outlet, changes: Params, dead: Sequence[DeadLetter]) -> bool:
+        params: dict[str, Any] = {
+            "session_id": outlet.session_id,
+            "name": outlet.name,
+            "held": outlet.held,
+            "told": outlet.told,
+            "dead": msgspec.json.encode(dead).decode(),
+            **changes,
+        }
+        return bool(await self._aside.do(self._queries["settle_outlet"].bind(params)))
+
+    async def listing(self, filters: Params) -> list[Outlet]:
+        rows = await self._readers.ask(self._queries["outlets"].bind(filters))
+        return [describe_outlet(row) for row in rows]
+
+    async def next_due_at(self) -> int | None:
+        [(due_at,)] = await self._readers.ask(self._queries["next_due_at"].bind({}))
+        return due_at if due_at is None else int(due_at)
+
+    async def dead_letters(self, filters: Params) -> list[DeadLetter]:
+        rows = await self._readers.ask(self._queries["dead_letters"].bind(filters))
+        return [DeadLetter(**dict(zip(LETTER, row, strict=True))) for row in rows]
+
+
+def describe_outlet(row: Row) -> Outlet:
+    fields = dict(zip(OUTLET, row, strict=True))
+    return Outlet(**{**fields, "events": _decode_names(fields["events"])})

@@ -1,0 +1,83 @@
+"""What an open store works with: its connections, and who uses which."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from outlast.clock import Clock
+from outlast.core.codec import Packer
+from outlast.stores.listener import Listeners
+from outlast.stores.postgres.aside import Aside
+from outlast.stores.postgres.committer import Committer
+from outlast.stores.postgres.erasure import Eraser
+from outlast.stores.postgres.key import Keys
+from outlast.stores.postgres.limit import Usher
+from outlast.stores.postgres.listing import Listing
+from outlast.stores.postgres.liveness import Direct
+from outlast.stores.postgres.notify import Messenger
+from outlast.stores.postgres.outbox import Outlets
+from outlast.stores.postgres.reader import Readers
+from outlast.stores.postgres.reading import Reading
+from outlast.stores.postgres.reconnect import Line
+from outlast.stores.postgres.row import Unpacker
+from outlast.stores.postgres.schedule import Schedules
+from outlast.stores.postgres.statement import Query
+from outlast.stores.postgres.transaction_pool import Rooms
+from outlast.stores.postgres.url import Place
+from outlast.stores.postgres.vault import Vault
+from outlast.stores.postgres.worker import Registry
+from outlast.stores.postgres.writer import Writer
+
+READERS = 2
+
+
+class Desk:
+    """The parts of a store, joined. Connections are opened when they are first needed."""
+
+    def __init__(
+        self, place: Place, clock: Clock, queries: Mapping[str, Query], packer: Packer
+    ) -> None:
+        def line() -> Line:
+            return Line(place, clock, queries["set_clock"])
+
+        self.loop = asyncio.get_running_loop()
+        self.listeners = Listeners()
+        self.readers = Readers([line() for _ in range(READERS)], queries)
+        self.messenger = Messenger(
+            place.schema, clock, queries["notify"], self.readers, self.listeners
+        )
+        self.direct = Direct(place, clock, queries, self.messenger.heard)
+        self.writer = Writer(
+            Line(place, clock, queries["set_clock"], self.direct.until_shown),
+            queries["write"],
+            queries["hold_limits"],
+            place.label,
+            self.messenger.tell,
+        )
+        self.registry = Registry(place, clock, queries, self.direct, self.readers, self.writer)
+        self.unpacker = Unpacker(packer, self.readers.blobs, self.readers.heads)
+        self.committer = Committer(
+            packer, self.unpacker, self.writer, self.messenger, queries["commit_alone"]
+        )
+        self.reading = Reading(self.readers, queries, packer, self.unpacker)
+        self.listing = Listing(self.readers, queries)
+        self.rooms = Rooms(place, clock, queries)
+        self.aside = Aside(line())
+        self.usher = Usher(self.aside, self.readers, queries, self.messenger)
+        self.outlets = Outlets(self.aside, self.readers, queries)
+        self.keys = Keys(self.aside, self.readers, queries)
+        self.vault = Vault(self.aside, self.readers, queries)
+        self.schedules = Schedules(self.aside, self.readers, queries)
+        self.eraser = Eraser(self.aside, self.readers, queries, self.messenger)
+
+    async def close(self) -> None:
+        """Finish what is under way, then let go of everything."""
+        self.listeners.clear()
+        await self.writer.stop()
+        await self.aside.close()
+        await self.registry.close()
+        await self.messenger.stop()
+        await self.direct.close()
+        await self.rooms.close()
+        await self.readers.close()

@@ -1,0 +1,184 @@
+"""One connection on the event loop: batches of statements go out, their answers come in.
+
+A batch is sent without waiting and is one transaction of its own: the server commits at the
+batch's end, and the whole takes one round trip. Several batches may be under way. Nothing
+here leaves state in the server's session, so any statement may reach any session of a
+pooler. The driver opens the connection; statements then go to libpq directly, which takes
+the client half of the time (docs/internals has the figures).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import psycopg
+from psycopg import abc, pq
+from psycopg.adapt import Transformer
+from psycopg.errors import error_from_result
+from psycopg.pq.abc import PGresult
+
+from outlast.errors import StoreUnavailable
+from outlast.stores.postgres.error import closed, is_of_the_connection, lost, unreachable
+from outlast.stores.postgres.fork import Guarded
+from outlast.stores.postgres.statement import BINARY, Statement
+
+Row = tuple[Any, ...]
+Rows = list[Row]
+Answer = asyncio.Future[list[Rows]]
+
+DONE = {pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK}
+
+
+class Link:
+    """A connection, and the batches whose answers are due."""
+
+    def __init__(self, connection: psycopg.AsyncConnection[Any], label: str) -> None:
+        self._connection = connection
+        self._raw = connection.pgconn
+        self._guarded = Guarded(self._raw)
+        self._label = label
+        self._loop = asyncio.get_running_loop()
+        self._due: deque[Answer] = deque()
+        self._results: list[PGresult] = []
+        self._loader = Transformer(connection)
+        self._socket = self._raw.socket
+        self._is_writing = False
+        self.is_open = True
+        self.on_notice: Callable[[str], None] | None = None
+        self.on_lost: Callable[[], None] | None = None
+        self._raw.nonblocking = 1
+        self._raw.enter_pipeline_mode()
+        self._loop.add_reader(self._socket, self._read)
+
+    @classmethod
+    async def open(cls, conninfo: str, label: str) -> Link:
+        return cls(await connect(conninfo, label), label)
+
+    @property
+    def load(self) -> int:
+        return len(self._due)
+
+    @property
+    def backend(self) -> int:
+        """The server's process, as it was named when the connection was opened."""
+        return self._raw.backend_pid
+
+    def send(self, statements: Sequence[Statement]) -> Answer:
+        """Send statements as one transaction; the future has the rows of each.
+
+        If one fails, none has changed anything, and the future has its error.
+        """
+        answer: Answer = self._loop.create_future()
+        if not self.is_open:
+            answer.set_exception(lost(self._label))
+            return answer
+        self._due.append(answer)
+        try:
+            for text, values, types, formats in statements:
+                self._raw.send_query_params(text, values, types, formats, BINARY)
+            self._raw.pipeline_sync()
+            self._write()
+        except psycopg.Error:
+            self._lose()
+        return answer
+
+    async def ask(self, statement: Statement) -> Rows:
+        """Return the rows of one statement."""
+        [rows] = await self.send([statement])
+        return rows
+
+    def _write(self) -> None:
+        """Hand to the system what it takes; the rest when it takes more."""
+        try:
+            is_left = bool(self._raw.flush())
+        except psycopg.Error:
+            self._lose()
+            return
+        if is_left and not self._is_writing:
+            self._loop.add_writer(self._socket, self._write)
+        elif self._is_writing and not is_left:
+            self._loop.remove_writer(self._socket)
+        self._is_writing = is_left
+
+    def _read(self) -> None:
+        try:
+            self._raw.consume_input()
+            if self._is_writing:
+                self._write()
+            while self._due and self.is_open and not self._raw.is_busy():
+                self._take(self._raw.get_result())
+            while notice := self._raw.notifies():
+                if self.on_notice:
+                    self.on_notice(notice.extra.decode(errors="replace"))
+        except psycopg.Error:
+            self._lose()
+            return
+        if self._raw.status == pq.ConnStatus.BAD:
+            self._lose()
+
+    def _take(self, result: PGresult | None) -> None:
+        if result is None:  # the end of one statement's results
+            return
+        if result.status != pq.ExecStatus.PIPELINE_SYNC:
+            self._results.append(result)
+            return
+        results, self._results = self._results, []
+        answer = self._due.popleft()
+        if answer.done():  # whoever asked has gone
+            return
+        if failed := next((r for r in results if r.status not in DONE), None):
+            answer.set_exception(self._explain(failed))
+        else:
+            answer.set_result([load_rows(self._loader, result) for result in results])
+
+    def _explain(self, failed: PGresult) -> Exception:
+        error = error_from_result(failed)
+        return lost(self._label) if is_of_the_connection(error) else error
+
+    def _lose(self) -> None:
+        """Give up the connection: the fate of what is under way is unknown."""
+        if not self.is_open:
+            return
+        self._let_go(lost(self._label))
+        if self.on_lost:
+            self.on_lost()
+
+    def close(self) -> None:
+        """Let go of the connection; who still waits for an answer is told so."""
+        self._let_go(closed())
+
+    def _let_go(self, reason: StoreUnavailable) -> None:
+        if not self.is_open:
+            return
+        self.is_open = False
+        due, self._due = self._due, deque()
+        for answer in due:
+            if not answer.done():
+                answer.set_exception(reason)
+        with suppress(ValueError, OSError, RuntimeError):
+            self._loop.remove_reader(self._socket)
+            self._loop.remove_writer(self._socket)
+        self._raw.finish()
+
+
+def load_rows(loader: abc.Transformer, result: PGresult) -> Rows:
+    if not result.ntuples:
+        return []
+    loader.set_pgresult(result)
+    rows = loader.load_rows(0, result.ntuples, tuple)
+    loader.set_pgresult(None)  # it may be large
+    return rows
+
+
+async def connect(conninfo: str, label: str) -> psycopg.AsyncConnection[Any]:
+    """Open a connection that keeps nothing prepared."""
+    try:
+        return await psycopg.AsyncConnection.connect(
+            conninfo, autocommit=True, prepare_threshold=None
+        )
+    except psycopg.Error as error:
+        raise unreachable(error, conninfo, label) from None  # its text is in ours, cleaned

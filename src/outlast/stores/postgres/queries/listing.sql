@@ -1,0 +1,182 @@
+-- name: session
+SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.last_offset,
+       s.over, s.token, s.parent, s.lanes, outlast.now_ms()
+  FROM outlast.session_list AS s
+ WHERE s.id = :session_id;
+
+-- name: sessions
+-- Ids sort by the time they were made.
+SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.last_offset,
+       s.over, s.token, s.parent, s.lanes, outlast.now_ms()
+  FROM outlast.session_list AS s
+ WHERE (:before::text IS NULL OR s.id < :before)
+   AND (:agent::text IS NULL OR s.agent = :agent)
+   AND (:status::text IS NULL OR s.status = :status)
+ ORDER BY s.id DESC
+ LIMIT :limit;
+
+-- name: sessions_of_tenant
+SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.last_offset,
+       s.over, s.token, s.parent, s.lanes, outlast.now_ms()
+  FROM outlast.session_list AS s
+ WHERE s.tenant = :tenant AND s.id <> ''
+   AND (:before::text IS NULL OR s.id < :before)
+   AND (:agent::text IS NULL OR s.agent = :agent)
+   AND (:status::text IS NULL OR s.status = :status)
+ ORDER BY s.id DESC
+ LIMIT :limit;
+
+-- name: sessions_of_parent
+SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.last_offset,
+       s.over, s.token, s.parent, s.lanes, outlast.now_ms()
+  FROM outlast.children AS c
+  JOIN outlast.session_list AS s ON s.tenant = c.tenant AND s.sid = c.sid
+ WHERE c.parent = :parent
+   AND (:tenant::text IS NULL OR s.tenant = :tenant)
+   AND (:before::text IS NULL OR s.id < :before)
+   AND (:agent::text IS NULL OR s.agent = :agent)
+   AND (:status::text IS NULL OR s.status = :status)
+ ORDER BY s.id DESC
+ LIMIT :limit;
+
+-- name: doomed
+SELECT s.id
+  FROM outlast.children AS c
+  JOIN outlast.sessions AS s ON s.tenant = c.tenant AND s.sid = c.sid
+ WHERE c.doomed
+ ORDER BY s.id
+ LIMIT :limit;
+
+-- name: delivery
+SELECT s.id, d.lane, d.id, d.kind, d.state, coalesce(d.outcome, ''), coalesce(d.turn, ''),
+       d.arrival, coalesce(d.settled_offset, 0)
+  FROM outlast.deliveries AS d
+  JOIN outlast.sessions AS s ON s.tenant = d.tenant AND s.sid = d.sid
+ WHERE d.id = :delivery_id;
+
+-- name: deliveries
+SELECT s.id, d.lane, d.id, d.kind, d.state, coalesce(d.outcome, ''), coalesce(d.turn, ''),
+       d.arrival, coalesce(d.settled_offset, 0)
+  FROM outlast.sessions AS s
+  JOIN outlast.deliveries AS d ON d.tenant = s.tenant AND d.sid = s.sid
+ WHERE s.id = :session_id
+ ORDER BY d.arrival;
+
+-- name: request
+SELECT q.id, s.id, q.lane, q.kind, q.state, q.expires_at, q.data, s.tenant, s.agent
+  FROM outlast.requests AS q
+  JOIN outlast.sessions AS s ON s.tenant = q.tenant AND s.sid = q.sid
+ WHERE q.id = :request_id;
+
+-- name: requests_of_session
+-- Its own first: in the order of the list those of its whole tenant would be looked through.
+SELECT q.id, s.id, q.lane, q.kind, q.state, q.expires_at, q.data, q.tenant, s.agent
+  FROM outlast.sessions AS s
+ CROSS JOIN LATERAL (
+           SELECT * FROM outlast.requests AS r WHERE r.tenant = s.tenant AND r.sid = s.sid OFFSET 0
+       ) AS q
+ WHERE s.id = :session_id
+   AND (:tenant::text IS NULL OR s.tenant = :tenant)
+   AND (:agent::text IS NULL OR s.agent = :agent)
+   AND (:kinds::jsonb IS NULL OR :kinds ? q.kind)
+   AND (:after::text IS NULL
+        OR q.rid > coalesce((SELECT a.rid FROM outlast.requests AS a WHERE a.id = :after), 0))
+   AND (NOT :open_only OR q.state = 'open')
+ ORDER BY q.rid
+ LIMIT :limit;
+
+-- name: requests
+-- It is planned anew each time it is asked, so a filter that is not given costs nothing. Each
+-- request has one session: said so that it is looked up for those that are listed, and no other.
+SELECT q.id, s.id, q.lane, q.kind, q.state, q.expires_at, q.data, q.tenant, s.agent
+  FROM outlast.requests AS q
+ CROSS JOIN LATERAL (
+           SELECT r.id, r.agent
+             FROM outlast.sessions AS r
+            WHERE r.tenant = q.tenant AND r.sid = q.sid
+            LIMIT 1
+       ) AS s
+ WHERE (:tenant::text IS NULL OR q.tenant = :tenant)
+   AND (:agent::text IS NULL OR s.agent = :agent)
+   AND (:kinds::jsonb IS NULL OR :kinds ? q.kind)
+   AND (:after::text IS NULL
+        OR q.rid > coalesce((SELECT a.rid FROM outlast.requests AS a WHERE a.id = :after), 0))
+   AND (NOT :open_only OR q.state = 'open')
+ ORDER BY q.rid
+ LIMIT :limit;
+
+-- name: find_token
+SELECT s.id
+  FROM outlast.tokens AS t
+  JOIN outlast.sessions AS s ON s.tenant = t.tenant AND s.sid = t.sid
+ WHERE t.tenant = :tenant AND t.token = :token AND t.living AND s.over = '';
+
+-- name: find_last_token
+-- Where a token leads, or led before it died; the living and the dead have an index each.
+SELECT s.id
+  FROM (SELECT t.tenant, t.sid, t.living
+          FROM outlast.tokens AS t
+         WHERE t.tenant = :tenant AND t.token = :token AND t.living
+         UNION ALL
+        (SELECT t.tenant, t.sid, t.living
+           FROM outlast.tokens AS t
+          WHERE t.tenant = :tenant AND t.token = :token AND NOT t.living
+          ORDER BY t.tid DESC
+          LIMIT 1)) AS t
+  JOIN outlast.sessions AS s ON s.tenant = t.tenant AND s.sid = t.sid
+ ORDER BY t.living DESC
+ LIMIT 1;
+
+-- name: tokens
+SELECT t.token, t.living
+  FROM outlast.sessions AS s
+  JOIN outlast.tokens AS t ON t.tenant = s.tenant AND t.sid = s.sid
+ WHERE s.id = :session_id
+ ORDER BY t.tid;
+
+-- name: lanes
+SELECT s.id, s.tenant, s.agent, l.lane,
+       CASE WHEN l.status = 'idle' AND l.queued > 0 THEN 'queued' ELSE l.status END,
+       l.turn, coalesce(l.worker, ''), l.fence, l.ready_at, l.queued
+  FROM outlast.sessions AS s
+  JOIN outlast.lanes AS l ON l.tenant = s.tenant AND l.sid = s.sid
+ WHERE (:session_id::text IS NULL OR s.id = :session_id)
+   AND (:tenant::text IS NULL OR s.tenant = :tenant AND s.id <> '')
+   AND (:agent::text IS NULL OR s.agent = :agent)
+   AND (:status::text IS NULL
+        OR :status = CASE WHEN l.status = 'idle' AND l.queued > 0 THEN 'queued' ELSE l.status END)
+   AND (:worker::text IS NULL OR l.worker = :worker)
+   AND (:after::text IS NULL OR s.id < :after OR s.id = :after AND l.lane > :after_lane)
+ ORDER BY s.id DESC, l.lane
+ LIMIT :limit;
+
+-- name: permits
+-- In line tenants take turns, as `in_line` has it; behind it are those who were passed by.
+SELECT p.name, s.id, p.lane, p.call_id, p.held, CASE WHEN p.held THEN 0 ELSE p.place - 1 END
+  FROM (SELECT o.*,
+               row_number() OVER (PARTITION BY o.name, o.held
+                                      ORDER BY o.absent, o.share, o.tenant <= m.last_tenant,
+                                               o.tenant) AS place
+          FROM (SELECT q.*,
+                       count(*) FILTER (WHERE q.held) OVER (PARTITION BY q.name, q.tenant)
+                       + row_number() OVER (PARTITION BY q.name, q.tenant, q.held, q.absent
+                                                ORDER BY q.pid) AS share
+                  FROM outlast.permits AS q
+                 WHERE :name::text IS NULL OR q.name = :name) AS o
+          JOIN outlast.limits AS m ON m.name = o.name) AS p
+  JOIN outlast.sessions AS s ON s.tenant = p.tenant AND s.sid = p.sid
+ WHERE :session_id::text IS NULL OR s.id = :session_id
+ ORDER BY p.name, p.held DESC, CASE WHEN p.held THEN p.pid ELSE p.place END
+ LIMIT :limit;
+
+-- name: census
+-- What the lanes of living sessions do, by status and what they wait for; with each kind how
+-- many messages wait in them, and since when the one has been ready that nobody owns.
+SELECT CASE WHEN l.status = 'idle' AND l.queued > 0 THEN 'queued' ELSE l.status END AS doing,
+       l.wait, count(*), sum(l.queued)::bigint,
+       min(l.ready_at) FILTER (WHERE l.worker IS NULL)
+  FROM outlast.lanes AS l
+  JOIN outlast.sessions AS s ON s.tenant = l.tenant AND s.sid = l.sid
+ WHERE s.over = ''
+ GROUP BY doing, l.wait
+ ORDER BY doing, l.wait;

@@ -1,0 +1,40 @@
+-- name: find_schema
+-- What is there before anything is touched: whether the schema, our own table in it, and
+-- anything else; how transactions are kept apart where nothing is said, and how text is kept.
+SELECT current_setting('server_version_num')::integer,
+       to_regnamespace(quote_ident(:schema)) IS NOT NULL,
+       to_regclass(quote_ident(:schema) || '.migrations') IS NOT NULL,
+       (SELECT count(*)
+          FROM pg_class AS c
+         WHERE c.relnamespace = to_regnamespace(quote_ident(:schema))
+           AND c.relkind IN ('r', 'p')),
+       current_setting('default_transaction_isolation'),
+       current_setting('server_encoding');
+
+-- name: find_version
+SELECT max(version) FROM outlast.migrations;
+
+-- name: prepare_migration
+-- A migration takes the time that it needs, whatever the role has for other statements; it does
+-- not outlive its process for long. Who waits for another that migrates is in nobody's way.
+SELECT set_config('statement_timeout', '0', true),
+       set_config('lock_timeout', '0', true),
+       set_config('idle_in_transaction_session_timeout', '30s', true);
+
+-- name: limit_locks
+-- Everybody at work queues behind who waits for a table, so the wait is short, and made again.
+SELECT set_config('lock_timeout', '2s', true);
+
+-- name: lock_migration
+-- One process at a time; the lock goes with the transaction.
+SELECT pg_advisory_xact_lock(:class, 0);
+
+-- name: lock_sessions
+-- Whoever writes begins with these. One who has others and waits for them could not be waited for.
+LOCK TABLE outlast.sessions IN ACCESS EXCLUSIVE MODE;
+
+-- name: add_schema
+CREATE SCHEMA IF NOT EXISTS outlast;
+
+-- name: add_migration
+INSERT INTO outlast.migrations (version, name) VALUES (:version, :name);

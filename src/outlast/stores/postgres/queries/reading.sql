@@ -1,0 +1,45 @@
+-- name: load
+SELECT * FROM outlast.load(:session_id, :lane, :fold, :after);
+
+-- name: log_after
+SELECT * FROM outlast.read(:session_id, :after, :limit);
+
+-- name: log_before
+SELECT * FROM outlast.read_back(:session_id, :before, :limit);
+
+-- name: blobs
+SELECT encode(b.hash, 'hex'), b.data
+  FROM jsonb_array_elements_text(:hashes) AS w (hash)
+  JOIN outlast.blobs AS b ON b.tenant = :tenant AND b.hash = decode(w.hash, 'hex');
+
+-- name: arrived
+-- Of JSON triples of session, lane and offset: the lanes that something arrived for since. Each is
+-- looked up by its keys, one after the other.
+SELECT w.one->>0, w.one->>1
+  FROM jsonb_array_elements(:heads) AS w (one)
+ CROSS JOIN LATERAL (
+           SELECT s.tenant, s.sid FROM outlast.sessions AS s WHERE s.id = w.one->>0 LIMIT 1
+       ) AS s
+ CROSS JOIN LATERAL (
+           SELECT l.last_arrival
+             FROM outlast.lanes AS l
+            WHERE l.tenant = s.tenant AND l.sid = s.sid AND l.lane = w.one->>1
+            LIMIT 1
+       ) AS l
+ WHERE l.last_arrival > (w.one->>2)::integer;
+
+-- name: heads_of_blobs
+-- The first bytes of a compressed value say how large it is.
+SELECT encode(b.hash, 'hex'), substr(b.data, 1, 18)
+  FROM jsonb_array_elements_text(:hashes) AS w (hash)
+  JOIN outlast.blobs AS b ON b.tenant = :tenant AND b.hash = decode(w.hash, 'hex');
+
+-- name: next_ready_at
+SELECT min(ready_at)
+  FROM outlast.lanes
+ WHERE worker IS NULL AND ready_at IS NOT NULL AND ready_at > :after;
+
+-- name: effect
+SELECT scope, key, session_id, call_id, state, value
+  FROM outlast.effects
+ WHERE scope = :scope AND key = :key;

@@ -1,0 +1,50 @@
+-- name: set_clock
+-- In tests alone: what time it is for the statements that follow in this transaction.
+SELECT set_config('outlast_clock.now', :now, true);
+
+-- name: write
+SELECT outlast.write(:wanted, :data)::text;
+
+-- name: commit_alone
+SELECT outlast.commit_alone(:session, :lane, :worker, :fence, :number, :seen, :at, :ready_at,
+                             :status, :turn, :version, :digest, :records, :data);
+
+-- name: claim
+SELECT outlast.claim(:worker, :limit, :held, :agents, :version, :lanes, :most)::text;
+
+-- name: acquire
+SELECT outlast.acquire(:wishes)::text;
+
+-- name: hold_limits
+SELECT outlast.hold_limits(:names, :commits);
+
+-- name: has_overdue
+SELECT 1
+  FROM outlast.permits
+ WHERE expected_at < outlast.now_ms() - :patience
+ LIMIT 1;
+
+-- name: pass_by
+SELECT outlast.pass_by(:patience)::text;
+
+-- name: set_here
+-- For this transaction alone.
+SELECT set_config(:name, :value, true);
+
+-- name: knows_session
+SELECT 1 FROM outlast.sessions WHERE id = :session_id;
+
+-- name: erase
+SELECT outlast.erase(:session_id)::text;
+
+-- name: reset_role
+SET SESSION AUTHORIZATION DEFAULT;
+
+-- name: reset_settings
+RESET ALL;
+
+-- name: drop_locks
+SELECT pg_advisory_unlock_all();
+
+-- name: drop_temporary
+DISCARD TEMP;

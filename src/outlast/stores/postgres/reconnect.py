@@ -1,0 +1,163 @@
+"""A way to the server: a connection that is opened when it is needed, and again when lost.
+
+What goes out here may go out twice: whoever sends has to be told the same both times.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import psycopg
+
+from outlast.clock import Clock
+from outlast.errors import StoreUnavailable
+from outlast.stores.postgres.error import closed, explain, is_passing
+from outlast.stores.postgres.pipeline import Link, Rows
+from outlast.stores.postgres.statement import Query, Statement
+from outlast.stores.postgres.url import Place
+
+PATIENCE = 10.0
+FIRST_PAUSE = 0.02
+LONGEST_PAUSE = 1.0
+TRIES = 8
+
+Compose = Callable[[], Sequence[Statement]]
+
+
+class Line:
+    """One connection at a time to the same place, and the patience to open another.
+
+    `until_ready` returns what to wait for before something is sent, if there is something.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        clock: Clock,
+        set_clock: Query,
+        until_ready: Callable[[], Awaitable[None] | None] = lambda: None,
+    ) -> None:
+        self._place = place
+        self._clock = clock
+        self._set_clock = set_clock
+        self._until_ready = until_ready
+        self._is_real = type(clock) is Clock
+        self._link: Link | None = None
+        self._is_closed = False
+        self._opening = asyncio.Lock()
+        self._asking = 0
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
+
+    @property
+    def load(self) -> int:
+        return self._link.load if self._link else 0
+
+    @property
+    def is_asked(self) -> bool:
+        return self._asking > 0
+
+    async def send(
+        self, compose: Compose, doubt: Callable[[], None] | None = None
+    ) -> Sequence[Rows]:
+        """Have statements done as one transaction, and return the rows of each.
+
+        They are composed anew for every try; `doubt` is called before one that comes after a
+        lost connection, when the last try may have been done.
+        """
+        trial = Trial(self._clock)
+        while True:
+            try:
+                return await self._try(compose)
+            except StoreUnavailable:
+                if self._is_closed or trial.is_over:
+                    raise
+                if doubt:
+                    doubt()
+            except psycopg.Error as error:
+                if trial.is_hopeless or not is_passing(error):
+                    raise
+            await trial.pause()
+
+    async def _try(self, compose: Compose) -> Sequence[Rows]:
+        if self._is_closed:
+            raise closed()
+        link = self._link
+        if link is None or not link.is_open:
+            link = await self._open()
+        if pause := self._until_ready():
+            await pause
+        statements = compose()
+        if self._is_real:
+            return await link.send(statements)
+        now = self._set_clock.bind({"now": self._clock.now()})
+        return (await link.send([now, *statements]))[1:]
+
+    async def _open(self) -> Link:
+        async with self._opening:
+            if self._link is None or not self._link.is_open:
+                self._link = await Link.open(self._place.pooled, self._place.label)
+                if self._is_closed:
+                    self._link.close()
+            return self._link
+
+    async def ask(self, statement: Statement, doubt: Callable[[], None] | None = None) -> Rows:
+        """Return the rows of a statement that is a transaction of its own."""
+        self._asking += 1
+        self._is_idle.clear()
+        try:
+            [rows] = await self.send(lambda: [statement], doubt)
+        except psycopg.Error as error:
+            raise explain(error, self._place.label) from error
+        finally:
+            self._asking -= 1
+            if not self._asking:
+                self._is_idle.set()
+        return rows
+
+    async def until_idle(self) -> None:
+        """Wait until all that was asked is answered."""
+        while self.is_asked:  # an answer may lead to the next question
+            await self._is_idle.wait()
+
+    def close(self) -> None:
+        self._is_closed = True
+        if self._link:
+            self._link.close()
+
+
+class Trial:
+    """How often and for how long something has been tried since it first failed.
+
+    What hung until then on a connection that had gone dead says nothing of the next one.
+    """
+
+    def __init__(self, clock: Clock, tries: int = TRIES) -> None:
+        self._clock = clock
+        self._tries = tries
+        self._failed_at: float | None = None
+        self._waited = 0.0
+        self._next = FIRST_PAUSE
+        self._times = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the server has been away for too long."""
+        if self._failed_at is None:
+            return False
+        return max(self._waited, self._clock.monotonic() - self._failed_at) >= PATIENCE
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether somebody else was quicker too often."""
+        return self._times >= self._tries
+
+    async def pause(self) -> None:
+        """Wait a little, and longer each time; pauses differ between processes."""
+        if self._failed_at is None:
+            self._failed_at = self._clock.monotonic()
+        nap = self._clock.jitter(self._next)
+        self._waited, self._next = self._waited + nap, min(self._next * 2, LONGEST_PAUSE)
+        self._times += 1
+        await asyncio.sleep(nap)

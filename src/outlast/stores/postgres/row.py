@@ -1,0 +1,75 @@
+"""From rows of the log to entries: what was packed is unpacked, blobs included."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from outlast.core.codec import HAS_BLOBS, Packer, blob_names, version_of
+from outlast.core.record import Entry
+from outlast.errors import StoreCorrupt
+from outlast.stores.page import size_of_row, size_of_value
+
+# What a row of the log is marked with, so that who needs it not can skip it unread.
+ARRIVAL = 1
+CHANGES_SLICES = 2
+STARTS_OR_ENDS = 4
+
+LoadBlobs = Callable[[str, Sequence[str]], Awaitable[Mapping[str, bytes]]]
+
+
+class BlobMissing(StoreCorrupt):
+    """A large value is not there: the store is damaged, unless its session was just erased."""
+
+
+class LogRow(NamedTuple):
+    """A row of the log: one commit, or one arrival."""
+
+    first_offset: int
+    lane: str
+    at: int
+    data: bytes
+
+
+class Unpacker:
+    """Opens rows. Blobs are fetched all at once, before anything is unpacked."""
+
+    def __init__(self, packer: Packer, load_blobs: LoadBlobs, load_heads: LoadBlobs) -> None:
+        self._packer = packer
+        self._load_blobs = load_blobs
+        self._load_heads = load_heads
+
+    async def entries(self, tenant: str, rows: Sequence[LogRow], after: int = 0) -> list[Entry]:
+        """Return the records of rows in their places, those after an offset."""
+        blobs = await self._fetch(tenant, rows)
+        return [entry for row in rows for entry in self._unpack(row, blobs) if entry.offset > after]
+
+    async def _fetch(self, tenant: str, rows: Sequence[LogRow]) -> Mapping[str, bytes]:
+        names = {name for row in rows for name in self._blob_names(row)}
+        return await self._load_blobs(tenant, sorted(names)) if names else {}
+
+    async def sizes(self, tenant: str, rows: Sequence[LogRow]) -> list[int]:
+        """Return how large each row is when it is unpacked, blobs included."""
+        names = [self._blob_names(row) for row in rows]
+        wanted = sorted(set().union(*names))
+        heads = await self._load_heads(tenant, wanted) if wanted else {}
+        sizes = {name: size_of_value(head) for name, head in heads.items()}
+        return [
+            size_of_row(row.data) + sum(sizes.get(name, 0) for name in own)
+            for row, own in zip(rows, names, strict=True)
+        ]
+
+    def _blob_names(self, row: LogRow) -> set[str]:
+        has_some = version_of(row.data) and row.data[1] & HAS_BLOBS
+        return blob_names(row.data, self._packer) if has_some else set()
+
+    def _unpack(self, row: LogRow, blobs: Mapping[str, bytes]) -> Iterator[Entry]:
+        def load(name: str) -> bytes:
+            if name not in blobs:
+                raise BlobMissing(f"the blob {name} is missing; restore the database from a backup")
+            return self._packer.expand(blobs[name])
+
+        version = version_of(row.data)
+        records = self._packer.unpack(row.data, load)
+        for offset, record in enumerate(records, row.first_offset):
+            yield Entry(offset, row.at, row.lane, record, version)

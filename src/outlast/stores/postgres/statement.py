@@ -1,0 +1,97 @@
+"""The SQL of this store: files beside this one, each a page of named statements.
+
+In the files the schema is called `outlast`; here it gets the name that the URL gives it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Any, NamedTuple
+
+Params = Mapping[str, Any]
+Value = bytes | None
+
+HERE = files("outlast.stores.postgres")
+NAME = "-- name: "
+PARAMETER = re.compile(r"(?<!:):([a-z]\w*)")
+SCHEMA = re.compile(r"\boutlast(?=[.;])")
+
+UNKNOWN, BYTEA = 0, 17  # the server infers what it is not told
+TEXT, BINARY = 0, 1
+
+
+class Query(NamedTuple):
+    """A statement with numbered parameters, and which named value each of them is."""
+
+    text: bytes
+    names: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Query:
+        names = tuple(dict.fromkeys(PARAMETER.findall(text)))
+        numbered = PARAMETER.sub(lambda found: f"${names.index(found[1]) + 1}", text)
+        return cls(numbered.encode(), names)
+
+    def bind(self, params: Params) -> Statement:
+        """Return the query with its values as they are sent: bytes as they are, others as text."""
+        bound = Statement(self.text, [], [], [])
+        for name in self.names:
+            value = params[name]
+            is_raw = isinstance(value, bytes)
+            if value is not None and not is_raw:
+                text = str(value) if not isinstance(value, bool) else "true" if value else "false"
+                value = text.encode()
+            bound.values.append(value)
+            bound.types.append(BYTEA if is_raw else UNKNOWN)
+            bound.formats.append(BINARY if is_raw else TEXT)
+        return bound
+
+
+class Statement(NamedTuple):
+    """A query with its values, as the driver takes it."""
+
+    text: bytes
+    values: list[Value]
+    types: list[int]
+    formats: list[int]
+
+
+def in_schema(text: str, schema: str) -> str:
+    """Give the schema its name; `place` lets no name pass that would need more than quotes."""
+    return SCHEMA.sub(f'"{schema}"', text)
+
+
+def named(page: str) -> Iterator[tuple[str, str]]:
+    """Yield each statement of a page with its name, without the remarks above it."""
+    for block in page.split(NAME)[1:]:
+        name, _, text = block.partition("\n")
+        lines = text.strip().splitlines()
+        sql = "\n".join(line for line in lines if not line.startswith("--"))
+        yield name.strip(), sql.removesuffix(";")
+
+
+@lru_cache(maxsize=16)
+def load_queries(schema: str) -> Mapping[str, Query]:
+    pages = pages_of("queries")
+    found = [pair for page in pages for pair in named(in_schema(page.read_text("utf-8"), schema))]
+    queries = {name: Query.parse(text) for name, text in found}
+    assert len(queries) == len(found), "two statements have the same name"
+    return queries
+
+
+def pages_of(folder: str) -> list[Traversable]:
+    return sorted((HERE / folder).iterdir(), key=lambda page: page.name)
+
+
+def load_migrations() -> list[Traversable]:
+    """Return the migrations in their order; the first makes an empty schema version 1."""
+    return pages_of("migrations")
+
+
+def load_functions() -> list[Traversable]:
+    """Return what runs inside the server, as of today; a change of it is a migration too."""
+    return pages_of("functions")

@@ -1,0 +1,77 @@
+"""Connections for tools' transactions: opened when needed, and a few kept for the next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import psycopg
+from psycopg.pq import ConnStatus, TransactionStatus
+
+from outlast.clock import Clock
+from outlast.stores.postgres.fork import Guarded
+from outlast.stores.postgres.pipeline import connect
+from outlast.stores.postgres.statement import Query
+from outlast.stores.postgres.url import Place
+
+KEPT = 4
+
+# What a tool may have left in the server's session; plans are worth keeping.
+LEFT = ("reset_role", "reset_settings", "drop_locks", "drop_temporary")
+
+Connection = psycopg.AsyncConnection[Any]
+
+
+class Rooms:
+    """Each transaction has one for itself."""
+
+    def __init__(self, place: Place, clock: Clock, queries: Mapping[str, Query]) -> None:
+        self.place = place
+        self.clock = clock
+        self.queries = queries
+        self._idle: list[Connection] = []
+        self._is_closed = False
+        self._guarded: list[Guarded] = []
+
+    async def enter(self) -> Connection:
+        """Return a connection on which nothing is open."""
+        while self._idle:
+            connection = self._idle.pop()
+            try:
+                if await self._is_clean(connection):
+                    return connection
+            except BaseException:
+                await connection.close()
+                raise
+            await connection.close()
+        connection = await connect(self.place.pooled, self.place.label)
+        self._guarded = [g for g in self._guarded if g.connection.status == ConnStatus.OK]
+        self._guarded.append(Guarded(connection.pgconn))
+        return connection
+
+    async def _is_clean(self, connection: Connection) -> bool:
+        """Whether a connection that lay idle still leads somewhere; what was left there is gone.
+
+        Behind a pooler the session is not ours to clean.
+        """
+        is_ours = self.place.pooled == self.place.direct
+        clean = b"; ".join(self.queries[name].text for name in LEFT if is_ours)
+        try:
+            await connection.execute(clean)
+        except psycopg.Error:
+            return False
+        return True
+
+    async def leave(self, connection: Connection) -> None:
+        is_clean = connection.pgconn.transaction_status == TransactionStatus.IDLE
+        if is_clean and len(self._idle) < KEPT and not self._is_closed:
+            self._idle.append(connection)
+        else:
+            await connection.close()
+
+    async def close(self) -> None:
+        """Let go of those that are kept; one that is in use is closed when it is left."""
+        self._is_closed = True
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            await connection.close()

@@ -1,0 +1,155 @@
+"""A worker's lease: renewed on the caller's thread, with a connection of its own.
+
+A blocked event loop or a busy writer must not cost a worker its lanes. For the same reason its
+sign of life is shown on this connection as well: missing is who shows it on neither.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+
+import psycopg
+
+from outlast.clock import Clock
+from outlast.errors import StoreError
+from outlast.store import Renewal
+from outlast.stores.postgres.blocking import BlockingLink
+from outlast.stores.postgres.error import ConnectionLost, explain
+from outlast.stores.postgres.fork import check_process
+from outlast.stores.postgres.liveness import Direct
+from outlast.stores.postgres.pipeline import Rows
+from outlast.stores.postgres.statement import Query
+from outlast.stores.postgres.url import Place
+
+LEAST_PATIENCE = 1.0
+
+
+class PostgresLease:
+    """See `outlast.store.Lease`. `sign` is the number of the worker's sign of life.
+
+    A third of `length` passes between two renewals: a sixth of it, waited for an answer on a
+    connection that has gone dead, leaves time for another.
+    """
+
+    def __init__(
+        self,
+        worker: str,
+        length: int,
+        place: Place,
+        clock: Clock,
+        queries: Mapping[str, Query],
+        direct: Direct,
+        sign: int | None,
+    ) -> None:
+        self.worker = worker
+        self._patience = max(LEAST_PATIENCE, length / 6000)
+        self._place = place
+        self._conninfo = place.pooled if sign is None else place.direct
+        self._clock = clock
+        self._queries = queries
+        self._direct = direct
+        self._sign = sign
+        self._pid = os.getpid()
+        self._loop = asyncio.get_running_loop()
+        self._mutex = threading.Lock()
+        self._link: BlockingLink | None = None
+        self._released = False
+        self._hiding: asyncio.Task[None] | None = None
+
+    def renew(self, tally: str = "") -> Renewal:
+        """Extend the lease; say whether the worker is still known, and may go on."""
+        check_process(self._pid)
+        with self._mutex:
+            rows = [] if self._released else self._ask("renew", tally=tally)
+            return Renewal(*rows[0]) if rows else Renewal(alive=False)
+
+    def show(self) -> None:
+        """Open the connection, and with it show the sign."""
+        check_process(self._pid)
+        with self._mutex:
+            try:
+                self._open()
+            except psycopg.Error as error:
+                raise explain(error, self._place.label) from error
+
+    def release(self) -> None:
+        """Strike the worker from the registry, free its lanes and take its sign away."""
+        check_process(self._pid)
+        with self._mutex:
+            if self._released:
+                return
+            self._released = True
+            try:
+                self._ask("bury")
+            finally:
+                self._close()
+        with suppress(RuntimeError):  # the loop was closed, and the connection with it
+            self._loop.call_soon_threadsafe(self._hide)
+
+    def _hide(self) -> None:
+        if self._sign is not None:
+            self._hiding = asyncio.create_task(self._hide_quietly())
+
+    async def _hide_quietly(self) -> None:
+        # The worker's row is gone already, or it looks dead before long.
+        with suppress(StoreError, psycopg.Error, TimeoutError):
+            async with asyncio.timeout(self._patience):
+                await self._direct.hide(self._sign or 0)
+
+    async def let_go(self) -> None:
+        """Take the sign away and leave the row: as if the process had died."""
+        self._released = True
+        await asyncio.to_thread(self._close_for_good)
+        if self._hiding:
+            await self._hiding
+        await self._hide_quietly()
+
+    def _close_for_good(self) -> None:
+        with self._mutex:
+            if self._link and self._sign is not None:
+                # The server would notice the end of the connection only a moment later.
+                with suppress(StoreError, psycopg.Error):
+                    self._link.send([self._direct.lock("hide_sign", self._sign)])
+            self._close()
+
+    def _close(self) -> None:
+        if self._link:
+            self._link.close()
+            self._link = None
+
+    # On the caller's thread
+
+    def _ask(self, name: str, **values: str) -> Rows:
+        """Run a statement; on a connection that has gone meanwhile, once more on another."""
+        try:
+            return self._try(name, values)
+        except ConnectionLost:
+            return self._try(name, values)
+
+    def _try(self, name: str, values: Mapping[str, str]) -> Rows:
+        statements = [self._queries[name].bind({"worker": self.worker, **values})]
+        if type(self._clock) is not Clock:
+            statements.insert(0, self._queries["set_clock"].bind({"now": self._clock.now()}))
+        try:
+            return self._open().send(statements)[-1]
+        except ConnectionLost:
+            self._close()
+            raise
+        except psycopg.Error as error:
+            raise explain(error, self._place.label) from error
+
+    def _open(self) -> BlockingLink:
+        if self._link is None:
+            link = BlockingLink(self._conninfo, self._place.label, self._clock, self._patience)
+            try:
+                if self._sign is not None:
+                    link.send([self._direct.lock("show_sign", self._sign)])
+            except BaseException:
+                link.close()
+                raise
+            self._link = link
+        return self._link

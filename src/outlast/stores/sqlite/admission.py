@@ -1,0 +1,219 @@
+"""Arrivals: what anybody may add to a lane's inbox, at most once each."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from outlast.core.codec import encode
+from outlast.core.record import FORMAT, SessionStarted
+from outlast.errors import OutlastError
+from outlast.store import WAIT_THEIR_TURN, Admission, Receipt
+from outlast.store.admission import dated, digest, has_open_cancel, is_named, name_of, with_turn
+from outlast.store.refusal import (
+    other_content,
+    queue_full,
+    request_closed,
+    session_erased,
+    session_exists,
+    session_over,
+    token_taken,
+    unknown_request,
+    unknown_session,
+)
+from outlast.stores.sqlite import outbox as outlet
+from outlast.stores.sqlite.database import Row
+from outlast.stores.sqlite.log import ARRIVAL, STARTS_OR_ENDS, append, find_end
+from outlast.stores.sqlite.unit_of_work import OFFSETS, Desk, column_of, key_of, lane_of
+
+
+class Target(NamedTuple):
+    """A session, and the lane of it that something arrives for. A lane yet to be made has no id."""
+
+    sid: int
+    agent: str
+    lid: int | None
+    turn: str
+
+
+def write_admission(desk: Desk, admission: Admission, body: bytes) -> Receipt | OutlastError:
+    """Add one arrival, or say why not; then nothing was changed."""
+    try:
+        return find_repeated(desk, admission) or admit(
+            desk, dated(admission, desk.clock.now()), body
+        )
+    except OutlastError as refusal:
+        return refusal
+
+
+def find_repeated(desk: Desk, admission: Admission) -> Receipt | None:
+    if is_named(admission):
+        key = {"tenant": admission.tenant, "name": name_of(admission)}
+        row = desk.db.one("receipt_by_dispatch", key)
+    else:
+        row = desk.db.one("receipt_by_delivery", {"delivery_id": admission.delivery_id})
+    return repeat(admission, row) if row else None
+
+
+def repeat(admission: Admission, row: Row) -> Receipt:
+    session_id, lane, delivery_id, key, position, fingerprint = row
+    if session_id is None:
+        raise session_erased(admission.dispatch_id)
+    if fingerprint != digest(admission.fingerprint):
+        raise other_content(admission.dispatch_id)
+    return Receipt(
+        session_id=session_id,
+        lane=lane_of(lane),
+        delivery_id=delivery_id,
+        offset=key & OFFSETS,
+        position=position,
+        duplicate=True,
+    )
+
+
+def admit(desk: Desk, admission: Admission, body: bytes) -> Receipt:
+    """Check first, then write: a refusal must find nothing written."""
+    if admission.new:
+        check_new(desk, admission)
+        check_queue(desk, admission, None)
+        target = start_session(desk, admission)
+    else:
+        target = find_target(desk, admission)
+        check_queue(desk, admission, target.sid)
+        if admission.kind == "reply":
+            check_request(desk, admission, target.sid)
+    if has_open_cancel(admission.records) and target.turn:
+        body = encode([with_turn(record, target.turn) for record in admission.records])
+    return write(desk, admission, target, body)
+
+
+def check_new(desk: Desk, admission: Admission) -> None:
+    if desk.db.one("target", {"session_id": admission.session_id, "lane": admission.lane}):
+        raise session_exists(admission.session_id)
+    key = {"tenant": admission.tenant, "token": admission.token}
+    if admission.token and desk.db.one("owner_of_token", key):
+        raise token_taken()
+
+
+def start_session(desk: Desk, admission: Admission) -> Target:
+    row = desk.db.one(
+        "add_session",
+        {
+            "session_id": admission.session_id,
+            "tenant": admission.tenant,
+            "agent": admission.agent,
+            "mode": admission.mode,
+            "at": admission.at,
+            "parent": admission.parent,
+        },
+    )
+    assert row is not None
+    if admission.token:
+        key = {"tenant": admission.tenant, "token": admission.token, "sid": row[0]}
+        desk.db.run("add_token", key)
+    if admission.outlets:
+        outlet.add(desk, row[0], admission.outlets)
+    return Target(row[0], admission.agent, None, "")
+
+
+def find_target(desk: Desk, admission: Admission) -> Target:
+    row = desk.db.one("target", {"session_id": admission.session_id, "lane": admission.lane})
+    if row is None or row[1] != admission.tenant:
+        raise unknown_session(admission.session_id)
+    sid, _, agent, over, lid, turn = row
+    if over:
+        raise session_over(admission.session_id, over)
+    return Target(sid, agent, lid, turn or "")
+
+
+def check_queue(desk: Desk, admission: Admission, sid: int | None) -> None:
+    if admission.kind not in WAIT_THEIR_TURN:
+        return
+    if admission.most_queued and sid is not None:
+        waiting = desk.db.one("queued_in_session", {"sid": sid})
+        if waiting and waiting[0] >= admission.most_queued:
+            raise queue_full("session", admission.session_id, admission.most_queued)
+    if admission.most_queued_of_tenant:
+        waiting = desk.db.one("queued_in_tenant", {"tenant": admission.tenant})
+        if waiting and waiting[0] >= admission.most_queued_of_tenant:
+            raise queue_full("tenant", admission.tenant, admission.most_queued_of_tenant)
+
+
+def check_request(desk: Desk, admission: Admission, sid: int) -> None:
+    row = desk.db.one("request_to_answer", {"request_id": admission.request_id, "sid": sid})
+    if row is None:
+        raise unknown_request(admission.session_id, admission.request_id)
+    state, expires_at = row
+    if state == "open" and 0 < expires_at <= desk.clock.now():
+        state = "expired"
+    if state != "open":
+        raise request_closed(admission.request_id, state)
+
+
+def write(desk: Desk, admission: Admission, target: Target, body: bytes) -> Receipt:
+    starts = any(type(record) is SessionStarted for record in admission.records)
+    marks = ARRIVAL | (STARTS_OR_ENDS if starts else 0)
+    count = len(admission.records)
+    key, last_at = find_end(desk, target.sid)
+    at = max(admission.at, last_at)
+    first_offset = append(desk, key, admission.lane, body, count, at, marks)
+    offset = first_offset + count - 1
+    if admission.kind == "reply":
+        desk.db.run("answer_request", {"request_id": admission.request_id, "offset": offset})
+    position = receive(desk, admission, target, offset)
+    deliver(desk, admission, key_of(target.sid, offset), position)
+    desk.tell(admission.session_id, arrived=True)
+    return Receipt(
+        session_id=admission.session_id,
+        lane=admission.lane,
+        delivery_id=admission.delivery_id,
+        offset=offset,
+        position=position,
+    )
+
+
+def receive(desk: Desk, admission: Admission, target: Target, offset: int) -> int:
+    """Make the lane ready, and return how many messages wait before this one."""
+    row = desk.db.one(
+        "receive",
+        {
+            "lid": target.lid or add_lane(desk, admission, target),
+            "offset": offset,
+            "now": desk.clock.now(),
+            "waits": admission.kind in WAIT_THEIR_TURN,
+            "version": FORMAT,
+        },
+    )
+    assert row is not None
+    return int(row[0])
+
+
+def add_lane(desk: Desk, admission: Admission, target: Target) -> int:
+    row = desk.db.one(
+        "add_lane",
+        {
+            "sid": target.sid,
+            "lane": admission.lane,
+            "agent": target.agent,
+            "tenant": admission.tenant,
+            "version": FORMAT,
+        },
+    )
+    assert row is not None
+    return int(row[0])
+
+
+def deliver(desk: Desk, admission: Admission, key: int, position: int) -> None:
+    desk.db.run(
+        "add_delivery",
+        {
+            "key": key,
+            "delivery_id": admission.delivery_id,
+            "lane": column_of(admission.lane),
+            "kind": admission.kind,
+            "position": position,
+            "fingerprint": digest(admission.fingerprint),
+        },
+    )
+    if is_named(admission):
+        params = {"tenant": admission.tenant, "name": name_of(admission), "key": key}
+        desk.db.run("add_dispatch", params)

@@ -1,0 +1,175 @@
+"""Connections to the file: how they are opened, set up, and tried again.
+
+SQLite's busy handler does not cover opening, switching to WAL and recovery, so waiting
+for other processes is done here, for all of it alike. Nothing in the process but sqlite3
+may open the database file: closing any descriptor of it would drop SQLite's locks.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from outlast.clock import Clock
+from outlast.stores.sqlite.error import explain, is_passing, locked_for_too_long
+from outlast.stores.sqlite.statement import QUERIES, Params
+
+T = TypeVar("T")
+Row = tuple[Any, ...]
+
+NOTHING: Params = {}
+PATIENCE = 60.0
+FIRST_PAUSE = 0.000_5
+LONGEST_PAUSE = 0.004
+
+LOG_SIZE = 16 * 1024 * 1024
+CACHE_SIZE = "PRAGMA cache_size = -8000"
+
+# `wal_autocheckpoint`: a checkpoint in the middle of a commit would make it wait for the
+# disk twice; the checkpointer does it. `fullfsync` is for macOS, where fsync alone leaves
+# data in the drive's cache; elsewhere it does nothing. `trusted_schema`: a function in a
+# view or trigger that somebody planted in the file is not run. `secure_delete`: zeros are written
+# over what is deleted, in pages that become free too, since a session that is erased shall not be
+# found in the file. Commits free next to nothing: no difference was measured to OFF.
+SETTINGS = (
+    "PRAGMA synchronous = {synchronous}",
+    "PRAGMA wal_autocheckpoint = 0",
+    "PRAGMA fullfsync = 1",
+    "PRAGMA checkpoint_fullfsync = 1",
+    "PRAGMA trusted_schema = 0",
+    "PRAGMA secure_delete = ON",
+    CACHE_SIZE,
+    f"PRAGMA journal_size_limit = {LOG_SIZE}",
+    "PRAGMA query_only = {query_only:d}",
+)
+
+
+class Database:
+    """One connection, used by one thread at a time."""
+
+    def __init__(self, raw: sqlite3.Connection, path: Path, clock: Clock) -> None:
+        self.raw = raw
+        self.path = path
+        self._clock = clock
+
+    def run(self, name: str, params: Params = NOTHING) -> int:
+        """Run a named statement to its end and return the number of rows that it changed."""
+        query = QUERIES[name]
+        return self.raw.execute(query.text, query.pick(params)).rowcount
+
+    def all(self, name: str, params: Params = NOTHING) -> list[Row]:
+        """Return all rows of a named statement."""
+        query = QUERIES[name]
+        return self.raw.execute(query.text, query.pick(params)).fetchall()
+
+    def one(self, name: str, params: Params = NOTHING) -> Row | None:
+        """Return the first row of a named statement, which is finished then."""
+        rows = self.all(name, params)
+        return rows[0] if rows else None
+
+    def each(self, name: str, params: Params = NOTHING) -> Generator[Row, None, None]:
+        """Yield the rows of a named statement; close it if it is not read to its end."""
+        query = QUERIES[name]
+        cursor = self.raw.execute(query.text, query.pick(params))
+        try:
+            yield from cursor
+        finally:
+            cursor.close()
+
+    def begin(self, patience: float = PATIENCE) -> None:
+        """Become the one writer of the file, however long others are at it."""
+        try:
+            self.raw.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            if not is_passing(error):
+                raise
+            self.patiently(lambda: self.raw.execute("BEGIN IMMEDIATE"), patience)
+
+    def try_begin(self) -> bool:
+        """Become the one writer, unless others are at it or something is wrong with the file."""
+        try:
+            self.raw.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error:
+            return False
+        return True
+
+    def commit(self) -> None:
+        self.raw.execute("COMMIT")
+
+    def roll_back(self) -> None:
+        """End the transaction, unless SQLite has done so by itself."""
+        if self.raw.in_transaction:
+            self.raw.execute("ROLLBACK")
+
+    def patiently(self, attempt: Callable[[], T], patience: float = PATIENCE) -> T:
+        return patiently(attempt, self._clock, self.path, patience)
+
+    def close(self) -> None:
+        self.raw.close()
+
+
+def patiently(attempt: Callable[[], T], clock: Clock, path: Path, patience: float = PATIENCE) -> T:
+    """Try until nobody else is in the way; pauses are short, and differ between processes."""
+    waited, pause = 0.0, FIRST_PAUSE
+    while True:
+        try:
+            return attempt()
+        except sqlite3.Error as error:
+            if not is_passing(error):
+                raise
+            if waited >= patience:
+                raise locked_for_too_long(path, waited) from error
+        nap = clock.jitter(pause)
+        time.sleep(nap)
+        waited, pause = waited + nap, min(pause * 2, LONGEST_PAUSE)
+
+
+def address(path: Path, options: str) -> str:
+    return f"file:{quote(str(path))}?{options}"
+
+
+def connect(path: Path, options: str) -> sqlite3.Connection:
+    """Make a connection that waits for nobody by itself; the file is not touched yet.
+
+    Which thread uses it is ours to keep: a lease is renewed by any.
+    """
+    return sqlite3.connect(
+        address(path, options),
+        uri=True,
+        timeout=0,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
+    )
+
+
+def open_database(
+    path: Path,
+    clock: Clock,
+    *,
+    options: str = "mode=rw",
+    synchronous: str = "FULL",
+    query_only: bool = False,
+    patience: float = PATIENCE,
+) -> Database:
+    """Open the file, and wait for who is creating or recovering it."""
+
+    def attempt() -> sqlite3.Connection:
+        raw = connect(path, options)
+        try:
+            for setting in SETTINGS:
+                raw.execute(setting.format(synchronous=synchronous, query_only=query_only))
+            raw.execute("PRAGMA user_version").fetchone()
+        except BaseException:
+            raw.close()
+            raise
+        return raw
+
+    try:
+        return Database(patiently(attempt, clock, path, patience), path, clock)
+    except sqlite3.Error as error:
+        raise explain(error, path) from error

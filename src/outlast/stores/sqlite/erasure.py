@@ -1,0 +1,112 @@
+"""Taking a session away, with all that is known of it.
+
+One transaction makes it vanish. A large log and large blobs are then taken out of the file in
+pieces, each in a transaction of its own: zeros are written over all of it (see `secure_delete` in
+connection.py), and nobody's commit shall wait for gigabytes of that. Until then the session is in
+`outlast_erasures`; who opens the file, or erases again, goes on with what was left there.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import NamedTuple
+
+from outlast.stores.sqlite.limit import wake_those_with_a_place
+from outlast.stores.sqlite.unit_of_work import OFFSETS, Desk, key_of
+
+PIECE = 4 * 1024 * 1024
+ROW = 32  # what a row takes besides its data, about
+
+# Snapshots are found by their lanes, so those go after them.
+PARTS = (
+    "strip_deliveries",
+    "erase_requests",
+    "erase_tokens",
+    "erase_snapshots",
+    "erase_slices",
+    "erase_own_effects",
+    "erase_free_effects",
+    "forget_outcomes",
+    "erase_outlets",
+    "erase_dead_letters",
+    "doom_children",
+    "erase_lanes",
+    "erase_session",
+)
+
+
+class Erased(NamedTuple):
+    """Whether there was such a session, and whether something erased is still in the file."""
+
+    was_there: bool
+    has_more: bool
+
+
+def write_erasure(desk: Desk, session_id: str) -> Erased:
+    """Make a session vanish and doom those it started; who waited for its permits may go on."""
+    row = desk.db.one("session_to_erase", {"session_id": session_id})
+    if row is None:
+        return Erased(was_there=False, has_more=has_unfinished(desk))
+    sid, base = row[0], key_of(row[0], 0)
+    limits = desk.db.all("erase_permits", {"sid": sid})
+    keys = {"sid": sid, "session_id": session_id, "base": base, "top": base | OFFSETS}
+    for part in PARTS:
+        desk.db.run(part, keys)
+    wake_those_with_a_place(desk, (name for (name,) in limits))
+    has_more = erase_piece(desk, sid)
+    if has_more:
+        desk.db.run("add_erasure", {"sid": sid})
+    desk.tell(session_id, arrived=True)
+    return Erased(was_there=True, has_more=has_more)
+
+
+def doomed(desk: Desk, limit: int) -> list[str]:
+    return [session_id for (session_id,) in desk.db.all("doomed", {"limit": max(0, limit)})]
+
+
+def has_unfinished(desk: Desk) -> bool:
+    return desk.db.one("unfinished_erasure") is not None
+
+
+def go_on(desk: Desk) -> bool:
+    """Take another piece of what was erased out of the file, and say whether there is more."""
+    if row := desk.db.one("unfinished_erasure"):
+        (sid,) = row
+        if not erase_piece(desk, sid):
+            desk.db.run("end_erasure", {"sid": sid})
+    return has_unfinished(desk)
+
+
+def erase_piece(desk: Desk, sid: int) -> bool:
+    """Erase as much of a log and its blobs as takes little time, and say whether there is more."""
+    room = erase_log(desk, sid, PIECE)
+    if room > 0:
+        room = erase_blobs(desk, sid, room)
+    desk.written += PIECE - room
+    return room <= 0
+
+
+def erase_log(desk: Desk, sid: int, room: int) -> int:
+    """Delete rows until there is no room in this piece; return what is left of that."""
+    base = key_of(sid, 0)
+    last = top = base | OFFSETS
+    with closing(desk.db.each("log_sizes", {"base": base, "top": top})) as rows:
+        for key, size in rows:
+            room -= size + ROW
+            if room <= 0:
+                last = key
+                break
+    desk.db.run("erase_log", {"base": base, "top": last})
+    return room
+
+
+def erase_blobs(desk: Desk, sid: int, room: int) -> int:
+    """Let go of blobs likewise; those go that nobody else uses."""
+    for tenant, digest, size in desk.db.all("blobs_of_session", {"sid": sid}):
+        if room <= 0:
+            break
+        key = {"tenant": tenant, "hash": digest, "sid": sid}
+        if desk.db.run("erase_unshared_blob", key):
+            room -= size
+        desk.db.run("let_go_of_blob", key)
+    return room

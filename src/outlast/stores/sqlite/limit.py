@@ -1,0 +1,141 @@
+"""Who may begin under a limit, and who waits for a place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from outlast.core.limit import Bound, pay, start_at
+from outlast.store import Permit, PermitInfo, Refused, Wish
+from outlast.stores.sqlite.unit_of_work import Desk, to_json
+
+LEASE_LOST = Refused("lease_lost")
+GRANTED = Permit(granted=True)
+
+
+def write_wishes(desk: Desk, wishes: Sequence[Wish]) -> list[Permit | Refused]:
+    return [acquire(desk, wish) for wish in wishes]
+
+
+def acquire(desk: Desk, wish: Wish) -> Permit | Refused:
+    """Let a call begin under all its limits, or queue it at the first that has no place.
+
+    What it had under other limits is another's: an answer that was lost asked for something else.
+    """
+    row = desk.db.one(
+        "owned_lane",
+        {
+            "session_id": wish.session_id,
+            "lane": wish.lane,
+            "worker": wish.worker,
+            "fence": wish.fence,
+        },
+    )
+    if row is None:
+        return LEASE_LOST
+    names = to_json([bound.name for bound in wish.bounds])
+    stale = {"lid": row[0], "call_id": wish.call_id, "names": names}
+    wake_those_with_a_place(desk, (name for (name,) in desk.db.all("drop_stale_permits", stale)))
+    for bound in wish.bounds:
+        if waits := find_obstacle(desk, bound, row[0], wish.call_id):
+            return waits
+    return GRANTED
+
+
+def find_obstacle(desk: Desk, bound: Bound, lid: int, call_id: str) -> Permit | None:
+    """Take a permit under one limit, or say why there is none now."""
+    asked = {"name": bound.name, "lid": lid, "call_id": call_id, "most": bound.concurrency}
+    row = desk.db.one("ask_for_permit", asked)
+    assert row is not None
+    pid, is_held = row
+    if is_held:
+        return None
+    places = desk.db.one("places", {"name": bound.name})
+    assert places is not None
+    running, waiting, paid_until = places
+    if bound.concurrency and running >= bound.concurrency:
+        return Permit(granted=False)
+    ahead = ahead_of(desk, bound.name, pid) if waiting > 1 else 0
+    if bound.concurrency and running + ahead >= bound.concurrency:
+        return Permit(granted=False)
+    now = desk.clock.now()
+    if (at := start_at(bound, paid_until, ahead, now)) > now:
+        desk.db.run("expect_permit", {"pid": pid, "at": at})
+        return Permit(granted=False, again_at=at)
+    if bound.rate:
+        paid = pay(bound, paid_until, now)
+        desk.db.run("pay_rate", {"name": bound.name, "paid_until": paid})
+    if waiting > 1:
+        desk.db.run("note_turn", {"name": bound.name, "lid": lid})
+    desk.db.run("grant_permit" if bound.concurrency else "drop_permit", {"pid": pid})
+    return None
+
+
+def ahead_of(desk: Desk, name: str, pid: int) -> int:
+    rows = desk.db.all("in_line", {"name": name, "pid": pid})
+    return next(int(ahead) for found, _, _, ahead in rows if found == pid)
+
+
+def with_a_place(desk: Desk, name: str) -> list[tuple[int, int, str]]:
+    """Return calls that could begin under a limit now, with their lanes and sessions."""
+    rows = desk.db.all("in_line", {"name": name, "pid": None})
+    return [(pid, lid, session_id) for pid, lid, session_id, _ in rows]
+
+
+def free_permits(desk: Desk, lid: int, calls: Sequence[str]) -> None:
+    """Take back the calls' permits and places, and wake who has a place by that."""
+    freed = desk.db.all("free_permits", {"lid": lid, "calls": to_json(calls)})
+    wake_those_with_a_place(desk, (name for (name,) in freed))
+
+
+def wake_those_with_a_place(desk: Desk, limits: Iterable[str]) -> None:
+    """Make the lanes ready whose calls have a place under one of the limits now."""
+    for name in dict.fromkeys(limits):
+        for pid, lid, session_id in with_a_place(desk, name):
+            desk.db.run("expect_permit", {"pid": pid, "at": desk.clock.now()})
+            wake(desk, lid, session_id)
+
+
+def wake(desk: Desk, lid: int, session_id: str) -> None:
+    desk.db.run("wake_lane", {"lid": lid, "now": desk.clock.now()})
+    desk.tell(session_id, arrived=True)
+
+
+def has_permit_to_come(desk: Desk, lid: int, frees: Sequence[str]) -> bool:
+    """Whether a call of the lane that waits has a place under its limit now, or was passed by.
+
+    Not one of those that are freed with the same commit.
+    """
+    return any(
+        absent or any(waiting == pid for waiting, _, _ in with_a_place(desk, name))
+        for pid, name, absent in desk.db.all("waited_for", {"lid": lid, "frees": to_json(frees)})
+    )
+
+
+def find_overdue(desk: Desk, patience: int) -> list[tuple[int, str, int, str]]:
+    """Return calls that have not come for their places, with their limits, lanes and sessions."""
+    return desk.db.all("overdue_permits", {"before": desk.clock.now() - patience})
+
+
+def pass_by(desk: Desk, patience: int) -> int:
+    """Put those out of line who do not come for their places, and wake who has one by that."""
+    overdue = find_overdue(desk, patience)
+    for pid, _, lid, session_id in overdue:
+        desk.db.run("pass_by", {"pid": pid})
+        wake(desk, lid, session_id)
+    wake_those_with_a_place(desk, (name for _, name, _, _ in overdue))
+    return len(overdue)
+
+
+def listing(desk: Desk, session_id: str | None, name: str | None, limit: int) -> list[PermitInfo]:
+    rows = desk.db.all("permits", {"session_id": session_id, "name": name, "limit": limit})
+    return [
+        PermitInfo(
+            name=limited,
+            session_id=session,
+            lane=lane,
+            call_id=call_id,
+            held=bool(is_held),
+            ahead=ahead,
+        )
+        for limited, session, lane, call_id, is_held, ahead in rows
+    ]

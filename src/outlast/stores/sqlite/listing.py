@@ -1,0 +1,195 @@
+"""Sessions, deliveries, requests and tokens, as they are listed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from outlast.store import (
+    Census,
+    DeliveryInfo,
+    Effect,
+    LaneCount,
+    LaneInfo,
+    RequestInfo,
+    SessionInfo,
+    WorkerInfo,
+)
+from outlast.stores.sqlite.database import Row
+from outlast.stores.sqlite.statement import Params
+from outlast.stores.sqlite.unit_of_work import OFFSETS, Desk, lane_of, to_json
+
+SESSION = "session_id tenant agent mode status created_at updated_at end over token parent".split()
+"""The columns of `session` and `sessions` behind the first."""
+
+
+def session(desk: Desk, session_id: str) -> SessionInfo | None:
+    row = desk.db.one("session", {"session_id": session_id})
+    return describe_session(desk, row) if row else None
+
+
+def sessions(desk: Desk, filters: Params) -> list[SessionInfo]:
+    name = "sessions" if filters["tenant"] is None else "sessions_of_tenant"
+    if filters["parent"]:
+        name = "sessions_of_parent"
+    return [describe_session(desk, row) for row in desk.db.all(name, filters)]
+
+
+def describe_session(desk: Desk, row: Row) -> SessionInfo:
+    sid, *values = row
+    known = dict(zip(SESSION, values, strict=True))
+    lanes = tuple(
+        LaneInfo(
+            session_id=known["session_id"],
+            tenant=known["tenant"],
+            agent=known["agent"],
+            lane=lane,
+            status=state,
+            turn=turn,
+            worker=worker,
+            fence=fence,
+            ready_at=ready_at,
+            queued=queued,
+        )
+        for lane, state, turn, worker, fence, ready_at, queued in desk.db.all(
+            "lanes_of_session", {"sid": sid}
+        )
+    )
+    return SessionInfo(**known, lanes=lanes, seen_at=desk.clock.now())
+
+
+def lanes(desk: Desk, filters: Params) -> list[LaneInfo]:
+    names = "session_id tenant agent lane status turn worker fence ready_at queued".split()
+    rows = desk.db.all("lanes", filters)
+    return [LaneInfo(**dict(zip(names, row, strict=True))) for row in rows]
+
+
+def delivery(desk: Desk, delivery_id: str) -> DeliveryInfo | None:
+    row = desk.db.one("delivery", {"delivery_id": delivery_id})
+    return describe_delivery(row) if row else None
+
+
+def deliveries(desk: Desk, session_id: str) -> list[DeliveryInfo]:
+    return [describe_delivery(row) for row in desk.db.all("deliveries", {"session_id": session_id})]
+
+
+def describe_delivery(row: Row) -> DeliveryInfo:
+    session_id, lane, delivery_id, kind, state, outcome, turn, key, settled_offset = row
+    return DeliveryInfo(
+        session_id=session_id,
+        lane=lane_of(lane),
+        delivery_id=delivery_id,
+        kind=kind,
+        state=state,
+        outcome=outcome or "",
+        turn=turn or "",
+        offset=key & OFFSETS,
+        settled_offset=settled_offset or 0,
+    )
+
+
+def request(desk: Desk, request_id: str) -> RequestInfo | None:
+    row = desk.db.one("request", {"request_id": request_id})
+    return describe_request(row) if row else None
+
+
+def requests(desk: Desk, filters: Params) -> list[RequestInfo]:
+    name = "open_requests" if filters["open_only"] else "requests"
+    if filters["session_id"] is not None:
+        name = "requests_of_session"
+    return [describe_request(row) for row in desk.db.all(name, filters)]
+
+
+def describe_request(row: Row) -> RequestInfo:
+    request_id, session_id, tenant, agent, lane, kind, state, expires_at, data = row
+    return RequestInfo(
+        request_id=request_id,
+        session_id=session_id,
+        lane=lane,
+        kind=kind,
+        state=state,
+        expires_at=expires_at,
+        data=data,
+        tenant=tenant,
+        agent=agent,
+    )
+
+
+def find_token(desk: Desk, tenant: str, token: str, *, living: bool) -> str | None:
+    key = {"tenant": tenant, "token": token}
+    row = desk.db.one("find_token", key)
+    if row is None and not living:
+        row = desk.db.one("find_dead_token", key)
+    return row[0] if row else None
+
+
+def tokens(desk: Desk, session_id: str) -> list[tuple[str, bool]]:
+    rows = desk.db.all("tokens", {"session_id": session_id})
+    return [(token, bool(living)) for token, living in rows]
+
+
+def effect(desk: Desk, scope: str, key: str) -> Effect | None:
+    row = desk.db.one("effect", {"scope": scope, "key": key})
+    return Effect(*row) if row else None
+
+
+def workers(desk: Desk) -> list[WorkerInfo]:
+    rows = desk.db.all("living_workers", {"now": desk.clock.now()})
+    return [
+        WorkerInfo(
+            worker=worker,
+            host=host,
+            pid=pid,
+            started_at=started_at,
+            version=version,
+            concurrency=concurrency,
+            agents=names_of(agents),
+            lanes=names_of(patterns),
+            at_once=msgspec.json.decode(at_once, type=dict[str, int]),
+            tally=tally,
+            seen_at=seen_at,
+            lease_until=lease_until,
+            held=held,
+            draining=bool(draining),
+        )
+        for (
+            worker,
+            host,
+            pid,
+            started_at,
+            version,
+            concurrency,
+            agents,
+            patterns,
+            at_once,
+            tally,
+            seen_at,
+            lease_until,
+            held,
+            draining,
+        ) in rows
+    ]
+
+
+def names_of(column: str) -> tuple[str, ...]:
+    """Return names that a row holds as JSON."""
+    return msgspec.json.decode(column, type=tuple[str, ...])
+
+
+def census(desk: Desk) -> Census:
+    rows = desk.db.all("census", {"now": desk.clock.now()})
+    return Census(
+        tuple(LaneCount(status, wait, count) for status, wait, count, _, _ in rows),
+        queued=sum(queued for *_, queued, _ in rows),
+        oldest_ready_at=min((at for *_, at in rows if at is not None), default=None),
+    )
+
+
+def find_arrivals(desk: Desk, heads: Sequence[tuple[str, str, int]]) -> list[tuple[str, str]]:
+    return [(session, lane) for session, lane in desk.db.all("arrived", {"heads": to_json(heads)})]
+
+
+def next_ready_at(desk: Desk, after: int) -> int | None:
+    row = desk.db.one("next_ready_at", {"after": after})
+    return row[0] if row else None

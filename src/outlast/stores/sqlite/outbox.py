@@ -1,0 +1,106 @@
+"""Cursors over sessions' logs, from which events are told to somebody outside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from outlast.core.record import NewOutlet
+from outlast.store import DeadLetter, Outlet
+from outlast.stores.sqlite.database import Row
+from outlast.stores.sqlite.listing import names_of
+from outlast.stores.sqlite.statement import Params
+from outlast.stores.sqlite.unit_of_work import Desk, to_json
+
+
+def add(desk: Desk, sid: int, outlets: Sequence[NewOutlet]) -> None:
+    rows = [(outlet.name, outlet.url, outlet.events) for outlet in outlets]
+    desk.db.run("add_outlets", {"sid": sid, "outlets": to_json(rows)})
+
+
+def tell(desk: Desk, told: Sequence[int]) -> None:
+    """Note for sessions that there is something new."""
+    desk.db.run("tell_outlets", {"told": to_json(told), "now": desk.clock.now()})
+
+
+def take(desk: Desk, limit: int, hold: int) -> list[Outlet]:
+    wanted = {"limit": max(0, limit), "hold": hold, "now": desk.clock.now()}
+    taken = [oid for (oid,) in desk.db.all("take_outlets", wanted)]
+    return listed(desk, "taken_outlets", {"taken": to_json(taken)}) if taken else []
+
+
+def settle(
+    desk: Desk,
+    outlet: Outlet,
+    cursor: int,
+    again_at: int | None,
+    tries: int,
+    error: str,
+    dead: Sequence[DeadLetter],
+) -> bool:
+    row = desk.db.one(
+        "settle_outlet",
+        {
+            "session_id": outlet.session_id,
+            "name": outlet.name,
+            "held": outlet.held,
+            "told": outlet.told,
+            "cursor": cursor,
+            "again_at": again_at,
+            "tries": tries,
+            "error": error,
+            "now": desk.clock.now(),
+        },
+    )
+    if row and dead:
+        letters = [(each.outlet, each.offset, each.type, each.error, each.at) for each in dead]
+        desk.db.run("add_dead_letters", {"sid": row[0], "dead": to_json(letters)})
+    return row is not None
+
+
+def listing(desk: Desk, filters: Params) -> list[Outlet]:
+    of_one = filters["session_id"] is not None
+    return listed(desk, "outlets_of_session" if of_one else "outlets", filters)
+
+
+def listed(desk: Desk, name: str, params: Params) -> list[Outlet]:
+    return [describe(row) for row in desk.db.all(name, params)]
+
+
+def describe(row: Row) -> Outlet:
+    session_id, tenant, agent, name, url, events, cursor, told, held, due_at, tries, error = row
+    return Outlet(
+        session_id=session_id,
+        tenant=tenant,
+        agent=agent,
+        name=name,
+        url=url,
+        events=names_of(events),
+        cursor=cursor,
+        told=told,
+        held=held,
+        due_at=due_at,
+        tries=tries,
+        error=error,
+    )
+
+
+def next_due_at(desk: Desk) -> int | None:
+    row = desk.db.one("next_due_at")
+    return row[0] if row else None
+
+
+def dead_letters(desk: Desk, filters: Params) -> list[DeadLetter]:
+    of_one = filters["session_id"] is not None
+    rows = desk.db.all("dead_letters_of_session" if of_one else "dead_letters", filters)
+    return [
+        DeadLetter(
+            session_id=session_id,
+            tenant=tenant,
+            outlet=outlet,
+            offset=offset,
+            type=kind,
+            error=error,
+            at=at,
+        )
+        for session_id, tenant, outlet, offset, kind, error, at in rows
+    ]

@@ -1,0 +1,122 @@
+"""The threads that read, each with a connection of its own.
+
+Questions that wait are answered together, from one state of the file. A statement is always
+read to its end, so that no transaction is left open and the log beside the file can be cut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+from outlast.clock import Clock
+from outlast.stores.sqlite.database import open_database
+from outlast.stores.sqlite.error import explain
+from outlast.stores.sqlite.future import Answer, make_future, resolve
+from outlast.stores.sqlite.unit_of_work import Desk
+
+T = TypeVar("T")
+Question = Callable[[Desk], Any]
+
+THREADS = 2
+MOST = 16
+
+
+@dataclass(slots=True, kw_only=True)
+class Asked(Answer):
+    """A question with whoever waits for its answer."""
+
+    question: Question
+
+
+class Readers:
+    """Answers questions in the order they come, on two threads."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self._path = path
+        self._clock = clock
+        self._queue: SimpleQueue[Asked | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        self._threads = [
+            threading.Thread(target=self._run, name=f"outlast reader {n}", daemon=True)
+            for n in range(THREADS)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    async def ask(self, question: Callable[[Desk], T]) -> T:
+        """Return a question's answer, as the file is at some time after now."""
+        future = make_future()
+        self._queue.put(Asked(future, question=question))
+        answer: T = await future
+        return answer
+
+    async def stop(self) -> None:
+        for _ in self._threads:
+            self._queue.put(None)
+        for thread in self._threads:
+            await asyncio.to_thread(thread.join)
+
+    # On the threads
+
+    def _run(self) -> None:
+        desk: Desk | None = None
+        while (first := self._queue.get()) is not None:
+            asked = [first, *self._waiting()]
+            try:
+                desk = desk or self._sit_down()
+                self._answer_all(desk, asked)
+            except Exception as failure:  # noqa: BLE001 - told to who asked
+                for one in asked:
+                    one.error = failure
+            resolve(asked)
+        if desk:
+            desk.db.close()
+
+    def _waiting(self) -> Iterator[Asked]:
+        """Take what waits already, and leave some to the other threads."""
+        for _ in range(min(MOST, self._queue.qsize() // THREADS)):
+            try:
+                asked = self._queue.get_nowait()
+            except Empty:
+                return
+            if asked is None:
+                self._queue.put(None)  # the wish to stop stays behind what was asked before
+                return
+            yield asked
+
+    def _sit_down(self) -> Desk:
+        return Desk(open_database(self._path, self._clock, query_only=True), self._clock)
+
+    def _answer_all(self, desk: Desk, asked: Sequence[Asked]) -> None:
+        try:
+            desk.db.patiently(lambda: answer_at_one_instant(desk, asked))
+        except sqlite3.Error as error:
+            raise explain(error, self._path) from error
+
+
+def answer_at_one_instant(desk: Desk, asked: Sequence[Asked]) -> None:
+    """Answer from one state of the file: a log's end and its lanes' rest belong together."""
+    desk.db.raw.execute("BEGIN")
+    try:
+        for one in asked:
+            answer(desk, one)
+    finally:
+        desk.db.roll_back()
+
+
+def answer(desk: Desk, asked: Asked) -> None:
+    try:
+        asked.result = asked.question(desk)
+    except sqlite3.Error:
+        raise
+    except Exception as failure:  # noqa: BLE001 - told to who asked
+        asked.error = failure

@@ -1,0 +1,116 @@
+"""What can be read: the log, and listings of what is in it. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from math import inf
+from typing import NamedTuple
+
+from outlast.core.lane import FOLD
+from outlast.core.record import Entry
+from outlast.store import Loaded, Page, Snapshot
+from outlast.store.log import concerns
+from outlast.store.refusal import cursor_ahead, unknown_session
+from outlast.stores.page import Filling, size_of_row
+from outlast.stores.sqlite.database import Row
+from outlast.stores.sqlite.unit_of_work import OFFSETS, Desk, column_of, key_of
+
+
+class Log(NamedTuple):
+    """A session's log, and how far it goes."""
+
+    sid: int
+    tenant: str
+    end: int
+    last_at: int
+
+
+def find_log(desk: Desk, session_id: str) -> Log:
+    row = desk.db.one("session_of_log", {"session_id": session_id})
+    if row is None:
+        raise unknown_session(session_id)
+    return Log(*row)
+
+
+# Pages
+
+
+def read(desk: Desk, session_id: str, after: int, limit: int) -> Page:
+    log = find_log(desk, session_id)
+    if after > log.end:
+        raise cursor_ahead(session_id, after, log.end)
+    entries: list[Entry] = []
+    with closing(desk.db.each("log_after", bounds(log, after))) as rows:
+        for found in until_full(desk, log, rows, limit, after=after):
+            entries += found
+    return Page(tuple(entries), entries[-1].offset if entries else after, log.end)
+
+
+def until_full(
+    desk: Desk, log: Log, rows: Iterable[Row], limit: int, after: int = 0, before: float = inf
+) -> Iterator[list[Entry]]:
+    """Yield the entries of each row that are between two offsets, until a page is full of them."""
+    page = Filling(limit)
+    for row in rows:
+        expanded = desk.expanded
+        found = [e for e in desk.entries(log.tenant, row, after) if e.offset < before]
+        page.add(len(found), size_of_row(row[4]) + desk.expanded - expanded)
+        yield found
+        if page.is_full:
+            return
+
+
+def bounds(log: Log, after: int) -> dict[str, int]:
+    """Return the keys between which all rows lie that hold something after an offset."""
+    base = key_of(log.sid, 0)
+    return {"base": base, "first": base | after + 1, "last": base | log.end}
+
+
+def read_back(desk: Desk, session_id: str, before: int, limit: int) -> Page:
+    log = find_log(desk, session_id)
+    base = key_of(log.sid, 0)
+    keys = {"base": base, "before": base | min(before, log.end + 1)}
+    with closing(desk.db.each("log_before", keys)) as rows:
+        found = list(until_full(desk, log, rows, limit, before=before))
+    entries = tuple(entry for part in reversed(found) for entry in part)
+    return Page(entries, entries[0].offset if entries else before, log.end)
+
+
+# Folds
+
+
+def load(desk: Desk, session_id: str, lane: str, after: int | None) -> Loaded:
+    log = find_log(desk, session_id)
+    if after is not None:
+        return follow(desk, log, lane, None, None, after, after)
+    snapshot = find_snapshot(desk, "snapshot", {"sid": log.sid, "lane": lane})
+    slices = find_snapshot(desk, "slices", {"sid": log.sid})
+    start = snapshot.offset if snapshot else 0
+    return follow(desk, log, lane, snapshot, slices, start, slices.offset if slices else 0)
+
+
+def find_snapshot(desk: Desk, name: str, key: dict[str, object]) -> Snapshot | None:
+    """Return a snapshot made by today's rules; any other is as good as none."""
+    row = desk.db.one(name, {**key, "fold": FOLD})
+    return Snapshot(row[0], row[1], desk.packer.expand(row[2])) if row else None
+
+
+def follow(
+    desk: Desk,
+    log: Log,
+    lane: str,
+    snapshot: Snapshot | None,
+    slices: Snapshot | None,
+    after: int,
+    slices_after: int,
+) -> Loaded:
+    """Return the snapshots with what comes after each of them."""
+    start = min(after, slices_after)
+    entries: list[Entry] = []
+    tail_bytes = 0
+    for row in desk.db.each("log_of_lane", {**bounds(log, start), "lane": column_of(lane)}):
+        found = desk.entries(log.tenant, row, start)
+        entries += (e for e in found if concerns(e, lane, after, slices_after))
+        tail_bytes += len(row[4]) if (row[0] & OFFSETS) + row[1] - 1 > after else 0
+    return Loaded(snapshot, slices, tuple(entries), tail_bytes, log.last_at)

@@ -1,0 +1,365 @@
+-- What Outlast keeps in a SQLite file, as of today; migrations/ is the road here.
+--
+--   a session has lanes, and one log that they share
+--   a lane has deliveries, requests to humans, and a snapshot of its fold
+--
+-- All that is here besides the log can be built anew from it, but for who owns what, who may
+-- come in, how far outlets have told, when schedules are due, secrets, and the names of what was
+-- erased.
+-- Every name begins with outlast_, so that an application may keep its own tables in
+-- the same file. Keys that join tables are integers: ids are stored once. Tables have
+-- a rowid: with WITHOUT ROWID the log took twice the room. Lanes named `main` are NULL
+-- where a row is written per commit. No foreign keys: every write goes through one
+-- transaction of ours, and checking them again would cost a lookup per row.
+
+CREATE TABLE outlast_sessions (
+    -- Half of a log key, hence 31 bits. Never given twice: see `add_session`.
+    sid INTEGER PRIMARY KEY CHECK (sid BETWEEN 1 AND 2147483647),
+    id TEXT NOT NULL UNIQUE,
+    tenant TEXT NOT NULL,
+    agent TEXT NOT NULL,
+    mode TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    over TEXT NOT NULL DEFAULT '' CHECK (over IN ('', 'completed', 'failed', 'ended')),
+    -- The offset up to which slices have changed: who has not seen it makes no update of them.
+    slices_changed INTEGER NOT NULL DEFAULT 0,
+    -- The id of the session that started it, if one did. Its own row may be gone.
+    parent TEXT NOT NULL DEFAULT '',
+    -- Its parent was erased, and it is to follow.
+    doomed INTEGER NOT NULL DEFAULT 0 CHECK (doomed IN (0, 1))
+) STRICT;
+
+CREATE INDEX outlast_sessions_of_tenant ON outlast_sessions (tenant, id);
+CREATE INDEX outlast_sessions_of_parent ON outlast_sessions (parent, id) WHERE parent <> '';
+CREATE INDEX outlast_sessions_doomed ON outlast_sessions (id) WHERE doomed;
+
+-- One row per commit. The key is sid << 32 | first offset: reading a session is a scan
+-- of neighbours, and there is no second index to keep. The next offset follows from a
+-- session's last row: only one transaction writes at a time, so offsets become visible in
+-- order and without gaps, and no counter has to be written with each commit.
+CREATE TABLE outlast_log (
+    key INTEGER PRIMARY KEY,
+    count INTEGER NOT NULL CHECK (count > 0),
+    lane TEXT,
+    at INTEGER NOT NULL,
+    -- 1: an arrival. 2: changes slices. 4: the session's start or end.
+    -- With these, loading a lane skips what is another lane's without reading it.
+    marks INTEGER NOT NULL CHECK (marks BETWEEN 0 AND 7),
+    data BLOB NOT NULL
+) STRICT;
+
+CREATE TABLE outlast_lanes (
+    lid INTEGER PRIMARY KEY,
+    sid INTEGER NOT NULL,
+    lane TEXT NOT NULL,
+    agent TEXT NOT NULL,
+    -- Who may commit. It stays when the owner's lease has run out: the fence decides.
+    worker TEXT,
+    -- Grows with every claim: a worker that comes back late is refused.
+    fence INTEGER NOT NULL DEFAULT 0,
+    -- Grows with every commit, so that a commit asked for twice is written once.
+    number INTEGER NOT NULL DEFAULT 0,
+    -- The offset of the last arrival. Nobody parks a lane past one that he has not seen.
+    last_arrival INTEGER NOT NULL,
+    -- When to claim the lane, if nobody living owns it; NULL: not before something arrives.
+    ready_at INTEGER,
+    -- The newest record format in the lane: who cannot read it does not claim it.
+    version INTEGER NOT NULL,
+    status TEXT NOT NULL,
+    turn TEXT NOT NULL DEFAULT '',
+    -- How many messages wait; counted, so that a long queue costs nothing.
+    queued INTEGER NOT NULL DEFAULT 0 CHECK (queued >= 0),
+    -- What the owner's last commit was, for who lost its acknowledgement.
+    digest BLOB,
+    -- The session's, so that one tenant's lanes are not given out before all others'.
+    tenant TEXT NOT NULL DEFAULT '',
+    -- What it rests for, if it rests within a turn.
+    wait TEXT NOT NULL DEFAULT '',
+    UNIQUE (sid, lane)
+) STRICT;
+
+-- A lane is in one of these at most, and moves only when it is claimed or released:
+-- an ordinary commit touches neither.
+CREATE INDEX outlast_lanes_ready ON outlast_lanes (ready_at)
+    WHERE worker IS NULL AND ready_at IS NOT NULL;
+CREATE INDEX outlast_lanes_ready_of_tenant ON outlast_lanes (tenant, ready_at)
+    WHERE worker IS NULL AND ready_at IS NOT NULL;
+CREATE INDEX outlast_lanes_queued ON outlast_lanes (tenant, queued) WHERE queued > 0;
+CREATE INDEX outlast_lanes_owned ON outlast_lanes (worker, tenant, agent) WHERE worker IS NOT NULL;
+
+-- The key is sid << 32 | offset of the arrival. Of an erased session these rows stay without
+-- content: the names of its dispatches, so that none of them starts it again.
+CREATE TABLE outlast_deliveries (
+    key INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    lane TEXT,
+    kind TEXT NOT NULL,
+    -- What was queued before it when it came: the receipt says so again if asked again.
+    position INTEGER NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('queued', 'running', 'joined', 'settled')),
+    outcome TEXT,
+    turn TEXT,
+    settled_offset INTEGER,
+    -- A digest of what was asked for: the same id with other content is a conflict.
+    fingerprint BLOB NOT NULL CHECK (length(fingerprint) = 16)
+) STRICT;
+
+-- Only dispatch ids that a caller chose. One that Outlast made is the delivery's own id.
+-- `name` is a digest of scope and id: it can outlive the session that it was used for.
+CREATE TABLE outlast_dispatches (
+    tenant TEXT NOT NULL,
+    name BLOB NOT NULL CHECK (length(name) = 16),
+    delivery INTEGER NOT NULL,
+    UNIQUE (tenant, name)
+) STRICT;
+
+-- A question to a human: open until the first of answer, expiry and cancel closes it.
+CREATE TABLE outlast_requests (
+    rid INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    sid INTEGER NOT NULL,
+    lane TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    state TEXT NOT NULL
+        CHECK (state IN ('open', 'answered', 'cancelled', 'superseded', 'expired')),
+    expires_at INTEGER NOT NULL,
+    -- Where the answer arrived: its lane may close the request otherwise only having seen it.
+    answered_offset INTEGER NOT NULL DEFAULT 0,
+    data TEXT NOT NULL
+) STRICT;
+
+CREATE INDEX outlast_requests_of_session ON outlast_requests (sid);
+CREATE INDEX outlast_requests_open ON outlast_requests (rid) WHERE state = 'open';
+
+CREATE TABLE outlast_tokens (
+    tid INTEGER PRIMARY KEY,
+    tenant TEXT NOT NULL,
+    token TEXT NOT NULL,
+    sid INTEGER NOT NULL,
+    living INTEGER NOT NULL CHECK (living IN (0, 1))
+) STRICT;
+
+-- A token leads to one session; a dead one may be used again.
+CREATE UNIQUE INDEX outlast_tokens_living ON outlast_tokens (tenant, token) WHERE living;
+CREATE INDEX outlast_tokens_dead ON outlast_tokens (tenant, token) WHERE NOT living;
+CREATE INDEX outlast_tokens_of_session ON outlast_tokens (sid);
+
+-- Values too large for the log, each as long as a session uses it.
+CREATE TABLE outlast_blobs (
+    tenant TEXT NOT NULL,
+    hash BLOB NOT NULL CHECK (length(hash) = 32),
+    data BLOB NOT NULL,
+    UNIQUE (tenant, hash)
+) STRICT;
+
+-- The sessions whose logs point at a blob, written with the first commit that does. Session 0
+-- stands for users unknown: blobs from before there was this table stay for good.
+CREATE TABLE outlast_blob_users (
+    tenant TEXT NOT NULL,
+    hash BLOB NOT NULL,
+    sid INTEGER NOT NULL,
+    PRIMARY KEY (tenant, hash, sid)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX outlast_blob_users_of_session ON outlast_blob_users (sid);
+
+-- Folds, overwritten in place. One made by other rules than today's is ignored.
+CREATE TABLE outlast_snapshots (
+    lid INTEGER PRIMARY KEY,
+    offset INTEGER NOT NULL,
+    fold INTEGER NOT NULL,
+    data BLOB NOT NULL
+) STRICT;
+
+CREATE TABLE outlast_slices (
+    sid INTEGER PRIMARY KEY,
+    offset INTEGER NOT NULL,
+    fold INTEGER NOT NULL,
+    data BLOB NOT NULL
+) STRICT;
+
+-- Who holds an idempotency key. The scope names its tenant or session.
+CREATE TABLE outlast_effects (
+    tenant TEXT NOT NULL,
+    scope TEXT NOT NULL,
+    key TEXT NOT NULL,
+    session_id TEXT NOT NULL,
+    call_id TEXT NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('held', 'done', 'unknown', 'free')),
+    value TEXT NOT NULL,
+    UNIQUE (scope, key)
+) STRICT;
+
+-- Whose holds outlive it when it is erased; those in its own scope are found by that.
+CREATE INDEX outlast_effects_shared ON outlast_effects (session_id)
+    WHERE substr(scope, 1, 8) <> 'session:';
+
+-- A call that holds a permit under a limit, or waits for one behind those of its tenant with a
+-- smaller pid; tenants take turns. `most` is how many may hold one at once. A permit is the
+-- call's, not its worker's: it stays until whoever owns the lane has recorded what became of it.
+CREATE TABLE outlast_permits (
+    pid INTEGER PRIMARY KEY,
+    name TEXT NOT NULL,
+    lid INTEGER NOT NULL,
+    call_id TEXT NOT NULL,
+    most INTEGER NOT NULL,
+    held INTEGER NOT NULL CHECK (held IN (0, 1)),
+    -- Since when it has a place, or was told to ask again: who does not come is passed by, and
+    -- is in no line until he asks.
+    expected_at INTEGER,
+    absent INTEGER NOT NULL DEFAULT 0 CHECK (absent IN (0, 1)),
+    UNIQUE (name, lid, call_id)
+) STRICT;
+
+CREATE INDEX outlast_permits_in_order ON outlast_permits (name, held, pid);
+CREATE INDEX outlast_permits_of_lane ON outlast_permits (lid);
+CREATE INDEX outlast_permits_expected ON outlast_permits (expected_at)
+    WHERE expected_at IS NOT NULL;
+
+-- Up to when the starts under a limit are paid for, in microseconds: see core/limit.py. And whose call began last,
+-- while others waited: it is another tenant's turn.
+CREATE TABLE outlast_rates (
+    name TEXT NOT NULL PRIMARY KEY,
+    paid_until INTEGER NOT NULL,
+    last_tenant TEXT NOT NULL DEFAULT ''
+) STRICT;
+
+-- The workers not known to be dead. `machine` says where their lock files can be probed.
+CREATE TABLE outlast_workers (
+    worker TEXT NOT NULL PRIMARY KEY,
+    machine TEXT NOT NULL,
+    host TEXT NOT NULL,
+    pid INTEGER NOT NULL,
+    started_at INTEGER NOT NULL,
+    version TEXT NOT NULL,
+    lease INTEGER NOT NULL CHECK (lease > 0),
+    lease_until INTEGER NOT NULL,
+    -- How many lanes it takes on at once, of which agents and names, as JSON; no names are all.
+    concurrency INTEGER NOT NULL DEFAULT 0,
+    agents TEXT NOT NULL DEFAULT '[]',
+    lanes TEXT NOT NULL DEFAULT '[]',
+    -- Somebody asked it to hand back its lanes and leave.
+    draining INTEGER NOT NULL DEFAULT 0 CHECK (draining IN (0, 1)),
+    -- What it has counted so far, as JSON.
+    tally TEXT NOT NULL DEFAULT '',
+    -- The agents of which only so many lanes may be at work at once, as JSON.
+    at_once TEXT NOT NULL DEFAULT '{}'
+) STRICT;
+
+-- Sessions that were erased, and of whose log or blobs something is still in the file: what is
+-- large goes in pieces, so that nobody waits for long.
+CREATE TABLE outlast_erasures (
+    sid INTEGER PRIMARY KEY
+) STRICT;
+
+-- Cursors over sessions' logs, from which events of the types in `events` (JSON) are told to
+-- somebody outside. `told` grows with each commit that has something to tell, `held` with each
+-- time that the outlet is given out; until `held_until` nobody else is given it.
+CREATE TABLE outlast_outlets (
+    oid INTEGER PRIMARY KEY,
+    sid INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    url TEXT NOT NULL,
+    events TEXT NOT NULL,
+    cursor INTEGER NOT NULL DEFAULT 0,
+    told INTEGER NOT NULL DEFAULT 0,
+    held INTEGER NOT NULL DEFAULT 0,
+    held_until INTEGER NOT NULL DEFAULT 0,
+    -- When to look at it; NULL: not before there is something to tell.
+    due_at INTEGER,
+    tries INTEGER NOT NULL DEFAULT 0,
+    error TEXT NOT NULL DEFAULT '',
+    UNIQUE (sid, name)
+) STRICT;
+
+CREATE INDEX outlast_outlets_due ON outlast_outlets (due_at) WHERE due_at IS NOT NULL;
+
+-- Events that an outlet could not tell of in time.
+CREATE TABLE outlast_dead_letters (
+    did INTEGER PRIMARY KEY,
+    sid INTEGER NOT NULL,
+    outlet TEXT NOT NULL,
+    offset INTEGER NOT NULL,
+    type TEXT NOT NULL,
+    error TEXT NOT NULL,
+    at INTEGER NOT NULL
+) STRICT;
+
+CREATE INDEX outlast_dead_letters_of_session ON outlast_dead_letters (sid);
+
+-- Keys to the server: what they open, as JSON, and a digest of the secret, which is nowhere.
+CREATE TABLE outlast_keys (
+    id TEXT NOT NULL PRIMARY KEY,
+    tenant TEXT NOT NULL,
+    name TEXT NOT NULL,
+    scopes TEXT NOT NULL,
+    digest TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    revoked_at INTEGER NOT NULL DEFAULT 0
+) STRICT;
+
+-- What callers have sealed. An expired one is as if it were not there.
+CREATE TABLE outlast_secrets (
+    tenant TEXT NOT NULL,
+    name TEXT NOT NULL,
+    data BLOB NOT NULL,
+    -- Who replaces it names the version that he knows.
+    version INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL CHECK (expires_at >= 0),
+    PRIMARY KEY (tenant, name)
+) STRICT;
+
+CREATE INDEX outlast_secrets_expiring ON outlast_secrets (expires_at) WHERE expires_at > 0;
+
+-- Names that one holder has at a time, each until an instant.
+CREATE TABLE outlast_holds (
+    name TEXT NOT NULL PRIMARY KEY,
+    holder TEXT NOT NULL,
+    held_until INTEGER NOT NULL
+) STRICT;
+
+-- When schedules are next due, and what they last started. NULL: never again.
+CREATE TABLE outlast_schedules (
+    name TEXT NOT NULL PRIMARY KEY,
+    fingerprint TEXT NOT NULL,
+    next_at INTEGER,
+    paused INTEGER NOT NULL CHECK (paused IN (0, 1)),
+    fired_at INTEGER NOT NULL,
+    session_id TEXT NOT NULL
+) STRICT;
+
+-- Sockets that want a hint after every write. `place` says from where they can be reached.
+CREATE TABLE outlast_listeners (
+    address TEXT NOT NULL PRIMARY KEY,
+    place TEXT NOT NULL
+) STRICT;
+
+-- A session with what follows from its last row, its lanes and its tokens. It is what its
+-- liveliest lane is, unless it is over.
+CREATE VIEW outlast_session_list AS
+SELECT s.sid, s.id, s.tenant, s.agent, s.mode, s.created_at, s.over, s.parent,
+       g.at AS updated_at,
+       (g.key & 4294967295) + g.count - 1 AS last_offset,
+       iif(s.over <> '', s.over,
+           (SELECT CASE min(CASE
+                            WHEN l.status = 'running' THEN 1
+                            WHEN l.status = 'queued' OR l.status = 'idle' AND l.queued THEN 2
+                            WHEN l.status = 'waiting' THEN 3
+                            WHEN l.status = 'sleeping' THEN 4
+                            ELSE 5 END)
+                   WHEN 1 THEN 'running'
+                   WHEN 2 THEN 'queued'
+                   WHEN 3 THEN 'waiting'
+                   WHEN 4 THEN 'sleeping'
+                   ELSE 'idle' END
+              FROM outlast_lanes AS l
+             WHERE l.sid = s.sid)) AS status,
+       coalesce((SELECT t.token
+                   FROM outlast_tokens AS t
+                  WHERE t.sid = s.sid AND t.living
+                  ORDER BY t.tid DESC
+                  LIMIT 1), '') AS token
+  FROM outlast_sessions AS s
+  JOIN outlast_log AS g ON g.key = (SELECT max(key)
+                                       FROM outlast_log
+                                      WHERE key BETWEEN s.sid << 32 AND s.sid << 32 | 4294967295);

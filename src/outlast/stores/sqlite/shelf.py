@@ -1,0 +1,137 @@
+"""The part of the store that knows no session's log: keys, secrets, holds, schedules, outlets."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from outlast.store import DeadLetter, KeyInfo, Outlet, ScheduleInfo, Secret
+from outlast.stores.sqlite import key as keys
+from outlast.stores.sqlite import outbox as outlets
+from outlast.stores.sqlite import schedule as schedules
+from outlast.stores.sqlite import vault
+from outlast.stores.sqlite.unit_of_work import Desk
+from outlast.stores.sqlite.writer import Work
+
+T = TypeVar("T")
+
+
+class Shelf(ABC):
+    """See `outlast.store.Store`."""
+
+    @abstractmethod
+    async def _write(self, *works: Work) -> list[Any]: ...
+
+    @abstractmethod
+    async def _read(self, question: Callable[[Desk], T]) -> T: ...
+
+    # Keys
+
+    async def add_key(self, key: KeyInfo) -> None:
+        await self._write(lambda desk: keys.add(desk, key))
+
+    async def key(self, key_id: str) -> KeyInfo | None:
+        return await self._read(lambda desk: keys.find(desk, key_id))
+
+    async def keys(self, tenant: str | None = None) -> Sequence[KeyInfo]:
+        return await self._read(lambda desk: keys.listing(desk, tenant))
+
+    async def revoke_key(self, key_id: str, at: int) -> bool:
+        (was_there,) = await self._write(lambda desk: keys.revoke(desk, key_id, at))
+        return bool(was_there)
+
+    # Secrets and holds
+
+    async def keep_secret(self, secret: Secret, *, expected: int | None) -> bool:
+        (is_kept,) = await self._write(lambda desk: vault.keep(desk, secret, expected))
+        return bool(is_kept)
+
+    async def secret(self, tenant: str, name: str) -> Secret | None:
+        return await self._read(lambda desk: vault.find(desk, tenant, name))
+
+    async def drop_secret(self, tenant: str, name: str) -> bool:
+        (was_there,) = await self._write(lambda desk: vault.drop(desk, tenant, name))
+        return bool(was_there)
+
+    async def hold(self, name: str, holder: str, length: int) -> bool:
+        (is_held,) = await self._write(lambda desk: vault.hold(desk, name, holder, length))
+        return bool(is_held)
+
+    async def let_go(self, name: str, holder: str) -> None:
+        await self._write(lambda desk: vault.let_go(desk, name, holder))
+
+    # Schedules
+
+    async def arm_schedule(self, schedule: ScheduleInfo) -> None:
+        await self._write(lambda desk: schedules.arm(desk, schedule))
+
+    async def schedules(self) -> Sequence[ScheduleInfo]:
+        return await self._read(schedules.listing)
+
+    async def advance_schedule(
+        self, name: str, seen: int | None, *, next_at: int | None, fired_at: int, session_id: str
+    ) -> bool:
+        step = {
+            "name": name,
+            "seen": seen,
+            "next_at": next_at,
+            "fired_at": fired_at,
+            "session_id": session_id,
+        }
+        (was_due,) = await self._write(lambda desk: schedules.advance(desk, step))
+        return bool(was_due)
+
+    async def pause_schedule(self, name: str, paused: bool) -> bool:
+        (was_there,) = await self._write(lambda desk: schedules.pause(desk, name, paused))
+        return bool(was_there)
+
+    async def drop_schedule(self, name: str) -> bool:
+        (was_there,) = await self._write(lambda desk: schedules.drop(desk, name))
+        return bool(was_there)
+
+    # Outlets
+
+    async def take_outlets(self, limit: int, hold: int) -> Sequence[Outlet]:
+        (taken,) = await self._write(lambda desk: outlets.take(desk, limit, hold))
+        return list(taken)
+
+    async def settle_outlet(
+        self,
+        outlet: Outlet,
+        *,
+        cursor: int,
+        again_at: int | None,
+        tries: int = 0,
+        error: str = "",
+        dead: Sequence[DeadLetter] = (),
+    ) -> bool:
+        settle = partial(outlets.settle, outlet=outlet, cursor=cursor, again_at=again_at)
+        (was_ours,) = await self._write(partial(settle, tries=tries, error=error, dead=dead))
+        return bool(was_ours)
+
+    async def outlets(
+        self,
+        session_id: str | None = None,
+        *,
+        tenant: str | None = None,
+        failing_only: bool = False,
+        limit: int = 100,
+    ) -> Sequence[Outlet]:
+        filters = {
+            "session_id": session_id,
+            "tenant": tenant,
+            "failing_only": failing_only,
+            "limit": limit,
+        }
+        return await self._read(lambda desk: outlets.listing(desk, filters))
+
+    async def next_due_at(self) -> int | None:
+        return await self._read(outlets.next_due_at)
+
+    async def dead_letters(
+        self, *, tenant: str | None = None, session_id: str | None = None, limit: int = 100
+    ) -> Sequence[DeadLetter]:
+        filters = {"tenant": tenant, "session_id": session_id, "limit": limit}
+        return await self._read(lambda desk: outlets.dead_letters(desk, filters))

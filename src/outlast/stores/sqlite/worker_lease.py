@@ -1,0 +1,114 @@
+"""A worker's lease: renewed on the caller's thread, with a connection of its own.
+
+A blocked event loop or a busy writer must not cost a worker its lanes.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from outlast.clock import Clock
+from outlast.store import Renewal
+from outlast.stores.sqlite.database import Database, open_database
+from outlast.stores.sqlite.error import explain
+from outlast.stores.sqlite.fork import check_process
+from outlast.stores.sqlite.liveness import LockFile
+
+T = TypeVar("T")
+
+
+class SqliteLease:
+    """See `outlast.store.Lease`. `length` is in milliseconds."""
+
+    def __init__(self, worker: str, length: int, lock: LockFile, path: Path, clock: Clock) -> None:
+        self.worker = worker
+        self._length = length
+        self._sign = lock
+        self._path = path
+        self._clock = clock
+        self._pid = os.getpid()
+        self._mutex = threading.Lock()
+        self._database: Database | None = None
+        self._released = False
+
+    def renew(self, tally: str = "") -> Renewal:
+        """Extend the lease; say whether the worker is still known, and may go on."""
+        check_process(self._pid)
+        with self._mutex:
+            if self._released:
+                return Renewal(alive=False)
+            return self._write(lambda db: self._renew(db, tally))
+
+    def release(self) -> None:
+        """Strike the worker from the registry, free its lanes and let go of its lock."""
+        check_process(self._pid)
+        with self._mutex:
+            if self._released:
+                return
+            self._released = True
+            try:
+                self._write(self._strike)
+                self._sign.remove()
+            finally:
+                self._close()
+
+    def let_go(self) -> None:
+        """Drop the lock and the connection, and leave the row: as if the process had died."""
+        with self._mutex:
+            self._released = True
+            self._close()
+
+    def _close(self) -> None:
+        self._sign.drop()
+        if self._database:
+            self._database.close()
+            self._database = None
+
+    def _renew(self, db: Database, tally: str) -> Renewal:
+        now = self._clock.now()
+        row = db.one("find_lease", {"worker": self.worker})
+        if row is None:
+            return Renewal(alive=False)
+        db.run("renew", {"worker": self.worker, "now": now, "tally": tally})
+        draining, lease_until = row
+        return Renewal(alive=True, draining=bool(draining), lapsed=lease_until <= now)
+
+    def _strike(self, db: Database) -> bool:
+        return bury(db, self.worker)
+
+    def _write(self, work: Callable[[Database], T]) -> T:
+        db = self._open()
+        try:
+            db.begin(self._patience)
+            result = work(db)
+            db.commit()
+        except sqlite3.Error as error:
+            raise explain(error, self._path) from error
+        finally:
+            db.roll_back()
+        return result
+
+    @property
+    def _patience(self) -> float:
+        return self._length / 1000
+
+    def _open(self) -> Database:
+        # NORMAL: a renewal that a power failure takes back is one of a worker that is dead.
+        if self._database is None:
+            self._database = open_database(
+                self._path, self._clock, synchronous="NORMAL", patience=self._patience
+            )
+        return self._database
+
+
+def bury(db: Database, worker: str) -> bool:
+    """Record that a worker is gone, and free its lanes; say whether nobody had before."""
+    was_known = db.one("bury", {"worker": worker}) is not None
+    if was_known:
+        db.run("free_lanes", {"worker": worker})
+    return was_known

@@ -1,0 +1,50 @@
+"""Which store a URL names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from outlast.clock import Clock
+from outlast.errors import UnsupportedStore
+from outlast.store import Store
+from outlast.stores.memory import MemoryStore
+from outlast.stores.sqlite import SqliteStore
+
+
+def store_of(given: str | Store, clock: Clock) -> Store:
+    """Return a store, or the one that a URL names. Nothing is opened yet."""
+    if isinstance(given, str):
+        return open_store(given, clock)
+    if not callable(getattr(given, "admit", None)):
+        raise UnsupportedStore(f"a store is a URL such as sqlite:///file.db, not {given!r}")
+    return given
+
+
+def open_store(url: str, clock: Clock) -> Store:
+    parts = urlsplit(url)
+    match parts.scheme:
+        case "memory":
+            return MemoryStore(clock)
+        case "sqlite":
+            # As everywhere: three slashes and a relative path, four and an absolute one.
+            path = unquote(parts.path.removeprefix("/"))
+            if parts.netloc or not path:
+                raise UnsupportedStore(f"{url!r} has no path: write sqlite:///file.db")
+            return SqliteStore(Path(path), clock)
+        case "postgresql" | "postgres":
+            return open_postgres(url, clock)
+    raise UnsupportedStore(
+        f"there is no store for {parts.scheme or url!r}: use sqlite:///path,"
+        " postgresql://user@host/database or memory://"
+    )
+
+
+def open_postgres(url: str, clock: Clock) -> Store:
+    try:
+        from outlast.stores.postgres import PostgresStore
+    except ImportError as error:
+        raise UnsupportedStore(
+            f"the driver for PostgreSQL is missing ({error}): pip install 'outlast[postgres]'"
+        ) from error
+    return PostgresStore(url, clock)

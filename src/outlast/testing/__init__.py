@@ -1,0 +1,36 @@
+"""Public: a scripted model, a clock, crash tools and a simulation for tests of your own."""
+
+from typing import Any
+
+from outlast.testing.clock import ManualClock
+from outlast.testing.crash import CrashingStore
+from outlast.testing.crash_everywhere import crash_everywhere
+from outlast.testing.ledger import Ledger
+from outlast.testing.scripted import Reply, ScriptedError, ScriptedModel, call, calls, say
+
+__all__ = [
+    "CrashingStore",
+    "Ledger",
+    "ManualClock",
+    "Reply",
+    "ScriptedError",
+    "ScriptedModel",
+    "Simulation",
+    "StoreContract",
+    "call",
+    "calls",
+    "crash_everywhere",
+    "say",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "StoreContract":
+        from outlast.testing.contract import StoreContract
+
+        return StoreContract
+    if name == "Simulation":
+        from outlast.testing.simulation import Simulation
+
+        return Simulation
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,60 @@
+"""The published specification of a store, as tests: what `outlast.store` promises, held to.
+
+A store passes by completing the class (a pytest file of ten lines):
+
+    class TestMyStore(StoreContract):
+        async def open_store(self, tmp_path: Path, clock: Clock) -> Store:
+            return MyStore(tmp_path / "my.db", clock)
+
+Hooks and flags that a store may also set are in `subject.py`. Needs pytest and pytest-asyncio.
+"""
+
+import pytest
+
+TOPICS = (
+    "admission builder commit consequence durability erasure flow key listing outlet ownership "
+    "reading request schedule send transaction vault wake_up"
+)
+pytest.register_assert_rewrite(*(f"{__name__}.{topic}" for topic in TOPICS.split()))
+
+from outlast.testing.contract.admission import AdmissionContract  # noqa: E402
+from outlast.testing.contract.commit import CommitContract  # noqa: E402
+from outlast.testing.contract.consequence import ConsequenceContract  # noqa: E402
+from outlast.testing.contract.durability import DurabilityContract  # noqa: E402
+from outlast.testing.contract.erasure import ErasureContract  # noqa: E402
+from outlast.testing.contract.flow import FlowContract  # noqa: E402
+from outlast.testing.contract.key import KeyContract  # noqa: E402
+from outlast.testing.contract.listing import ListingContract  # noqa: E402
+from outlast.testing.contract.outlet import OutletContract  # noqa: E402
+from outlast.testing.contract.ownership import OwnershipContract  # noqa: E402
+from outlast.testing.contract.reading import ReadingContract  # noqa: E402
+from outlast.testing.contract.request import RequestContract  # noqa: E402
+from outlast.testing.contract.schedule import ScheduleContract  # noqa: E402
+from outlast.testing.contract.send import SendContract  # noqa: E402
+from outlast.testing.contract.transaction import TransactionContract  # noqa: E402
+from outlast.testing.contract.vault import VaultContract  # noqa: E402
+from outlast.testing.contract.wake_up import WakeUpContract  # noqa: E402
+
+__all__ = ["StoreContract"]
+
+
+class StoreContract(
+    AdmissionContract,
+    RequestContract,
+    OwnershipContract,
+    CommitContract,
+    ConsequenceContract,
+    FlowContract,
+    ReadingContract,
+    ListingContract,
+    KeyContract,
+    OutletContract,
+    ErasureContract,
+    SendContract,
+    VaultContract,
+    ScheduleContract,
+    WakeUpContract,
+    TransactionContract,
+    DurabilityContract,
+):
+    """Every sentence of `outlast.store` as a test."""

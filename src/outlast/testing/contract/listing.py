@@ -1,0 +1,314 @@
+"""Sessions, lanes and deliveries as they are listed."""
+
+from __future__ import annotations
+
+import pytest
+
+from outlast.core import record as r
+from outlast.store import DeliveryInfo, LaneInfo, SessionInfo, Store
+from outlast.testing.clock import ManualClock
+from outlast.testing.contract.builder import (
+    admit,
+    cancel,
+    claim_one,
+    commit,
+    delta,
+    enlist,
+    message,
+    new_session,
+    park,
+    settled,
+    start_and_claim,
+    turn_started,
+    write,
+)
+from outlast.testing.contract.subject import Subject
+
+
+async def describe(store: Store, session_id: str) -> SessionInfo:
+    session = await store.session(session_id)
+    assert session is not None
+    return session
+
+
+class ListingContract(Subject):
+    async def test_what_does_not_exist_is_none(self, store: Store, clock: ManualClock) -> None:
+        assert await store.session(clock.new_id("ses")) is None
+        assert await store.delivery(clock.new_id("dlv")) is None
+
+    async def test_a_session_is_described_with_its_lanes(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        token, created_at = clock.token(), clock.now()
+        claim = await start_and_claim(
+            store, clock, tenant="acme", agent="clerk", mode="task", token=token
+        )
+        clock.advance(10)
+        ready_at = clock.now() + 500
+        working = commit(claim, delta(), at=clock.now(), turn="t1", ready_at=ready_at)
+        await write(store, working)
+        assert await describe(store, claim.session_id) == SessionInfo(
+            session_id=claim.session_id,
+            tenant="acme",
+            agent="clerk",
+            mode="task",
+            status="running",
+            created_at=created_at,
+            updated_at=clock.now(),
+            end=3,
+            token=token,
+            lanes=(
+                LaneInfo(
+                    session_id=claim.session_id,
+                    tenant="acme",
+                    agent="clerk",
+                    lane="main",
+                    status="running",
+                    turn="t1",
+                    worker="w1",
+                    fence=claim.fence,
+                    ready_at=ready_at,
+                    queued=1,
+                ),
+            ),
+            seen_at=clock.now(),
+        )
+
+    async def test_a_released_lane_has_no_owner(self, store: Store, clock: ManualClock) -> None:
+        claim = await start_and_claim(store, clock)
+        await write(store, park(claim))
+        (lane,) = (await describe(store, claim.session_id)).lanes
+        assert (lane.worker, lane.ready_at) == ("", None)
+
+    async def test_a_lane_counts_what_is_queued(self, store: Store, clock: ManualClock) -> None:
+        claim = await start_and_claim(store, clock)
+        first = (await store.deliveries(claim.session_id))[0]
+        await admit(store, message(clock, claim.session_id))
+        await admit(store, message(clock, claim.session_id))
+        await write(store, commit(claim, turn_started(first.delivery_id)))
+        (lane,) = (await describe(store, claim.session_id)).lanes
+        assert lane.queued == 2
+
+    async def test_what_was_queued_leaves_once_however_often_it_changes(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        session = (await admit(store, new_session(clock))).session_id
+        for _ in range(3):
+            await admit(store, message(clock, session))
+        await enlist(store, clock)
+        claim = await claim_one(store)
+        one, two, three, four = (d.delivery_id for d in await store.deliveries(session))
+        changes: list[list[r.AnyRecord]] = [
+            [turn_started(one)],
+            [settled(one), turn_started(two)],
+            [settled(two)],
+            [settled(two), delta()],
+            [turn_started(three), settled(three)],
+            [settled(four)],
+        ]
+        left = []
+        for number, records in enumerate(changes):
+            await write(store, commit(claim, *records, number=number))
+            (lane,) = (await describe(store, session)).lanes
+            left.append(lane.queued)
+        assert left == [3, 2, 2, 2, 1, 0]
+        assert {d.state for d in await store.deliveries(session)} == {"settled"}
+
+    async def test_a_session_is_queued_before_anybody_took_it_up(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        session = (await admit(store, new_session(clock))).session_id
+        assert (await describe(store, session)).status == "queued"
+
+    async def test_an_idle_session_is_queued_again_when_a_message_arrives(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        claim = await start_and_claim(store, clock)
+        (first,) = await store.deliveries(claim.session_id)
+        done = r.DeliverySettled(delivery_id=first.delivery_id, outcome="completed")
+        await write(store, park(claim, done, status="idle"))
+        assert (await describe(store, claim.session_id)).status == "idle"
+        await admit(store, message(clock, claim.session_id))
+        assert (await describe(store, claim.session_id)).status == "queued"
+
+    @pytest.mark.parametrize(
+        ("main", "notes", "session"),
+        [
+            ("idle", "running", "running"),
+            ("waiting", "idle", "waiting"),
+            ("running", "waiting", "running"),
+        ],
+    )
+    async def test_a_sessions_status_is_that_of_its_liveliest_lane(
+        self, store: Store, clock: ManualClock, main: str, notes: str, session: str
+    ) -> None:
+        one = await start_and_claim(store, clock)
+        await admit(store, message(clock, one.session_id, lane="notes"))
+        (two,) = await store.claim("w1", 10, held=[(one.session_id, "main")])
+        for claim, status in ((one, main), (two, notes)):
+            arrived = [d for d in await store.deliveries(one.session_id) if d.lane == claim.lane]
+            taken = turn_started(arrived[0].delivery_id)
+            await write(store, commit(claim, taken, status=status))
+        assert (await describe(store, one.session_id)).status == session
+
+    async def test_a_session_that_is_over_says_how(self, store: Store, clock: ManualClock) -> None:
+        claim = await start_and_claim(store, clock)
+        await write(store, park(claim, r.SessionCompleted(turn="t1")))
+        session = await describe(store, claim.session_id)
+        assert (session.status, session.over) == ("completed", "completed")
+
+    async def test_sessions_are_listed_newest_first_in_pages(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        started = []
+        for _ in range(5):
+            clock.advance(1)
+            started.append((await admit(store, new_session(clock))).session_id)
+        first = [s.session_id for s in await store.sessions(limit=2)]
+        assert first == [started[4], started[3]]
+        rest = [s.session_id for s in await store.sessions(before=first[-1])]
+        assert rest == [started[2], started[1], started[0]]
+
+    async def test_sessions_are_listed_by_tenant_agent_and_status(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        running = await start_and_claim(store, clock, tenant="acme", agent="clerk")
+        await write(store, commit(running, delta()))
+        over = await start_and_claim(store, clock, held=[running], tenant="acme", agent="cook")
+        await write(store, park(over, r.SessionEnded()))
+        queued = await admit(store, new_session(clock))
+
+        async def listed(**filters: str) -> set[str]:
+            return {session.session_id for session in await store.sessions(**filters)}  # type: ignore[arg-type]
+
+        assert await listed(tenant="acme") == {running.session_id, over.session_id}
+        assert await listed(agent="clerk") == {running.session_id}
+        assert await listed(status="running") == {running.session_id}
+        assert await listed(status="ended") == {over.session_id}
+        assert await listed(status="queued") == {queued.session_id}
+        assert await listed(tenant="acme", agent="support") == set()
+
+    async def test_lanes_are_listed_with_whose_they_are_and_who_owns_them(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        claim = await start_and_claim(store, clock, tenant="acme", agent="clerk")
+        await write(store, commit(claim, delta(), turn="t1", ready_at=17))
+        queued = await admit(store, new_session(clock))
+        unowned, owned = sorted(await store.lanes(), key=lambda lane: lane.worker)
+        assert owned == LaneInfo(
+            session_id=claim.session_id,
+            tenant="acme",
+            agent="clerk",
+            lane="main",
+            status="running",
+            turn="t1",
+            worker="w1",
+            fence=claim.fence,
+            ready_at=17,
+            queued=1,
+        )
+        assert (unowned.session_id, unowned.status) == (queued.session_id, "queued")
+        assert (unowned.worker, unowned.fence, unowned.queued) == ("", 0, 1)
+
+    async def test_lanes_are_listed_newest_session_first_and_by_name_in_pages(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        sessions = []
+        for _ in range(3):
+            clock.advance(1)
+            sessions.append((await admit(store, new_session(clock))).session_id)
+        for lane in ("notes", "bulk"):
+            await admit(store, message(clock, sessions[1], lane=lane))
+
+        async def page(after: tuple[str, str] | None, limit: int) -> list[tuple[str, str]]:
+            found = await store.lanes(after=after, limit=limit)
+            return [(info.session_id, info.lane) for info in found]
+
+        first = await page(None, 3)
+        rest = await page(first[-1], 10)
+        assert first == [(sessions[2], "main"), (sessions[1], "bulk"), (sessions[1], "main")]
+        assert rest == [(sessions[1], "notes"), (sessions[0], "main")]
+
+    async def test_lanes_are_listed_by_session_tenant_agent_status_and_worker(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        running = await start_and_claim(store, clock, tenant="acme", agent="clerk")
+        await write(store, commit(running, delta()))
+        idle = await start_and_claim(store, clock, held=[running], tenant="acme", agent="cook")
+        (first,) = await store.deliveries(idle.session_id)
+        done = r.DeliverySettled(delivery_id=first.delivery_id, outcome="completed")
+        await write(store, park(idle, done, status="idle"))
+        queued = await admit(store, new_session(clock))
+
+        async def listed(**filters: str) -> set[str]:
+            return {info.session_id for info in await store.lanes(**filters)}  # type: ignore[arg-type]
+
+        assert await listed(session_id=idle.session_id) == {idle.session_id}
+        assert await listed(tenant="acme") == {running.session_id, idle.session_id}
+        assert await listed(agent="cook") == {idle.session_id}
+        assert await listed(status="running") == {running.session_id}
+        assert await listed(status="queued") == {queued.session_id}
+        assert await listed(worker="w1") == {running.session_id}
+        assert await listed(worker="w1", agent="cook") == set()
+        await admit(store, message(clock, idle.session_id, tenant="acme"))
+        assert await listed(status="queued") == {queued.session_id, idle.session_id}
+
+    async def test_deliveries_are_listed_in_the_order_of_their_arrival(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        session = (await admit(store, new_session(clock))).session_id
+        second = await admit(store, message(clock, session, lane="notes"))
+        third = await admit(store, cancel(clock, session))
+        listed = await store.deliveries(session)
+        assert [(d.offset, d.lane, d.kind) for d in listed] == [
+            (2, "main", "message"),
+            (3, "notes", "message"),
+            (4, "main", "cancel"),
+        ]
+        assert [d.delivery_id for d in listed[1:]] == [second.delivery_id, third.delivery_id]
+
+    async def test_a_delivery_is_found_by_its_id(self, store: Store, clock: ManualClock) -> None:
+        receipt = await admit(store, new_session(clock))
+        assert await store.delivery(receipt.delivery_id) == DeliveryInfo(
+            session_id=receipt.session_id,
+            lane="main",
+            delivery_id=receipt.delivery_id,
+            kind="message",
+            state="queued",
+            outcome="",
+            turn="",
+            offset=2,
+            settled_offset=0,
+        )
+
+    async def test_a_census_counts_lanes_by_what_they_do_and_wait_for(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        running = await start_and_claim(store, clock)
+        parked = await start_and_claim(store, clock, held=[running])
+        await write(store, park(parked, delta(), status="waiting", wait="input"))
+        over = await start_and_claim(store, clock, held=[running])
+        await write(store, park(over, r.SessionEnded(), status="ended"))
+        await write(store, commit(running, delta(), status="running"))
+        queued = await admit(store, new_session(clock))
+        await admit(store, message(clock, queued.session_id))
+
+        census = await store.census()
+
+        counts = {(each.status, each.wait): each.count for each in census.lanes}
+        assert counts == {("running", ""): 1, ("waiting", "input"): 1, ("queued", ""): 1}
+        assert census.queued == 1 + 1 + 2  # what nobody has taken up yet, of sessions not over
+        assert census.oldest_ready_at == clock.now()
+
+    async def test_a_lane_that_goes_on_waits_for_nothing(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        claim = await start_and_claim(store, clock)
+        await write(store, park(claim, delta(), status="sleeping", wait="timer", ready_at=0))
+        again = await claim_one(store)
+
+        await write(store, commit(again, delta()))
+
+        census = await store.census()
+        assert [(each.status, each.wait) for each in census.lanes] == [("running", "")]
+        assert census.oldest_ready_at is None

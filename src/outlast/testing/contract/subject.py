@@ -1,0 +1,69 @@
+"""The store under test: what a subclass says about it, and the fixtures that open it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from outlast.clock import Clock
+from outlast.store import Lease, Store
+from outlast.testing.clock import ManualClock
+
+
+class Subject:
+    """What the tests need to know of a store. Only `open_store` has to be given."""
+
+    pytestmark = pytest.mark.asyncio
+
+    durable = True
+    """Whether what was written is there when the store is opened again."""
+
+    has_transactions = True
+    """Whether tools may share a transaction with the record of their outcome."""
+
+    async def open_store(self, tmp_path: Path, clock: Clock) -> Store:
+        """Open a store that compares times with this clock; the same path is the same store."""
+        raise NotImplementedError
+
+    async def reopen(self, store: Store, tmp_path: Path, clock: Clock) -> Store:
+        """Close the store and open it again, as a new process would."""
+        await store.close()
+        return await self.open_store(tmp_path, clock)
+
+    async def kill(self, store: Store, worker: str, lease: Lease) -> None:
+        """Take away the worker's sign of life as SIGKILL would, leaving its lease."""
+        pytest.skip("this test has no way to kill a worker")
+
+    async def make_newer(self, tmp_path: Path) -> None:
+        """Make the closed store at this path look as if a later Outlast had written it."""
+        pytest.skip("this test has no way to make a store of the future")
+
+    async def make_unreadable(self, tmp_path: Path) -> None:
+        """Damage the closed store at this path so that it cannot be read."""
+        pytest.skip("this test has no way to damage a store")
+
+    @pytest.fixture
+    def clock(self) -> ManualClock:
+        return ManualClock()
+
+    @pytest_asyncio.fixture
+    async def store(self, tmp_path: Path, clock: ManualClock) -> AsyncIterator[Store]:
+        store = await self.open_store(tmp_path, clock)
+        await store.migrate()
+        yield store
+        await store.close()
+
+    @asynccontextmanager
+    async def reopened(
+        self, store: Store, tmp_path: Path, clock: ManualClock
+    ) -> AsyncIterator[Store]:
+        again = await self.reopen(store, tmp_path, clock)
+        try:
+            await again.migrate()
+            yield again
+        finally:
+            await again.close()

@@ -1,0 +1,162 @@
+"""How a process learns that there is something to do: instants, and hints."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from outlast.store import Store
+from outlast.testing.clock import ManualClock
+from outlast.testing.contract.builder import (
+    admit,
+    commit,
+    delta,
+    message,
+    new_session,
+    park,
+    start_and_claim,
+    write,
+)
+from outlast.testing.contract.subject import Subject
+
+PATIENCE = 10.0
+
+
+class Ear:
+    """Remembers what it heard, and lets a test wait until it has heard it."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, bool]] = []
+        self._news = asyncio.Event()
+
+    def __call__(self, session_id: str, arrived: bool) -> None:
+        asyncio.get_running_loop()  # raises in any other thread
+        self.heard.append((session_id, arrived))
+        self._news.set()
+
+    async def wait_for(self, is_it: Callable[[str, bool], bool]) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while not any(is_it(*hint) for hint in self.heard):
+                self._news.clear()
+                await self._news.wait()
+
+
+def fail(session_id: str, arrived: bool) -> None:
+    raise ZeroDivisionError
+
+
+class WakeUpContract(Subject):
+    async def test_nothing_becomes_ready_where_everything_waits(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        assert await store.next_ready_at(0) is None
+        claim = await start_and_claim(store, clock)
+        await write(store, park(claim))
+        assert await store.next_ready_at(0) is None
+
+    async def test_the_first_instant_at_which_a_lane_gets_ready_is_known(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        one = await start_and_claim(store, clock)
+        two = await start_and_claim(store, clock, held=[one])
+        await write(store, park(one, ready_at=clock.now() + 900))
+        await write(store, park(two, ready_at=clock.now() + 700))
+        assert await store.next_ready_at(clock.now()) == clock.now() + 700
+        assert await store.next_ready_at(clock.now() + 700) == clock.now() + 900
+        assert await store.next_ready_at(clock.now() + 900) is None
+
+    async def test_who_owns_lanes_can_ask_for_which_of_them_something_arrived(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        one = await start_and_claim(store, clock)
+        two = await start_and_claim(store, clock, held=[one])
+        heads = [(one.session_id, "main", 2), (two.session_id, "main", 2)]
+        assert list(await store.find_arrivals(heads)) == []
+        await admit(store, message(clock, two.session_id))
+        await admit(store, message(clock, one.session_id, lane="side"))
+        assert list(await store.find_arrivals(heads)) == [(two.session_id, "main")]
+        heads = [(one.session_id, "side", 2), (two.session_id, "main", 3), ("ses_none", "main", 0)]
+        assert list(await store.find_arrivals(heads)) == [(one.session_id, "side")]
+        assert list(await store.find_arrivals([])) == []
+
+    async def test_an_arrival_is_ready_when_it_arrives(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        claim = await start_and_claim(store, clock)
+        await write(store, park(claim, ready_at=clock.now() + 900))
+        await admit(store, message(clock, claim.session_id))
+        assert await store.next_ready_at(clock.now() - 1) == clock.now()
+        assert await store.next_ready_at(clock.now()) is None
+
+    async def test_a_lane_whose_owner_lives_is_not_waited_for(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        claim = await start_and_claim(store, clock)
+        await write(store, commit(claim, delta(), ready_at=clock.now() + 500))
+        assert await store.next_ready_at(clock.now()) is None
+
+    async def test_a_listener_hears_of_arrivals(self, store: Store, clock: ManualClock) -> None:
+        ear = Ear()
+        stop = store.listen(ear)
+        session = (await admit(store, new_session(clock))).session_id
+        await ear.wait_for(lambda heard, arrived: heard in (session, "") and arrived)
+        stop()
+
+    async def test_a_listener_hears_of_commits(self, store: Store, clock: ManualClock) -> None:
+        claim = await start_and_claim(store, clock)
+        ear = Ear()
+        stop = store.listen(ear)
+        await write(store, commit(claim, delta()))
+        await ear.wait_for(lambda heard, _: heard in (claim.session_id, ""))
+        stop()
+
+    async def test_a_listener_hears_of_lanes_that_were_given_back(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        claim = await start_and_claim(store, clock)
+        ear = Ear()
+        stop = store.listen(ear)
+        await write(store, park(claim, ready_at=clock.now()))
+        await ear.wait_for(lambda heard, arrived: heard in (claim.session_id, "") and arrived)
+        stop()
+
+    async def test_a_listener_to_one_session_hears_of_no_other(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        mine = (await admit(store, new_session(clock))).session_id
+        other = (await admit(store, new_session(clock))).session_id
+        ear = Ear()
+        stop = store.listen(ear, mine)
+        await admit(store, message(clock, other))
+        await admit(store, message(clock, mine))
+        await ear.wait_for(lambda heard, arrived: heard in (mine, "") and arrived)
+        assert other not in {session_id for session_id, _ in ear.heard}
+        stop()
+
+    async def test_a_listener_that_fails_is_in_nobodys_way(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        """Neither of who writes nor of who listens as well; its event loop is told of it."""
+        claim = await start_and_claim(store, clock)
+        failures: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, told: failures.append(told))
+        ear = Ear()
+        stops = [store.listen(fail), store.listen(ear)]
+        for number in range(2):
+            await write(store, commit(claim, delta(), number=number))
+        await ear.wait_for(lambda heard, _: heard in (claim.session_id, ""))
+        assert failures
+        for stop in stops:
+            stop()
+
+    async def test_a_listener_that_stopped_hears_no_more(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        deaf, ear = Ear(), Ear()
+        store.listen(deaf)()
+        stop = store.listen(ear)
+        await admit(store, new_session(clock))
+        await ear.wait_for(lambda _, arrived: arrived)
+        stop()
+        stop()
+        assert deaf.heard == []

@@ -1,0 +1,124 @@
+"""Whether no more ran at once, and no more began in a while, than limits allow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from outlast.agents.model.pydantic_ai import client_of
+from outlast.core import record as r
+from outlast.core.limit import freed_by
+from outlast.core.record import Entry
+from outlast.testing.simulation.evidence import Evidence, Place
+from outlast.testing.simulation.history import Claimed, Permitted, Wrote
+from outlast.testing.simulation.random_agent import AT_ONCE, AtOnce
+
+Running = dict[str, set[tuple[str, str]]]
+"""The calls that have begun and have no outcome yet, by limit."""
+
+
+def limits_hold(evidence: Evidence) -> Iterator[str]:
+    yield from calls_at_once(evidence)
+    yield from lanes_at_once(evidence)
+    yield from starts_in_a_while(evidence)
+
+
+# Calls, by the order of the commits
+
+
+def calls_at_once(evidence: Evidence) -> Iterator[str]:
+    """A call has begun when that is written, and is at work until its end is written."""
+    running: Running = {}
+    tools = {
+        (name, e.call_id): e.tool
+        for name, session in evidence.sessions.items()
+        for e in session.records(r.ToolRequested)
+    }
+    for name, entry in in_order(evidence):
+        forget(running, name, entry)
+        if not isinstance(entry.record, r.ToolStarted | r.ModelStarted):
+            continue
+        call = (name, entry.record.call_id)
+        is_tool = isinstance(entry.record, r.ToolStarted)
+        limit = AT_ONCE.get(tools.get(call, "")) if is_tool else of_model(evidence, name)
+        if limit:
+            key = limit.key(evidence.sessions[name].info.tenant)
+            at_work = running.setdefault(key, set())
+            at_work.add(call)
+            if len(at_work) > limit.most:
+                yield f"{len(at_work)} calls ran at once under {key}: {sorted(at_work)}"
+
+
+def of_model(evidence: Evidence, name: str) -> AtOnce | None:
+    agent = evidence.agent(name)
+    if agent.model_limit is None or not agent.model_limit.concurrency:
+        return None
+    model = f"model {client_of(agent).name}"
+    return AtOnce(model, agent.model_limit.concurrency, per_tenant=False)
+
+
+def in_order(evidence: Evidence) -> list[tuple[str, Entry]]:
+    """Return what owners wrote, of all sessions, in the order in which it was written."""
+    found = [
+        (wrote.number, entry.offset, name, entry)
+        for name, session in evidence.sessions.items()
+        for entry in session.entries
+        if (wrote := evidence.written(name, entry.offset))
+    ]
+    return [(name, entry) for _, _, name, entry in sorted(found, key=lambda item: item[:3])]
+
+
+def forget(running: Running, name: str, entry: Entry) -> None:
+    """Take out the calls that a record ends: one, or all of the turn that it ends."""
+    turn = getattr(entry.record, "turn", "")
+    for calls in running.values():
+        mine = {call_id for session, call_id in calls if session == name}
+        for call_id in freed_by(entry.record, mine):
+            if not turn or call_id.startswith(f"{turn}."):
+                calls.discard((name, call_id))
+
+
+# Lanes, by the order of the claims
+
+
+def lanes_at_once(evidence: Evidence) -> Iterator[str]:
+    """A worker that is given a lane finds no more at work than the agent may have."""
+    owners: dict[Place, str] = {}
+    for note in evidence.history.notes:
+        if isinstance(note, Wrote) and note.released:
+            owners.pop((note.session_id, note.lane), None)
+        elif isinstance(note, Claimed):
+            place = (note.session_id, note.lane)
+            had_it, owners[place] = owners.get(place) == note.worker, note.worker
+            most = evidence.policy(note.session_id).at_once
+            if 0 < most < note.at_work and not had_it:
+                yield f"{place} was given to {note.worker} as one of {note.at_work}, not {most}"
+
+
+# Starts, by the store's clock
+
+
+def starts_in_a_while(evidence: Evidence) -> Iterator[str]:
+    """A rate is paid for before a call begins, and there are only so many starts to be had."""
+    paid_until: dict[str, float] = {}
+    for note in evidence.history.of(Permitted):
+        for bound in note.bounds:
+            if not bound.rate:
+                continue
+            price = bound.per / bound.rate
+            paid = max(paid_until.get(bound.name, 0.0), note.clock) + price
+            paid_until[bound.name] = paid
+            if paid - note.clock > bound.per + price:  # the store counts in whole milliseconds
+                yield f"{note.session_id} {note.call_id} began too early for {bound.name}"
+    let_in = {(note.session_id, note.call_id) for note in evidence.history.of(Permitted)}
+    for name, session in evidence.sessions.items():
+        for started in session.records(r.ModelStarted):
+            if has_rate(evidence, name, started) and (name, started.call_id) not in let_in:
+                yield f"{name} {started.call_id} began without having been let in"
+
+
+def has_rate(evidence: Evidence, name: str, started: r.ModelStarted) -> bool:
+    agent = evidence.agent(name)
+    limits = [agent.model_limit]
+    if started.attempt == 1 and started.call_id.endswith(".s1"):
+        limits.append(agent.limit)
+    return any(limit is not None and limit.rate for limit in limits)

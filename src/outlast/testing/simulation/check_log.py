@@ -1,0 +1,139 @@
+"""Promises that the log itself keeps or breaks: 1, 2, 3, 6 and 10, and what models see of it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+import msgspec
+
+from outlast.core import record as r
+from outlast.core.codec import encode
+from outlast.core.event import type_of
+from outlast.core.fold import ARRIVALS
+from outlast.core.view import View
+from outlast.testing.simulation.evidence import Evidence, SessionEvidence
+from outlast.testing.simulation.history import Admitted, Began, Claimed, Surprise, Wrote
+from outlast.testing.simulation.probe import digest_of
+
+PER_SESSION = 1000
+PER_RECORD = 140
+"""How many bytes may be stored beside what was said, written and kept."""
+SPOKEN = (r.MessageDelta, r.MessageCompleted, r.ToolCompleted, r.ReasoningDelta)
+
+
+def logs_and_indexes_agree(evidence: Evidence) -> Iterator[str]:
+    for name, session in evidence.sessions.items():
+        for found in session.findings:
+            yield f"{name}@{found.offset} {found.lane}: {found.code}: {found.message}"
+
+
+def transitions_are_whole(evidence: Evidence) -> Iterator[str]:
+    """The log is what was acknowledged, commit by commit, and nothing else."""
+    for name, session in evidence.sessions.items():
+        written = {w.first_offset: w for w in evidence.writes[name]}
+        left = [e for e in session.entries if not is_arrival(e.record)]
+        while left:
+            first = left[0]
+            wrote = written.pop(first.offset, None)
+            if wrote is None:
+                yield f"{name}@{first.offset}: {type_of(first.record)} is in no commit"
+                left = left[1:]
+                continue
+            here, left = left[: len(wrote.records)], left[len(wrote.records) :]
+            if tuple(type_of(e.record) for e in here) != wrote.records:
+                yield f"{name}@{first.offset}: a commit is not whole"
+        for wrote in written.values():
+            yield f"{name}@{wrote.first_offset}: a commit that was acknowledged is not there"
+        yield from numbers_rise(name, evidence.writes[name])
+
+
+def is_arrival(record: r.AnyRecord) -> bool:
+    return type(record) in ARRIVALS
+
+
+def numbers_rise(name: str, writes: list[Wrote]) -> Iterator[str]:
+    """Each lane's commits that carry records have rising numbers."""
+    last: dict[str, int] = {}
+    for wrote in sorted(writes, key=lambda w: w.first_offset):
+        if wrote.commit <= last.get(wrote.lane, -1):
+            yield f"{name}@{wrote.first_offset}: commit {wrote.commit} of {wrote.lane} is repeated"
+        last[wrote.lane] = wrote.commit
+
+
+def all_work_ends(evidence: Evidence) -> Iterator[str]:
+    """Whatever befell the workers, nothing is left undone, and nobody stumbled."""
+    yield from evidence.unfinished
+    for surprise in evidence.history.of(Surprise):
+        yield f"at {surprise.at:.3f} {surprise.who}: {surprise.what}"
+
+
+def only_the_owner_writes(evidence: Evidence) -> Iterator[str]:
+    owner: dict[tuple[str, str], tuple[int, str]] = {}
+    landed: set[tuple[str, int]] = set()
+    for note in evidence.history.notes:
+        if isinstance(note, Claimed):
+            place = (note.session_id, note.lane)
+            before, _ = owner.get(place, (0, ""))
+            if note.fence <= before:
+                yield f"{place}: fence {note.fence} was given out after {before}"
+            owner[place] = (note.fence, note.worker)
+        elif isinstance(note, Wrote) and (note.session_id, note.first_offset) not in landed:
+            place = (note.session_id, note.lane)
+            if owner.get(place) != (note.fence, note.worker):
+                yield (
+                    f"{place}@{note.first_offset}: {note.worker} wrote under fence {note.fence},"
+                    f" and the owner was {owner.get(place)}"
+                )
+            if note.records:
+                landed.add((note.session_id, note.first_offset))
+
+
+def models_are_shown_the_log(evidence: Evidence) -> Iterator[str]:
+    """What a model was asked with is what the log says up to that, however it was come by."""
+    begun = {
+        (note.session_id, note.call_id, note.attempt): note.shown
+        for note in evidence.history.of(Began)
+        if note.kind == "model"
+    }
+    for name, session in evidence.sessions.items():
+        if session.findings:
+            continue  # a log that is not sound shows nothing
+        views: dict[str, View] = defaultdict(View)
+        for entry in session.entries:
+            view, record = views[entry.lane], entry.record
+            view.see((record,))
+            if isinstance(record, r.ModelStarted):
+                shown = begun.get((name, record.call_id, record.attempt))
+                if shown not in (None, digest_of(view)):
+                    yield f"{name} {record.call_id}#{record.attempt}: it was shown something else"
+
+
+def cost_is_linear(evidence: Evidence) -> Iterator[str]:
+    said: dict[str, int] = {}
+    for admitted in evidence.history.of(Admitted):
+        if not admitted.duplicate:
+            said[admitted.session_id] = said.get(admitted.session_id, 0) + admitted.size
+    for name, session in evidence.sessions.items():
+        records = [entry.record for entry in session.entries]
+        stored = len(encode(records))
+        allowed = said.get(name, 0) + words_of(session) + PER_RECORD * len(records) + PER_SESSION
+        if stored > allowed:
+            yield f"{name}: {stored} bytes in {len(records)} records, {allowed} would be fair"
+        yield from too_many_commits(name, session, len(evidence.writes[name]))
+
+
+def words_of(session: SessionEvidence) -> int:
+    """Return how much models and tools have said, and tools have kept."""
+    kinds = (*SPOKEN, r.StateChanged, r.ToolEmitted, r.ToolStepRecorded)
+    return sum(
+        len(msgspec.json.encode(e.record)) for e in session.entries if isinstance(e.record, kinds)
+    )
+
+
+def too_many_commits(name: str, session: SessionEvidence, commits: int) -> Iterator[str]:
+    """Each commit has a reason: something began, ended, arrived, was said or changed hands."""
+    quiet = (r.StepStarted, r.StepCompleted, r.SessionResumed, r.UsageRecorded, r.ToolRequested)
+    reasons = sum(not isinstance(e.record, quiet) for e in session.entries)
+    if commits > reasons:
+        yield f"{name}: {commits} commits for {reasons} things that happened"

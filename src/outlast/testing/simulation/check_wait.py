@@ -1,0 +1,141 @@
+"""Promises about waiting: a wait has one end, which comes in its time and not before.
+
+Time is the store's. A worker knows it from when it claimed the lane; where a clock has jumped
+since, nobody can say what it should have known.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+
+from outlast.core import record as r
+from outlast.core.record import Entry
+from outlast.testing.simulation.evidence import Evidence, SessionEvidence
+from outlast.testing.simulation.history import Called, Wrote
+
+SLOW = 60_000
+"""Milliseconds that something may take from when it was decided to when it was written."""
+
+OPENED = (r.InputRequested, r.WebhookOpened, r.AuthorizationRequired)
+CLOSED = (
+    r.InputResolved,
+    r.InputExpired,
+    r.WebhookClosed,
+    r.AuthorizationCompleted,
+    r.AuthorizationFailed,
+)
+BEGUN = (r.TurnStarted, r.ModelStarted, r.ToolStarted)
+
+
+def waits_end_in_their_time(evidence: Evidence) -> Iterator[str]:
+    for name, session in evidence.sessions.items():
+        yield from (f"{name}: {wrong}" for wrong in ends_once(session))
+        yield from (f"{name}: {wrong}" for wrong in ends_early(evidence, session))
+        yield from (f"{name}: {wrong}" for wrong in is_passed_over(session))
+        yield from (f"{name}: {wrong}" for wrong in outlives_its_deadline(evidence, session))
+
+
+def ends_once(session: SessionEvidence) -> Iterator[str]:
+    records = [entry.record for entry in session.entries]
+    opened = Counter(e.request_id for e in records if isinstance(e, OPENED))
+    closed = Counter(e.request_id for e in records if isinstance(e, CLOSED))
+    for request_id in opened | closed:
+        if (opened[request_id], closed[request_id]) != (1, 1):
+            times = f"{opened[request_id]} times, and ended {closed[request_id]} times"
+            yield f"the wait {request_id} began {times}"
+    timers = Counter((e.call_id, e.name) for e in session.records(r.TimerSet))
+    fired = Counter((e.call_id, e.name) for e in session.records(r.TimerFired))
+    for timer in timers | fired:
+        if timers[timer] != 1 or fired[timer] > 1:
+            yield f"the timer {timer} was set {timers[timer]} times, and fired {fired[timer]} times"
+
+
+def is_passed_over(session: SessionEvidence) -> Iterator[str]:
+    """An answer that was accepted came in time: its wait cannot run out any more."""
+    expired = {e.request_id for e in map(expiry, session.entries) if e}
+    for e in session.records(r.DeliveryQueued):
+        if e.kind == "reply" and e.request_id in expired:
+            yield f"{e.delivery_id} answered {e.request_id}, which ran out all the same"
+
+
+# In time
+
+
+def ends_early(evidence: Evidence, session: SessionEvidence) -> Iterator[str]:
+    dues: dict[object, int] = {}
+    for entry in session.entries:
+        match entry.record:
+            case r.TimerSet(call_id=call_id, name=name, due_at=due_at):
+                dues[call_id, name] = due_at
+            case (
+                r.InputRequested(origin="") | r.WebhookOpened() | r.AuthorizationRequired(origin="")
+            ):
+                dues[entry.record.request_id] = entry.record.expires_at  # a child tells of its own
+            case r.TimerFired(call_id=call_id, name=name):
+                yield from early(evidence, session, entry, dues.get((call_id, name), 0))
+        if ended := expiry(entry):
+            yield from early(evidence, session, entry, dues.get(ended.request_id, 0))
+
+
+def expiry(entry: Entry) -> r.InputExpired | r.WebhookClosed | r.AuthorizationFailed | None:
+    """Return a record if it says that somebody was waited for in vain."""
+    match entry.record:
+        case (
+            r.InputExpired() | r.WebhookClosed(how="expired") | r.AuthorizationFailed(how="expired")
+        ):
+            return entry.record
+    return None
+
+
+def early(evidence: Evidence, session: SessionEvidence, entry: Entry, due: int) -> Iterator[str]:
+    wrote = evidence.written(session.info.session_id, entry.offset)
+    if wrote and wrote.clock < due and is_told_the_time(evidence, wrote):
+        yield f"{entry.record} came {due - wrote.clock} ms too early"
+
+
+def is_told_the_time(evidence: Evidence, wrote: Wrote) -> bool:
+    """Whether no clock has jumped since who wrote something claimed its lane."""
+    place = (wrote.session_id, wrote.lane)
+    claimed = [c.number for c in evidence.claims.get(place, ()) if c.fence == wrote.fence]
+    jumped = (n for n in evidence.jumps if claimed and claimed[0] < n < wrote.number)
+    return bool(claimed) and not any(jumped)
+
+
+def outlives_its_deadline(evidence: Evidence, session: SessionEvidence) -> Iterator[str]:
+    [started] = session.records(r.SessionStarted)
+    by_delivery = {e.delivery_id: e.deadline_at for e in session.records(r.DeliveryQueued)}
+    if started.deadline_at and not session.info.over:
+        yield "it has a deadline, and goes on for ever"
+    deadlines: dict[str, int] = {}
+    for entry in session.entries:
+        e = entry.record
+        if isinstance(e, r.TurnStarted):
+            deadlines[entry.lane] = by_delivery.get(e.delivery_id, 0)
+        if not isinstance(e, BEGUN):
+            continue
+        wrote = evidence.written(session.info.session_id, entry.offset)
+        for deadline in (started.deadline_at, deadlines.get(entry.lane, 0)):
+            late = wrote.clock - deadline - SLOW if wrote and deadline else 0
+            if wrote and late > 0 and is_told_the_time(evidence, wrote):
+                yield f"{e} was begun {late} ms too late for its deadline"
+
+
+# What somebody outside said
+
+
+def callers_are_quoted(evidence: Evidence) -> Iterator[str]:
+    """What a webhook was closed with is what somebody said to it before."""
+    said: dict[tuple[str, str], int] = {}
+    for note in evidence.history.of(Called):
+        said.setdefault((note.request_id, note.body), note.number)
+    for name, session in evidence.sessions.items():
+        for entry in session.entries:
+            e = entry.record
+            if not isinstance(e, r.WebhookClosed) or e.how != "answered":
+                continue
+            wrote = evidence.written(name, entry.offset)
+            number = said.get((e.request_id, json.loads(e.value)["body"]))
+            if number is None or wrote is None or wrote.number < number:
+                yield f"{name}@{entry.offset}: nobody said {e.value} to {e.request_id}"

@@ -1,0 +1,264 @@
+"""The store as one process reaches it: over a wire that is slow, breaks, and forgets to answer.
+
+What was sent arrives even if its sender has died meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from contextvars import Context
+from typing import Any, TypeVar
+
+from outlast.errors import OutlastError, StoreUnavailable
+from outlast.store import (
+    Admission,
+    Claim,
+    Commit,
+    Committed,
+    Effect,
+    Lease,
+    Loaded,
+    Page,
+    Permit,
+    Receipt,
+    Refused,
+    RequestInfo,
+    Secret,
+    SessionInfo,
+    Store,
+    Transaction,
+    Wish,
+    WorkerInfo,
+)
+from outlast.testing.simulation.fault_plan import Weather
+from outlast.testing.simulation.history import Fault, History
+from outlast.testing.simulation.loop import Life
+from outlast.testing.wrapped_store import WrappedStore, WrappedTransaction
+
+T = TypeVar("T")
+
+SERVER = Context()
+"""Where the database does its work: in nobody's life."""
+
+
+class Connection(WrappedStore):
+    """One process's way to the store."""
+
+    def __init__(self, store: Store, life: Life, weather: Weather, history: History) -> None:
+        super().__init__(store)
+        self.life = life
+        self.renewals_fail = False
+        self.is_cut = False
+        self._has_enlisted = False
+        self._weather = weather
+        self._history = history
+
+    async def close(self) -> None:
+        """The store outlives this process."""
+
+    # The wire
+
+    async def _send(self, work: Callable[[], Awaitable[T]], fault: str = "") -> T:
+        """Have the store do something, some time later, and hear of it later still."""
+        if self.is_cut:
+            raise asyncio.CancelledError
+        if fault:
+            self._note(fault)
+        there, back = self._delay(), self._delay()
+
+        async def serve() -> T:
+            await asyncio.sleep(there)
+            if fault.endswith(("lost", "failed", "before commit")):
+                raise StoreUnavailable("the connection was lost")
+            result = await work()
+            if fault.startswith("crash"):
+                self.life.stop()
+            await asyncio.sleep(back)
+            if fault.endswith("unacknowledged"):
+                raise StoreUnavailable("the connection was lost before the answer came")
+            return result
+
+        if fault == "crash before commit":
+            self.life.stop()
+        served = asyncio.get_running_loop().create_task(serve(), context=SERVER.copy())
+        served.add_done_callback(heed)
+        return await asyncio.shield(served)
+
+    def _delay(self) -> float:
+        delay = self._weather.between(0.0005, 0.005)
+        if self._weather.strikes("slow"):
+            self._note("slow")
+            delay += self._weather.between(0.05, 1.0)
+        if self._weather.strikes("very slow"):
+            self._note("very slow")
+            delay += self._weather.between(1.0, 20.0)
+        return delay
+
+    def _note(self, fault: str) -> None:
+        self._history.note(Fault, what=fault, whom=self.life.name)
+
+    def _read_fault(self) -> str:
+        return self._weather.first(["read failed"])
+
+    # What is sent over it
+
+    async def admit(self, admissions: Sequence[Admission]) -> Sequence[Receipt | OutlastError]:
+        fault = self._weather.first(["admission lost", "admission unacknowledged"])
+        return await self._send(lambda: self.inner.admit(admissions), fault)
+
+    async def claim(self, worker: str, limit: int, *args: Any, **options: Any) -> Sequence[Claim]:
+        fault = self._weather.first(["claim lost", "claim unacknowledged"])
+        return await self._send(lambda: self.inner.claim(worker, limit, *args, **options), fault)
+
+    async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
+        kinds = ["crash before commit", "crash after commit", "commit lost"]
+        fault = self._weather.first([*kinds, "commit unacknowledged"])
+        return await self._send(lambda: self.inner.commit(commits), fault)
+
+    @asynccontextmanager
+    async def transaction(self, limit: float = 5.0) -> AsyncIterator[Transaction]:
+        async with self.inner.transaction(limit) as inner:
+            yield WiredTransaction(inner, self)
+
+    async def run(self, statement: Callable[[], Awaitable[T]]) -> T:
+        """Have a statement of a transaction run."""
+        return await self._send(statement, self._weather.first(["statement failed"]))
+
+    async def conclude(self, commit: Callable[[], Awaitable[T]]) -> T:
+        """Have a transaction end with a commit."""
+        kinds = ["crash before commit", "crash after commit"]
+        fault = self._weather.first([*kinds, "transaction lost", "transaction unacknowledged"])
+        return await self._send(commit, fault)
+
+    async def acquire(self, wishes: Sequence[Wish]) -> Sequence[Permit | Refused]:
+        kinds = ["crash after permit", "permit lost", "permit unacknowledged"]
+        return await self._send(lambda: self.inner.acquire(wishes), self._weather.first(kinds))
+
+    async def load(self, session_id: str, lane: str, after: int | None = None) -> Loaded:
+        return await self._send(
+            lambda: self.inner.load(session_id, lane, after), self._read_fault()
+        )
+
+    async def read(self, session_id: str, after: int, limit: int = 500) -> Page:
+        return await self._send(
+            lambda: self.inner.read(session_id, after, limit), self._read_fault()
+        )
+
+    async def session(self, session_id: str) -> SessionInfo | None:
+        return await self._send(lambda: self.inner.session(session_id), self._read_fault())
+
+    async def request(self, request_id: str) -> RequestInfo | None:
+        return await self._send(lambda: self.inner.request(request_id), self._read_fault())
+
+    async def effect(self, scope: str, key: str) -> Effect | None:
+        return await self._send(lambda: self.inner.effect(scope, key), self._read_fault())
+
+    async def find_token(self, tenant: str, token: str, *, living: bool = True) -> str | None:
+        return await self._send(
+            lambda: self.inner.find_token(tenant, token, living=living), self._read_fault()
+        )
+
+    async def keep_secret(self, secret: Secret, *, expected: int | None) -> bool:
+        fault = self._weather.first(["secret lost", "secret unacknowledged"])
+        return await self._send(lambda: self.inner.keep_secret(secret, expected=expected), fault)
+
+    async def secret(self, tenant: str, name: str) -> Secret | None:
+        return await self._send(lambda: self.inner.secret(tenant, name), self._read_fault())
+
+    async def hold(self, name: str, holder: str, length: int) -> bool:
+        return await self._send(lambda: self.inner.hold(name, holder, length), self._read_fault())
+
+    async def let_go(self, name: str, holder: str) -> None:
+        await self._send(lambda: self.inner.let_go(name, holder), self._read_fault())
+
+    async def find_dead(self) -> Sequence[str]:
+        return await self._send(lambda: self.inner.find_dead(), self._read_fault())
+
+    async def pass_by(self, patience: int) -> int:
+        return await self._send(lambda: self.inner.pass_by(patience), self._read_fault())
+
+    async def find_arrivals(
+        self, heads: Sequence[tuple[str, str, int]]
+    ) -> Sequence[tuple[str, str]]:
+        return await self._send(lambda: self.inner.find_arrivals(heads), self._read_fault())
+
+    async def next_ready_at(self, after: int) -> int | None:
+        return await self._send(lambda: self.inner.next_ready_at(after), self._read_fault())
+
+    # Wake-ups and leases
+
+    def listen(
+        self, heard: Callable[[str, bool], None], session_id: str = ""
+    ) -> Callable[[], None]:
+        def hear(written: str, arrived: bool) -> None:
+            for delay in self._wake_ups():
+                loop.call_later(delay, heard, written, arrived, context=context.copy())
+
+        loop, context = asyncio.get_running_loop(), self.life.context()
+        return self.inner.listen(hear, session_id)
+
+    def _wake_ups(self) -> list[float]:
+        """Return after how long a wake-up comes, each time that it does."""
+        if self._weather.strikes("wake-up lost"):
+            self._note("wake-up lost")
+            return []
+        delays = [self._weather.between(0.0, 0.005)]
+        if self._weather.strikes("wake-up late"):
+            self._note("wake-up late")
+            delays = [self._weather.between(0.05, 3.0)]
+        if self._weather.strikes("wake-up repeated"):
+            self._note("wake-up repeated")
+            delays.append(self._weather.between(0.0, 3.0))
+        return delays
+
+    async def enlist(self, worker: WorkerInfo, lease: int) -> Lease:
+        fault = self._weather.first(["enlisting failed"]) if self._has_enlisted else ""
+        found = await self._send(lambda: self.inner.enlist(worker, lease), fault)
+        self._has_enlisted = True
+        return WiredLease(found, self)
+
+    def check_renewal(self) -> None:
+        """Raise if a lease cannot be renewed now."""
+        if self.is_cut or self.renewals_fail:
+            raise StoreUnavailable("the connection was lost")
+        if self._weather.strikes("renewal failed"):
+            self._note("renewal failed")
+            raise StoreUnavailable("the connection was lost")
+
+
+class WiredTransaction(WrappedTransaction):
+    """A transaction whose statements go over the wire."""
+
+    def __init__(self, transaction: Transaction, connection: Connection) -> None:
+        super().__init__(transaction)
+        self._connection = connection
+
+    async def execute(self, sql: str, params: Sequence[Any] = ()) -> int:
+        return await self._connection.run(lambda: self.inner.execute(sql, params))
+
+    async def commit(self, commit: Commit) -> Committed | Refused:
+        return await self._connection.conclude(lambda: self.inner.commit(commit))
+
+
+class WiredLease:
+    """A lease that is renewed over the wire."""
+
+    def __init__(self, lease: Lease, connection: Connection) -> None:
+        self._lease = lease
+        self._connection = connection
+
+    def renew(self, tally: str = "") -> Any:
+        self._connection.check_renewal()
+        return self._lease.renew(tally)
+
+    def release(self) -> None:
+        self._connection.check_renewal()
+        self._lease.release()
+
+
+def heed(task: asyncio.Task[Any]) -> None:
+    """Look at how a request ended, since whoever sent it may be gone."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,72 @@
+"""Many simulations, as many at once as there are cores; each is run twice and must be the same."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from outlast.testing.simulation.history import Wrote
+from outlast.testing.simulation.promise import Violation
+from outlast.testing.simulation.report import Report
+from outlast.testing.simulation.run import Simulation
+
+DETERMINISM = "the same seed gives the same"
+
+
+class Tally(Struct, frozen=True):
+    """What is worth knowing of one seed, or of many. `failed` holds reports of broken promises."""
+
+    seeds: int = 0
+    sessions: int = 0
+    commits: int = 0
+    records: int = 0
+    lasted: float = 0.0
+    faults: dict[str, int] = {}
+    failed: tuple[str, ...] = ()
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(
+            self.seeds + other.seeds,
+            self.sessions + other.sessions,
+            self.commits + other.commits,
+            self.records + other.records,
+            self.lasted + other.lasted,
+            dict(Counter(self.faults) + Counter(other.faults)),
+            (*self.failed, *other.failed),
+        )
+
+
+def run_twice(seed: int) -> Report:
+    """Run a seed, and once more to see whether that gives the same, to the byte."""
+    report, again = Simulation(seed).run(), Simulation(seed).run()
+    if report.digest == again.digest:
+        return report
+    pairs = zip(report.trace(), again.trace(), strict=False)
+    parted = next((f"{a.strip()!r} or {b.strip()!r}" for a, b in pairs if a != b), "in the log")
+    return Report(
+        seed,
+        report.digest,
+        (*report.violations, Violation(DETERMINISM, f"they part at {parted}")),
+        report.sessions,
+        report.lasted,
+        report.history,
+    )
+
+
+def tally_of(seed: int) -> Tally:
+    report = run_twice(seed)
+    writes = report.history.of(Wrote)
+    failed = (str(report),) if report.violations else ()
+    records = sum(len(wrote.records) for wrote in writes)
+    return Tally(
+        1, report.sessions, len(writes), records, report.lasted, dict(report.faults), failed
+    )
+
+
+def run_many(seeds: Sequence[int], jobs: int) -> Iterator[Tally]:
+    """Give each seed's tally as it is done."""
+    with multiprocessing.Pool(jobs) as pool:
+        yield from pool.imap_unordered(tally_of, seeds)

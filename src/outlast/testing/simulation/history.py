@@ -1,0 +1,183 @@
+"""All that happened in a simulation, as seen from outside: what the promises are held against.
+
+Kept apart from the store, so that no crash takes anything of it away. Every note has a
+number, so that of two that happened at the same instant one was first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from outlast.core.limit import Bound
+
+N = TypeVar("N")
+
+
+class Note(Struct, frozen=True, kw_only=True, tag=True):
+    """Something that happened: the how-manieth thing, when, and in which process."""
+
+    number: int
+    at: float
+    who: str
+
+
+class Began(Note, frozen=True, kw_only=True, tag=True):
+    """The outside world was touched: a `model` or a `tool` was called, or a tool's `step` run.
+
+    `shown` is a digest of what a model was shown.
+    """
+
+    kind: str
+    session_id: str
+    call_id: str
+    attempt: int
+    name: str = ""
+    shown: str = ""
+
+
+class Ended(Note, frozen=True, kw_only=True, tag=True):
+    """What was begun came to an end that its worker could see. `how`: returned, raised, …"""
+
+    kind: str
+    session_id: str
+    call_id: str
+    attempt: int
+    how: str
+    value: str = ""
+
+
+class Claimed(Note, frozen=True, kw_only=True, tag=True):
+    """A worker was given a lane; living workers had `at_work` lanes of its agent, if limited."""
+
+    worker: str
+    session_id: str
+    lane: str
+    fence: int
+    at_work: int
+
+
+class Permitted(Note, frozen=True, kw_only=True, tag=True):
+    """The store let a call begin under all its limits."""
+
+    session_id: str
+    call_id: str
+    bounds: tuple[Bound, ...]
+    clock: int
+    """The store's own time."""
+
+
+class Wrote(Note, frozen=True, kw_only=True, tag=True):
+    """The store said that a commit was written, now or when it was first asked."""
+
+    worker: str
+    session_id: str
+    lane: str
+    fence: int
+    commit: int
+    first_offset: int
+    records: tuple[str, ...]
+    size: int
+    parked: bool = False
+    released: bool = False
+    clock: int = 0
+    """The store's own time."""
+
+
+class Admitted(Note, frozen=True, kw_only=True, tag=True):
+    """The store said that something had arrived."""
+
+    session_id: str
+    lane: str
+    delivery_id: str
+    kind: str
+    offset: int
+    duplicate: bool
+    size: int
+
+
+class Received(Note, frozen=True, kw_only=True, tag=True):
+    """Somebody outside was given a receipt."""
+
+    session_id: str
+    lane: str
+    delivery_id: str
+    kind: str
+    offset: int
+
+
+class Asked(Note, frozen=True, kw_only=True, tag=True):
+    """Somebody outside wants something of a session, whether or not it will get there."""
+
+    what: str
+    session_id: str
+    lane: str = ""
+
+
+class Called(Note, frozen=True, kw_only=True, tag=True):
+    """Somebody outside calls a tool's webhook, whether or not that will get there."""
+
+    request_id: str
+    body: str
+
+
+class SignedIn(Note, frozen=True, kw_only=True, tag=True):
+    """Somebody was at a service and said yes or no. `how`: granted or denied."""
+
+    request_id: str
+    owner: str
+    how: str
+
+
+class Entered(Note, frozen=True, kw_only=True, tag=True):
+    """A tool used a token; `owner` is who gave it, if it was still good."""
+
+    session_id: str
+    owner: str
+
+
+class Given(Note, frozen=True, kw_only=True, tag=True):
+    """A reader was given an event."""
+
+    session_id: str
+    offset: int
+    event: str
+
+
+class Fault(Note, frozen=True, kw_only=True, tag=True):
+    """Something went wrong on purpose."""
+
+    what: str
+    whom: str = ""
+
+
+class Surprise(Note, frozen=True, kw_only=True, tag=True):
+    """Something went wrong that nobody had in mind."""
+
+    what: str
+
+
+class History:
+    """The notes of one simulation, in order."""
+
+    def __init__(self, now: Callable[[], float], who: Callable[[], str]) -> None:
+        self.notes: list[Note] = []
+        self._kinds: defaultdict[type, list[Any]] = defaultdict(list)
+        self._now = now
+        self._who = who
+
+    def note(self, kind: type[Note], /, **facts: object) -> None:
+        number, at = len(self.notes) + 1, round(self._now(), 6)
+        noted = kind(number=number, at=at, who=self._who(), **facts)
+        self.notes.append(noted)
+        self._kinds[kind].append(noted)
+
+    def of(self, kind: type[N]) -> list[N]:
+        """Return all notes of a kind."""
+        return self._kinds[kind]
+
+    def faults(self) -> Counter[str]:
+        return Counter(fault.what for fault in self.of(Fault))

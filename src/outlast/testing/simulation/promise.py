@@ -1,0 +1,70 @@
+"""The ten promises and the limits, each held against what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from msgspec import Struct
+
+from outlast.testing.simulation.check_call import (
+    interrupted_effects_are_not_repeated,
+    recorded_work_never_reruns,
+    transactions_are_recorded,
+)
+from outlast.testing.simulation.check_child import children_are_started_once
+from outlast.testing.simulation.check_limit import limits_hold
+from outlast.testing.simulation.check_log import (
+    all_work_ends,
+    cost_is_linear,
+    logs_and_indexes_agree,
+    models_are_shown_the_log,
+    only_the_owner_writes,
+    transitions_are_whole,
+)
+from outlast.testing.simulation.check_sign_in import sign_ins_are_ones_own
+from outlast.testing.simulation.check_user import (
+    nothing_accepted_is_lost,
+    readers_see_what_is_kept,
+    waiting_is_free,
+)
+from outlast.testing.simulation.check_wait import callers_are_quoted, waits_end_in_their_time
+from outlast.testing.simulation.evidence import Evidence
+
+Judge = Callable[[Evidence], Iterator[str]]
+
+PROMISES: dict[str, Judge] = {
+    "1 one log": logs_and_indexes_agree,
+    "2 one commit per transition": transitions_are_whole,
+    "3 recovery is the normal path": all_work_ends,
+    "4 recorded work never re-runs": recorded_work_never_reruns,
+    "5 an interrupted effect is never repeated silently": interrupted_effects_are_not_repeated,
+    "6 one writer": only_the_owner_writes,
+    "7 nothing accepted is lost": nothing_accepted_is_lost,
+    "8 a reader never sees what a crash can take back": readers_see_what_is_kept,
+    "9 waiting is free": waiting_is_free,
+    "10 cost is linear": cost_is_linear,
+    "models are shown the log": models_are_shown_the_log,
+    "transactions are recorded": transactions_are_recorded,
+    "limits hold": limits_hold,
+    "children are started once": children_are_started_once,
+    "waits end once, in their time": waits_end_in_their_time,
+    "callers are quoted": callers_are_quoted,
+    "sign-ins are one's own": sign_ins_are_ones_own,
+}
+
+
+class Violation(Struct, frozen=True):
+    """A promise that was broken, and how that shows."""
+
+    promise: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.promise}: {self.what}"
+
+
+def broken_promises(evidence: Evidence) -> list[Violation]:
+    """Return everything that should not have happened."""
+    return [
+        Violation(promise, what) for promise, judge in PROMISES.items() for what in judge(evidence)
+    ]

@@ -1,0 +1,291 @@
+"""Agents made by chance, with every kind of tool and every way for one to fail.
+
+What a tool does depends on the call and the attempt alone, so that a simulation can be
+repeated; another attempt may well go otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+from msgspec import Struct
+
+from outlast.agents.agent import Agent
+from outlast.agents.limit import Limit
+from outlast.agents.runtime.context import Context
+from outlast.agents.tool import NotDone, Tool, tool
+from outlast.errors import Retry, ToolError
+from outlast.testing.scripted import ScriptedModel
+from outlast.testing.simulation.history import Entered, History
+from outlast.testing.simulation.oauth_service import Hub
+from outlast.testing.simulation.probe import note_step
+from outlast.testing.simulation.random_answer import chance_of, script
+
+OTHER_LANE = "notes"
+TOOLS = (
+    "find note charge pay hurry look sign launch transfer reserve register survey nap march move"
+    " edit edit query query delegate juggle order permit stake enter enter book book"
+).split()
+TRANSACTIONAL = "book"
+
+
+class AtOnce(Struct, frozen=True):
+    """How many calls of a tool may run at once, in all or for each tenant."""
+
+    name: str
+    most: int
+    per_tenant: bool
+
+    def key(self, tenant: str) -> str:
+        return f"{self.name} of {tenant}" if self.per_tenant else self.name
+
+
+AT_ONCE = {
+    "edit": AtOnce("desk", 1, per_tenant=True),
+    "query": AtOnce("query", 2, per_tenant=False),
+}
+
+
+class Line(Struct, frozen=True):
+    text: str
+
+
+class Tally(Struct, frozen=True):
+    count: int
+
+
+class Outside:
+    """A service in the world that remembers what was done under which key."""
+
+    def __init__(self, seed: int, history: History) -> None:
+        self.hub = Hub(seed, history)
+        self.done: dict[str, str] = {}
+        self.addresses: list[str] = []
+        """Where tools can be called back."""
+        self.history = history
+
+    async def take_order(self, address: str) -> None:
+        """Learn where to call when something is done. That may be never."""
+        note_step(self.history, "order")
+        await asyncio.sleep(0.01)
+        self.addresses.append(address)
+
+    async def enter(self, ctx: Context[Any], token: str) -> str:
+        """Use a token at the service; it may have been taken back."""
+        await asyncio.sleep(0.01)
+        owner = self.hub.owner_of(token)
+        self.history.note(Entered, session_id=ctx.session.id, owner=owner)
+        return f"entered as {owner}" if owner else "was not let in"
+
+    async def walk(self, mile: int) -> int:
+        """Do something that a tool wants done once."""
+        note_step(self.history, f"mile {mile}")
+        await asyncio.sleep(0.01)
+        return mile
+
+    async def work(self, ctx: Context[Any]) -> str:
+        """Take some time, then do it, or fail."""
+        chance = chance_of(ctx.idempotency_key, ctx.attempt)
+        await asyncio.sleep(chance.choice([0.0, 0.0, 0.01, 0.3, 2.0, 15.0]))
+        match chance.random():
+            case luck if luck < 0.08:
+                raise ToolError("it broke")
+            case luck if luck < 0.12:
+                raise Retry("try other words")
+            case luck if luck < 0.16:
+                raise ValueError("it went wrong")
+        self.done[ctx.idempotency_key] = result = f"{ctx.tool} {chance.randrange(1000)}"
+        await asyncio.sleep(chance.choice([0.0, 0.0, 0.01, 1.0]))
+        return result
+
+
+def random_agents(seed: int, outside: Outside) -> list[Agent[Any, Any]]:
+    """Return agents that together do everything an agent can do."""
+    chance, at_hand = chance_of(seed, "agents"), tools(outside)
+    return [
+        Agent(
+            name,
+            ScriptedModel(script(seed, TOOLS, output=kind is not None)),
+            tools=at_hand,
+            output_type=kind,
+            on_busy=chance.choice(["queue", "join", "interrupt"]),
+            on_partial=chance.choice(["continue", "restart"]),
+            max_attempts=10,
+            max_depth=2,
+            max_steps=chance.choice([3, 50]),
+            max_corrections=chance.choice([1, 3]),
+            limit=chance.choice([None, Limit(concurrency=3), Limit(rate=5, per=10)]),
+            model_limit=chance.choice([None, None, Limit(concurrency=2), Limit(rate=10, per=5)]),
+        )
+        for name, kind in (("free", None), ("typed", int), ("plain", None))
+    ]
+
+
+def tools(outside: Outside) -> list[Tool]:
+    found = (plain_tools, careful_tools, waiting_tools, expectant_tools, limited_tools)
+    return [made for make in found for made in make(outside)]
+
+
+def plain_tools(outside: Outside) -> list[Tool]:
+    @tool(readonly=True)
+    async def find(ctx: Context[Any], n: int) -> str:
+        return await outside.work(ctx)
+
+    @tool(idempotent=True, retry=2)
+    async def note(ctx: Context[Any], n: int) -> str:
+        ctx.session.append(Line(f"line {n}"))
+        ctx.session.update(Tally, lambda tally: Tally(tally.count + 1 if tally else 1))
+        ctx.emit("noted", n)
+        return await outside.work(ctx)
+
+    @tool
+    async def charge(ctx: Context[Any], n: int) -> str:
+        ctx.session.put(Line(f"charged {n}"))
+        return await outside.work(ctx)
+
+    @tool(approval="always")
+    async def pay(ctx: Context[Any], n: int) -> str:
+        return await outside.work(ctx)
+
+    @tool(approval="once", timeout=0.3)
+    async def hurry(ctx: Context[Any], n: int) -> str:
+        for mile in range(n):
+            await ctx.step(f"mile {mile}", outside.walk, mile)
+        return await outside.work(ctx)
+
+    @tool(readonly=True)
+    def look(n: int) -> str:
+        return f"looked {n}"
+
+    return [find, note, charge, pay, hurry, look]
+
+
+def careful_tools(outside: Outside) -> list[Tool]:
+    async def was_done(ctx: Context[Any], args: dict[str, Any]) -> Any:
+        return outside.done.get(ctx.idempotency_key, NotDone)
+
+    @tool(on_interrupt="ask")
+    async def sign(ctx: Context[Any], n: int) -> str:
+        return await outside.work(ctx)
+
+    @tool(on_interrupt="fail")
+    async def launch(ctx: Context[Any], n: int) -> str:
+        return await outside.work(ctx)
+
+    @tool(on_interrupt=was_done)
+    async def transfer(ctx: Context[Any], n: int) -> str:
+        return await outside.work(ctx)
+
+    @tool(idempotency_key=lambda args: str(args["n"] % 3), dedupe="session")
+    async def reserve(ctx: Context[Any], n: int) -> str:
+        return await outside.work(ctx)
+
+    @tool(idempotent=True, idempotency_key=lambda args: str(args["n"] % 3), dedupe="tenant")
+    async def register(ctx: Context[Any], n: int) -> str:
+        return await outside.work(ctx)
+
+    @tool(transactional=True)
+    async def book(ctx: Context[Any], n: int) -> str:
+        chance = chance_of(ctx.idempotency_key, ctx.attempt)
+        value = f"{ctx.tool} {chance.randrange(1000)}"
+        row = (ctx.session.id, ctx.call_id, value)
+        await ctx.tx.execute("one more row", row)
+        await asyncio.sleep(chance.choice([0.0, 0.01, 0.5]))
+        if chance.random() < 0.1:
+            raise ToolError("it broke")
+        return value
+
+    return [sign, launch, transfer, reserve, register, book]
+
+
+def waiting_tools(outside: Outside) -> list[Tool]:
+    @tool(idempotent=True)
+    async def survey(ctx: Context[Any], n: int) -> str:
+        counted = await ctx.step("mile 0", outside.walk, 0)
+        within = timedelta(seconds=40) if n % 2 else None
+        answer = await ctx.ask("Well?", within=within)
+        return f"{counted} {answer.text}"
+
+    @tool
+    async def nap(ctx: Context[Any], n: int) -> str:
+        await ctx.sleep(timedelta(seconds=n % 7 * 5))
+        return await outside.work(ctx)
+
+    @tool(idempotent=True, timeout=20.0)
+    async def march(ctx: Context[Any], n: int) -> str:
+        for mile in range(4):
+            await ctx.heartbeat(mile)
+            await asyncio.sleep(0.15)
+        return await outside.work(ctx)
+
+    @tool
+    async def move(ctx: Context[Any], n: int) -> str:
+        await ctx.session.set_continuation_token(f"{ctx.session.tenant} {n % 20}")
+        return await outside.work(ctx)
+
+    @tool(on_interrupt="rerun")
+    async def delegate(ctx: Context[Any], n: int) -> str:
+        counted = await ctx.step("mile 0", outside.walk, 0)
+        tasks = [f"task {ctx.idempotency_key} {each}" for each in range(1 + n % 2)]
+        said = await asyncio.gather(*(ctx.agent("plain").ask(task) for task in tasks))
+        return " ".join([counted, *said])
+
+    @tool(on_interrupt="rerun")
+    async def juggle(ctx: Context[Any], n: int) -> str:
+        async def rest() -> str:
+            await ctx.sleep(timedelta(seconds=5 + n % 4 * 5))
+            return str(await ctx.step("mile 0", outside.walk, 0))
+
+        async def inquire() -> str:
+            answer = await ctx.ask("Well?", within=timedelta(seconds=40))
+            return f"{answer.text} {await hand_on('then')}"
+
+        async def hand_on(task: str) -> str:
+            return str(await ctx.agent("plain").ask(f"{task} {ctx.idempotency_key}"))
+
+        return " ".join(await asyncio.gather(rest(), inquire(), hand_on("first")))
+
+    return [survey, nap, march, move, delegate, juggle]
+
+
+def expectant_tools(outside: Outside) -> list[Tool]:
+    """Tools that wait for somebody, and only for so long."""
+
+    @tool(on_interrupt="rerun")
+    async def order(ctx: Context[Any], n: int) -> str:
+        webhook = await ctx.webhook(timeout=timedelta(seconds=20 + n % 4 * 20))
+        await ctx.step("order", outside.take_order, webhook.url)
+        if n % 5 == 0 and await webhook.wait_for(timedelta(seconds=5)) is None:
+            await ctx.step("mile 0", outside.walk, 0)
+        return (await webhook.wait()).text
+
+    @tool(approval="always", answer_within=25)
+    async def permit(ctx: Context[Any], n: int) -> str:
+        return await outside.work(ctx)
+
+    @tool(approval="always", answer_within=40, on_expiry="fail", idempotent=True)
+    async def stake(ctx: Context[Any], n: int) -> str:
+        return await outside.work(ctx)
+
+    @tool(on_interrupt="rerun")
+    async def enter(ctx: Context[Any], n: int) -> str:
+        token = await ctx.require_auth("hub", within=timedelta(seconds=30 + n % 3 * 20))
+        return await outside.enter(ctx, token)
+
+    return [order, permit, stake, enter]
+
+
+def limited_tools(outside: Outside) -> list[Tool]:
+    @tool(lane="desk")
+    async def edit(ctx: Context[Any], n: int) -> str:
+        if n % 5 == 0:
+            await ctx.sleep(timedelta(seconds=n))
+        return await outside.work(ctx)
+
+    @tool(idempotent=True, limit=Limit(concurrency=AT_ONCE["query"].most))
+    async def query(ctx: Context[Any], n: int) -> str:
+        return await outside.work(ctx)
+
+    return [edit, query]

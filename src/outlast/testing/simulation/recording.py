@@ -1,0 +1,131 @@
+"""Sits on the store itself and notes what that says it has done, when it did it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from outlast.clock import Clock
+from outlast.core.event import type_of
+from outlast.errors import OutlastError
+from outlast.store import (
+    Admission,
+    Claim,
+    Commit,
+    Committed,
+    Permit,
+    Receipt,
+    Refused,
+    Store,
+    Transaction,
+    Wish,
+)
+from outlast.testing.simulation.history import Admitted, Claimed, History, Permitted, Wrote
+from outlast.testing.wrapped_store import WrappedStore, WrappedTransaction
+
+
+class RecordingStore(WrappedStore):
+    """Notes what a store says it has done, at the instant at which it did it."""
+
+    def __init__(self, store: Store, history: History, clock: Clock) -> None:
+        super().__init__(store)
+        self._history = history
+        self._clock = clock
+
+    async def close(self) -> None:
+        """Others use it."""
+
+    async def admit(self, admissions: Sequence[Admission]) -> Sequence[Receipt | OutlastError]:
+        results = await self.inner.admit(admissions)
+        for admission, result in zip(admissions, results, strict=True):
+            if isinstance(result, Receipt):
+                self._history.note(
+                    Admitted,
+                    session_id=result.session_id,
+                    lane=result.lane,
+                    delivery_id=result.delivery_id,
+                    kind=admission.kind,
+                    offset=result.offset,
+                    duplicate=result.duplicate,
+                    size=len(repr(admission.records)),
+                )
+        return results
+
+    async def claim(self, worker: str, limit: int, *args: Any, **options: Any) -> Sequence[Claim]:
+        claims = await self.inner.claim(worker, limit, *args, **options)
+        limited = any(claim.agent in options.get("most", {}) for claim in claims)
+        at_work = await self._count_lanes() if limited else Counter()
+        for claim in claims:
+            self._history.note(
+                Claimed,
+                worker=worker,
+                session_id=claim.session_id,
+                lane=claim.lane,
+                fence=claim.fence,
+                at_work=at_work[claim.agent],
+            )
+        return claims
+
+    async def _count_lanes(self) -> Counter[str]:
+        """Count the lanes that living workers have, by agent."""
+        living = {info.worker for info in await self.inner.workers()}
+        lanes = await self.inner.lanes(limit=10_000)
+        return Counter(lane.agent for lane in lanes if lane.worker in living)
+
+    async def acquire(self, wishes: Sequence[Wish]) -> Sequence[Permit | Refused]:
+        results = await self.inner.acquire(wishes)
+        for wish, result in zip(wishes, results, strict=True):
+            if isinstance(result, Permit) and result.granted:
+                self._history.note(
+                    Permitted,
+                    session_id=wish.session_id,
+                    call_id=wish.call_id,
+                    bounds=wish.bounds,
+                    clock=self._clock.now(),
+                )
+        return results
+
+    async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
+        results = await self.inner.commit(commits)
+        for commit, result in zip(commits, results, strict=True):
+            if isinstance(result, Committed):
+                self.note(commit, result)
+        return results
+
+    @asynccontextmanager
+    async def transaction(self, limit: float = 5.0) -> AsyncIterator[Transaction]:
+        async with self.inner.transaction(limit) as inner:
+            yield RecordedTransaction(inner, self)
+
+    def note(self, commit: Commit, result: Committed) -> None:
+        """Note that a commit was written."""
+        self._history.note(
+            Wrote,
+            worker=commit.worker,
+            session_id=commit.session_id,
+            lane=commit.lane,
+            fence=commit.fence,
+            commit=commit.number,
+            first_offset=result.first_offset,
+            records=tuple(type_of(record) for record in commit.records),
+            size=len(commit.body),
+            parked=commit.ready_at is None or commit.status in ("waiting", "sleeping", "idle"),
+            released=commit.release,
+            clock=self._clock.now(),
+        )
+
+
+class RecordedTransaction(WrappedTransaction):
+    """Notes the commit that a tool's transaction ends with."""
+
+    def __init__(self, transaction: Transaction, store: RecordingStore) -> None:
+        super().__init__(transaction)
+        self._store = store
+
+    async def commit(self, commit: Commit) -> Committed | Refused:
+        result = await self.inner.commit(commit)
+        if isinstance(result, Committed):
+            self._store.note(commit, result)
+        return result

@@ -1,0 +1,145 @@
+"""Runs one simulation, and says what it came to."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from outlast.agents.agent import Agent
+from outlast.errors import StoreError
+from outlast.testing.simulation.evidence import Evidence
+from outlast.testing.simulation.history import History, Surprise
+from outlast.testing.simulation.loop import NothingWillHappen
+from outlast.testing.simulation.promise import Violation, broken_promises
+from outlast.testing.simulation.report import Report
+from outlast.testing.simulation.world import World, Wrap
+
+ENGINE = logging.getLogger("outlast.engine")
+LISTENED = (ENGINE, logging.getLogger("outlast.integration.connection"))
+AGENTS = logging.getLogger("outlast.agents")
+
+
+class Simulation:
+    """Many workers on one virtual loop, in bad weather. The same seed gives the same, to the byte.
+
+    Simulates your own `agents`, to which people say `messages`, or agents made by chance. What a
+    model or a tool does may depend on its arguments and the attempt; real time, threads, sockets
+    and unseeded chance have no place in it. `wrap` puts a store of yours round the real one.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        agents: Sequence[Agent[Any, Any]] | None = None,
+        messages: Sequence[str] = (),
+        wrap: Wrap = lambda store: store,
+    ) -> None:
+        self.seed = seed
+        self._agents = agents
+        self._messages = messages
+        self._wrap = wrap
+
+    def run(self) -> Report:
+        """Let it happen; say what did, and which promises were broken."""
+        with no_collection():
+            world = World(self.seed, self._agents, self._messages, self._wrap)
+            try:
+                with listening(world.history), disabled(AGENTS):  # tools fail as they are meant to
+                    return self._judge(world)
+            finally:
+                with silence():
+                    world.close()
+
+    def _judge(self, world: World) -> Report:
+        try:
+            evidence = world.loop.run_until_complete(world.happen())
+        except NothingWillHappen:
+            stuck = Violation("3 recovery is the normal path", "everybody waits for ever")
+            return Report(self.seed, "", (stuck,), 0, world.loop.time(), world.history)
+        for what in world.loop.unhandled:
+            world.history.note(Surprise, what=what)
+        return Report(
+            self.seed,
+            digest_of(evidence),
+            tuple(broken_promises(evidence)),
+            len(evidence.sessions),
+            world.loop.time(),
+            world.history,
+        )
+
+
+def digest_of(evidence: Evidence) -> str:
+    """Return what stands for all that was stored and all that happened."""
+    digest = sha256()
+    for name, session in evidence.sessions.items():
+        digest.update(name.encode())
+        digest.update(msgspec.msgpack.encode(session.entries))
+    digest.update(msgspec.msgpack.encode(evidence.history.notes))
+    return digest.hexdigest()
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Have nothing happen at the whim of the garbage collector, which need not look at the rest."""
+    was_on = gc.isenabled()
+    gc.disable()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        if was_on:
+            gc.enable()
+
+
+class Listener(logging.Handler):
+    """Takes down what the engine did not foresee."""
+
+    def __init__(self, history: History) -> None:
+        super().__init__(logging.ERROR)
+        self._history = history
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        if not isinstance(error, StoreError):
+            self._history.note(Surprise, what=f"{record.getMessage()}: {error!r}")
+
+
+@contextmanager
+def listening(history: History) -> Iterator[None]:
+    listener, was_spread = Listener(history), [log.propagate for log in LISTENED]
+    for log in LISTENED:
+        log.addHandler(listener)
+        log.propagate = False
+    try:
+        yield
+    finally:
+        for log, spread in zip(LISTENED, was_spread, strict=True):
+            log.removeHandler(listener)
+            log.propagate = spread
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """Let the dead be buried without a word: nothing of what they still do counts."""
+    with disabled(ENGINE), disabled(AGENTS), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        yield
+        gc.collect()
+
+
+@contextmanager
+def disabled(log: logging.Logger) -> Iterator[None]:
+    was_disabled, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = was_disabled

@@ -1,0 +1,196 @@
+"""The workers of a simulation: real ones, each in a life of its own, and what befalls them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from outlast.agents.agent import Agent
+from outlast.agents.model.pydantic_ai import client_of
+from outlast.agents.runtime.environment import Surroundings
+from outlast.agents.runtime.thread import Place, ToolThreads
+from outlast.agents.subagent import kin_of
+from outlast.core.record import DeliveryQueued
+from outlast.engine.lease_keeper import Ownership
+from outlast.engine.settings import WorkerSettings
+from outlast.engine.worker import Worker
+from outlast.store import RequestInfo, Store
+from outlast.testing.simulation.clock import VirtualClock
+from outlast.testing.simulation.connection import Connection
+from outlast.testing.simulation.fault_plan import Weather
+from outlast.testing.simulation.history import Fault, History
+from outlast.testing.simulation.loop import Life, VirtualLoop
+from outlast.testing.simulation.oauth_service import Hub
+from outlast.testing.simulation.probe import WatchedPerformer
+
+if TYPE_CHECKING:
+    from outlast.integration.connection.connections import Bureau
+
+T = TypeVar("T")
+
+LEASE = 10.0
+SETTINGS = WorkerSettings(lease=LEASE, poll=4.0, watch=3.0, rest=2.0, hot=8)
+FEWEST, MOST = 2, 5
+ADDRESS = "https://simulated.example"
+
+
+class VirtualOwnership(Ownership):
+    """A lease that is renewed on the simulation's loop instead of by a thread."""
+
+    def start(self) -> None:
+        self._timer = self._loop.call_later(self._length / 3, self._tick)
+
+    def _tick(self) -> None:
+        pause = self.renew()
+        if pause is not None:
+            self._timer = self._loop.call_later(pause, self._tick)
+
+    async def end(self) -> None:
+        self._timer.cancel()
+        self.release()
+
+
+class NoThreads(ToolThreads):
+    """Runs sync tools where they stand."""
+
+    def place(self, tell: Callable[[], None]) -> Place:
+        place = OnTheSpot(self._let_go, tell)
+        place.is_taken = True
+        return place
+
+
+class OnTheSpot(Place):
+    """A place in the thread of whoever has it."""
+
+    def begin(self, function: Callable[[], T]) -> asyncio.Future[T]:
+        ended: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        try:
+            ended.set_result(function())
+        except Exception as error:  # noqa: BLE001 - belongs to whoever awaits the future
+            ended.set_exception(error)
+        return ended
+
+
+async def take_nobody_in(request: RequestInfo, reply: DeliveryQueued) -> None:
+    """People come back to an app, not to a worker."""
+    raise AssertionError(f"{request.request_id} came back to a worker")
+
+
+class Process:
+    """A worker, with all that is its own."""
+
+    def __init__(self, life: Life, connection: Connection, clock: VirtualClock) -> None:
+        self.life = life
+        self.connection = connection
+        self.clock = clock
+        self.worker: Worker | None = None
+        self.is_gone = False
+        self.has_started = asyncio.Event()
+
+    @property
+    def name(self) -> str:
+        """What the worker is called in the registry; it changes when it was taken for dead."""
+        return self.worker.name if self.worker else self.life.name
+
+
+class Staff:
+    """All workers there are and were."""
+
+    def __init__(
+        self,
+        agents: Sequence[Agent[Any, Any]],
+        store: Store,
+        loop: VirtualLoop,
+        weather: Weather,
+        history: History,
+        seed: int,
+        hub: Hub | None,
+    ) -> None:
+        self.processes: list[Process] = []
+        self._agents = agents
+        self._store = store
+        self._loop = loop
+        self._weather = weather
+        self._history = history
+        self._seed = seed
+        self._hub = hub
+
+    @property
+    def living(self) -> list[Process]:
+        """Those that neither died nor were stopped; some of them may be paused."""
+        return [p for p in self.processes if not p.is_gone and not self._has_crashed(p)]
+
+    def _has_crashed(self, process: Process) -> bool:
+        """A crash at a commit stops a life without anybody being told."""
+        return process.life.is_stopped and not process.life.wakes
+
+    def hire(self) -> Process:
+        """Start one more worker."""
+        name = f"w{len(self.processes) + 1}"
+        life, clock = Life(name), VirtualClock(self._loop, f"{self._seed}/{name}")
+        connection = Connection(self._store, life, self._weather, self._history)
+        process = Process(life, connection, clock)
+        self.processes.append(process)
+        self._loop.create_task(self._start(process), context=life.context())
+        return process
+
+    async def _start(self, process: Process) -> None:
+        threads = NoThreads()
+        kin = {agent.name: kin_of(agent, ()) for agent in self._agents}
+        around = Surroundings(public_url=ADDRESS, kin=kin, sign_ins=self._bureau(process))
+        performers = {
+            agent.name: WatchedPerformer(
+                agent, client_of(agent), threads, process.clock, self._history, around
+            )
+            for agent in self._agents
+        }
+        process.worker = Worker(
+            process.connection,
+            performers,
+            process.clock,
+            SETTINGS,
+            ownership=VirtualOwnership,
+        )
+        await process.worker.start()
+        process.has_started.set()
+
+    def _bureau(self, process: Process) -> Bureau | None:
+        if self._hub is None:
+            return None
+        return self._hub.bureau(process.connection, process.clock, ADDRESS, take_nobody_in)
+
+    async def dismiss(self, process: Process) -> None:
+        """Stop a worker gracefully, and wait for it."""
+        process.is_gone = True
+        stopping = self._loop.create_task(self._stop(process), context=process.life.context())
+        await asyncio.wait([stopping])
+
+    async def _stop(self, process: Process) -> None:
+        await process.has_started.wait()
+        assert process.worker is not None
+        await process.worker.stop()
+
+    def kill(self, process: Process) -> None:
+        """End a worker between two instructions."""
+        process.is_gone = True
+        process.life.stop()
+
+    def pause(self, process: Process, seconds: float) -> None:
+        """Have a worker stand still for a while."""
+        process.life.stop()
+        process.life.wakes = True
+        self._loop.call_later(seconds, self._wake, process)
+
+    def _wake(self, process: Process) -> None:
+        if process.life.wakes and not process.is_gone:
+            process.life.wakes = False
+            process.life.go_on(self._loop)
+
+    def wake_all(self) -> None:
+        """Have all that are paused go on."""
+        for process in self.processes:
+            self._wake(process)
+
+    def note(self, what: str, process: Process | None = None) -> None:
+        self._history.note(Fault, what=what, whom=process.life.name if process else "")

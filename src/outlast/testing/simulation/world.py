@@ -1,0 +1,229 @@
+"""One world: its loop, its store, its workers and people; a storm, then calm, then silence."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+from outlast.agents.agent import Agent
+from outlast.app import Outlast
+from outlast.log.verify import verify
+from outlast.session import AT_REST, Session
+from outlast.store import SessionInfo, Store
+from outlast.stores.memory import MemoryStore
+from outlast.testing.simulation.clock import VirtualClock
+from outlast.testing.simulation.connection import Connection
+from outlast.testing.simulation.evidence import Evidence, SessionEvidence
+from outlast.testing.simulation.fault import Fate
+from outlast.testing.simulation.fault_plan import Weather
+from outlast.testing.simulation.history import History
+from outlast.testing.simulation.ledger import LedgerStore, Row
+from outlast.testing.simulation.loop import LIFE, Life, VirtualLoop
+from outlast.testing.simulation.probe import watch
+from outlast.testing.simulation.random_agent import Outside, random_agents
+from outlast.testing.simulation.reader import Reader, all_events
+from outlast.testing.simulation.recording import RecordingStore
+from outlast.testing.simulation.user import Person
+from outlast.testing.simulation.worker import ADDRESS, FEWEST, Staff
+
+PEOPLE = 4
+READERS = 2
+MOMENTS = 24
+PATIENCE = 1800.0
+"""How many seconds all work may take to end once nothing goes wrong any more."""
+EXCITEMENT = 20_000
+"""How many things may happen in that time."""
+SERVICES = 5
+"""How many tasks a worker may have that carries nothing: it claims, watches, enlists, stops."""
+
+Wrap = Callable[[Store], Store]
+
+
+class World:
+    """All there is in one simulation."""
+
+    def __init__(
+        self,
+        seed: int,
+        agents: Sequence[Agent[Any, Any]] | None,
+        messages: Sequence[str],
+        wrap: Wrap,
+    ) -> None:
+        self.loop = VirtualLoop()
+        self.history = History(self.loop.time, whose)
+        self._seed = seed
+        self._messages = messages
+        self._weather = Weather(seed)
+        self._clock = VirtualClock(self.loop, f"{seed}/store")
+        self._rows: list[Row] = []
+        self.memory = MemoryStore(self._clock)
+        if agents is None:
+            self.memory = LedgerStore(self._clock, self._rows)
+        self._store = RecordingStore(wrap(self.memory), self.history, self._clock)
+        self._outside = Outside(seed, self.history)
+        self._hub = self._outside.hub if agents is None else None
+        given = agents if agents is not None else random_agents(seed, self._outside)
+        self._agents = [watch(agent, self.history) for agent in given]
+        self._staff = Staff(
+            self._agents,
+            self._store,
+            self.loop,
+            self._weather,
+            self.history,
+            seed,
+            self._hub,
+        )
+        self._fate = Fate(self._staff, self.memory, self._clock, self._weather, self.history)
+        self._connections: list[Connection] = []
+
+    # What happens
+
+    async def happen(self) -> Evidence:
+        """Live through it all, and say what is left."""
+        for _ in range(FEWEST):
+            self._staff.hire()
+        fate = asyncio.create_task(self._fate.strike_repeatedly())
+        readers = [self._begin(Life(f"r{n}"), self._read) for n in range(READERS)]
+        people = [self._begin(Life(f"p{n}"), self._live) for n in range(PEOPLE)]
+        await asyncio.gather(*people)
+        await asyncio.sleep(self._weather.between(0.0, 60.0))
+        await end(fate)
+        self._weather.calm_down()
+        self._fate.make_good()
+        unfinished = await self._finish()
+        for reader in readers:
+            await end(reader)
+        held = [*await self._held_by_workers()]
+        for process in self._staff.living:
+            await self._staff.dismiss(process)
+        held += [*await self._held_in_store()]
+        return await self._evidence(tuple(held), unfinished)
+
+    def _begin(self, life: Life, work: Callable[[Life, Outlast], Any]) -> asyncio.Task[Any]:
+        return self.loop.create_task(work(life, self._app(life)), context=life.context())
+
+    def _app(self, life: Life) -> Outlast:
+        connection = Connection(self._store, life, self._weather, self.history)
+        self._connections.append(connection)
+        clock = VirtualClock(self.loop, f"{self._seed}/{life.name}")
+        app = Outlast(self._agents, store=connection, worker=None, clock=clock, public_url=ADDRESS)
+        if self._hub:
+            app._bureau = self._hub.bureau(connection, clock, ADDRESS, app._inbox.reply)
+        return app
+
+    def _person(self, name: str, app: Outlast) -> Person:
+        chance = Random(f"{self._seed}/{name}")  # noqa: S311 - the same every time
+        return Person(name, app, self.history, chance, self._messages, self._outside)
+
+    async def _live(self, life: Life, app: Outlast) -> None:
+        await self._person(life.name, app).live(MOMENTS)
+
+    async def _read(self, life: Life, app: Outlast) -> None:
+        chance = Random(f"{self._seed}/{life.name}")  # noqa: S311 - the same every time
+        await Reader(app, self.memory, self.history, chance).read_repeatedly()
+
+    # The end
+
+    async def _finish(self) -> tuple[str, ...]:
+        """Answer whatever is asked until everything rests; say what does not."""
+        app = self._app(Life("closer"))
+        person = self._person("closer", app)
+        deadline, most = self.loop.time() + PATIENCE, len(self.history.notes) + EXCITEMENT
+        while True:
+            restless = [i for i in await self._sessions() if not rests(i)]
+            open_requests = await self.memory.requests(limit=10_000)
+            if not restless and not open_requests:
+                return ()
+            if self.loop.time() > deadline or len(self.history.notes) > most:
+                return tuple(f"{i.session_id} does not come to rest: {i.lanes}" for i in restless)
+            for name in dict.fromkeys(request.session_id for request in open_requests):
+                session = await app.session(name)
+                for request in await session.requests():
+                    await person.answer(session, request)
+            await asyncio.sleep(1.0)
+
+    async def _sessions(self) -> Sequence[SessionInfo]:
+        return await self.memory.sessions(limit=10_000)
+
+    async def _held_by_workers(self) -> list[str]:
+        """Look for what workers still hold for sessions that rest."""
+        await asyncio.sleep(40.0)  # what was begun with a service is brought to its end
+        found = []
+        for process in self._staff.living:
+            tasks = [task for task in process.life.tasks if not task.done()]
+            if len(tasks) > SERVICES:
+                names = ", ".join(task.get_name() for task in tasks)
+                found.append(f"{process.life.name} has nothing to do, and still runs {names}")
+        return found
+
+    async def _held_in_store(self) -> list[str]:
+        owned = [
+            f"{info.session_id} {lane.lane} rests, and is held by {lane.worker}"
+            for info in await self._sessions()
+            for lane in info.lanes
+            if lane.worker
+        ]
+        permits = [
+            f"{row.session_id} {row.call_id} has ended, and has or awaits a permit of {row.name}"
+            for row in await self.memory.permits()
+        ]
+        return [*owned, *permits]
+
+    async def _evidence(self, held: tuple[str, ...], unfinished: tuple[str, ...]) -> Evidence:
+        outside = Outlast(self._agents, store=self.memory, worker=None, clock=self._clock)
+        sessions = {}
+        for info in reversed(await self._sessions()):
+            name = info.session_id
+            session: Session[Any] = await outside.session(name)
+            page = await self.memory.read(name, 0, 1_000_000)
+            sessions[name] = SessionEvidence(
+                info=info,
+                entries=page.entries,
+                events=tuple(await all_events(session)),
+                findings=tuple(await verify(self.memory, name)),
+            )
+        agents = {agent.name: agent for agent in self._agents}
+        rows = tuple(self._rows)
+        return Evidence(self.history, sessions, agents, rows, held, unfinished)
+
+    # After the end
+
+    def close(self) -> None:
+        """Let nothing linger: unwind every task there is, the dead ones' too."""
+        connections = [*self._connections, *(p.connection for p in self._staff.processes)]
+        for connection in connections:
+            connection.is_cut = True
+            connection.life.go_on(self.loop)
+        tasks = sorted(asyncio.all_tasks(self.loop), key=lambda task: task.get_name())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            self.loop.run_until_complete(asyncio.wait(tasks, timeout=60.0))
+        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        self.loop.run_until_complete(self.memory.close())
+        for connection in connections:
+            connection.life.tasks.clear()
+        self._staff.processes.clear()
+        self.loop.close()
+
+
+def whose() -> str:
+    life = LIFE.get()
+    return life.name if life else ""
+
+
+def rests(info: SessionInfo) -> bool:
+    return all(
+        lane.status in AT_REST and not lane.worker and not lane.queued and lane.ready_at is None
+        for lane in info.lanes
+    )
+
+
+async def end(task: asyncio.Task[Any]) -> None:
+    """Have a task end, and raise what it may have ended with before."""
+    task.cancel()
+    await asyncio.wait([task])
+    if not task.cancelled():
+        task.result()

@@ -1,0 +1,321 @@
+"""A store that hands everything on to another: what faults are injected with.
+
+Override what should go wrong. Nothing in production code knows of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from outlast.core.record import FORMAT
+from outlast.errors import OutlastError
+from outlast.store import (
+    NO_LIMITS,
+    Admission,
+    Census,
+    Claim,
+    Commit,
+    Committed,
+    DeadLetter,
+    DeliveryInfo,
+    Effect,
+    KeyInfo,
+    LaneInfo,
+    Lease,
+    Loaded,
+    Outlet,
+    Page,
+    Permit,
+    PermitInfo,
+    Receipt,
+    Refused,
+    RequestInfo,
+    ScheduleInfo,
+    Secret,
+    SessionInfo,
+    Store,
+    Transaction,
+    Wish,
+    WorkerInfo,
+)
+
+
+class WrappedStore:
+    """A `outlast.store.Store` round another one."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @property
+    def inner(self) -> Store:
+        """The store that does the work; every call asks for it anew."""
+        return self._store
+
+    async def migrate(self) -> None:
+        await self.inner.migrate()
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+    async def admit(self, admissions: Sequence[Admission]) -> Sequence[Receipt | OutlastError]:
+        return await self.inner.admit(admissions)
+
+    async def enlist(self, worker: WorkerInfo, lease: int) -> Lease:
+        return await self.inner.enlist(worker, lease)
+
+    async def find_dead(self) -> Sequence[str]:
+        return await self.inner.find_dead()
+
+    async def workers(self) -> Sequence[WorkerInfo]:
+        return await self.inner.workers()
+
+    async def drain(self, worker: str) -> bool:
+        return await self.inner.drain(worker)
+
+    async def claim(
+        self,
+        worker: str,
+        limit: int,
+        held: Sequence[tuple[str, str]] = (),
+        agents: Sequence[str] | None = None,
+        version: int = FORMAT,
+        lanes: Sequence[str] | None = None,
+        most: Mapping[str, int] = NO_LIMITS,
+    ) -> Sequence[Claim]:
+        return await self.inner.claim(worker, limit, held, agents, version, lanes, most)
+
+    async def acquire(self, wishes: Sequence[Wish]) -> Sequence[Permit | Refused]:
+        return await self.inner.acquire(wishes)
+
+    async def pass_by(self, patience: int) -> int:
+        return await self.inner.pass_by(patience)
+
+    async def permits(
+        self, session_id: str | None = None, name: str | None = None, limit: int = 500
+    ) -> Sequence[PermitInfo]:
+        return await self.inner.permits(session_id, name, limit)
+
+    async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
+        return await self.inner.commit(commits)
+
+    def transaction(self, limit: float = 5.0) -> AbstractAsyncContextManager[Transaction]:
+        return self.inner.transaction(limit)
+
+    async def load(self, session_id: str, lane: str, after: int | None = None) -> Loaded:
+        return await self.inner.load(session_id, lane, after)
+
+    async def read(self, session_id: str, after: int, limit: int = 500) -> Page:
+        return await self.inner.read(session_id, after, limit)
+
+    async def read_back(self, session_id: str, before: int, limit: int = 50) -> Page:
+        return await self.inner.read_back(session_id, before, limit)
+
+    async def session(self, session_id: str) -> SessionInfo | None:
+        return await self.inner.session(session_id)
+
+    async def sessions(
+        self,
+        *,
+        tenant: str | None = None,
+        agent: str | None = None,
+        status: str | None = None,
+        parent: str | None = None,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> Sequence[SessionInfo]:
+        return await self.inner.sessions(
+            tenant=tenant, agent=agent, status=status, parent=parent, before=before, limit=limit
+        )
+
+    async def lanes(
+        self,
+        *,
+        session_id: str | None = None,
+        tenant: str | None = None,
+        agent: str | None = None,
+        status: str | None = None,
+        worker: str | None = None,
+        after: tuple[str, str] | None = None,
+        limit: int = 50,
+    ) -> Sequence[LaneInfo]:
+        return await self.inner.lanes(
+            session_id=session_id,
+            tenant=tenant,
+            agent=agent,
+            status=status,
+            worker=worker,
+            after=after,
+            limit=limit,
+        )
+
+    async def delivery(self, delivery_id: str) -> DeliveryInfo | None:
+        return await self.inner.delivery(delivery_id)
+
+    async def deliveries(self, session_id: str) -> Sequence[DeliveryInfo]:
+        return await self.inner.deliveries(session_id)
+
+    async def request(self, request_id: str) -> RequestInfo | None:
+        return await self.inner.request(request_id)
+
+    async def requests(
+        self,
+        session_id: str | None = None,
+        *,
+        tenant: str | None = None,
+        agent: str | None = None,
+        kinds: Sequence[str] | None = None,
+        after: str | None = None,
+        open_only: bool = True,
+        limit: int = 500,
+    ) -> Sequence[RequestInfo]:
+        return await self.inner.requests(
+            session_id,
+            tenant=tenant,
+            agent=agent,
+            kinds=kinds,
+            after=after,
+            open_only=open_only,
+            limit=limit,
+        )
+
+    async def find_token(self, tenant: str, token: str, *, living: bool = True) -> str | None:
+        return await self.inner.find_token(tenant, token, living=living)
+
+    async def tokens(self, session_id: str) -> Sequence[tuple[str, bool]]:
+        return await self.inner.tokens(session_id)
+
+    async def effect(self, scope: str, key: str) -> Effect | None:
+        return await self.inner.effect(scope, key)
+
+    async def erase(self, session_id: str) -> bool:
+        return await self.inner.erase(session_id)
+
+    async def census(self) -> Census:
+        return await self.inner.census()
+
+    async def add_key(self, key: KeyInfo) -> None:
+        await self.inner.add_key(key)
+
+    async def key(self, key_id: str) -> KeyInfo | None:
+        return await self.inner.key(key_id)
+
+    async def keys(self, tenant: str | None = None) -> Sequence[KeyInfo]:
+        return await self.inner.keys(tenant)
+
+    async def revoke_key(self, key_id: str, at: int) -> bool:
+        return await self.inner.revoke_key(key_id, at)
+
+    async def doomed(self, limit: int = 100) -> Sequence[str]:
+        return await self.inner.doomed(limit)
+
+    async def keep_secret(self, secret: Secret, *, expected: int | None) -> bool:
+        return await self.inner.keep_secret(secret, expected=expected)
+
+    async def secret(self, tenant: str, name: str) -> Secret | None:
+        return await self.inner.secret(tenant, name)
+
+    async def drop_secret(self, tenant: str, name: str) -> bool:
+        return await self.inner.drop_secret(tenant, name)
+
+    async def hold(self, name: str, holder: str, length: int) -> bool:
+        return await self.inner.hold(name, holder, length)
+
+    async def let_go(self, name: str, holder: str) -> None:
+        await self.inner.let_go(name, holder)
+
+    async def arm_schedule(self, schedule: ScheduleInfo) -> None:
+        await self.inner.arm_schedule(schedule)
+
+    async def schedules(self) -> Sequence[ScheduleInfo]:
+        return await self.inner.schedules()
+
+    async def advance_schedule(
+        self, name: str, seen: int | None, *, next_at: int | None, fired_at: int, session_id: str
+    ) -> bool:
+        return await self.inner.advance_schedule(
+            name, seen, next_at=next_at, fired_at=fired_at, session_id=session_id
+        )
+
+    async def pause_schedule(self, name: str, paused: bool) -> bool:
+        return await self.inner.pause_schedule(name, paused)
+
+    async def drop_schedule(self, name: str) -> bool:
+        return await self.inner.drop_schedule(name)
+
+    async def take_outlets(self, limit: int, hold: int) -> Sequence[Outlet]:
+        return await self.inner.take_outlets(limit, hold)
+
+    async def settle_outlet(
+        self,
+        outlet: Outlet,
+        *,
+        cursor: int,
+        again_at: int | None,
+        tries: int = 0,
+        error: str = "",
+        dead: Sequence[DeadLetter] = (),
+    ) -> bool:
+        return await self.inner.settle_outlet(
+            outlet, cursor=cursor, again_at=again_at, tries=tries, error=error, dead=dead
+        )
+
+    async def outlets(
+        self,
+        session_id: str | None = None,
+        *,
+        tenant: str | None = None,
+        failing_only: bool = False,
+        limit: int = 100,
+    ) -> Sequence[Outlet]:
+        return await self.inner.outlets(
+            session_id, tenant=tenant, failing_only=failing_only, limit=limit
+        )
+
+    async def next_due_at(self) -> int | None:
+        return await self.inner.next_due_at()
+
+    async def dead_letters(
+        self, *, tenant: str | None = None, session_id: str | None = None, limit: int = 100
+    ) -> Sequence[DeadLetter]:
+        return await self.inner.dead_letters(tenant=tenant, session_id=session_id, limit=limit)
+
+    def counts(self) -> Mapping[str, int]:
+        return self.inner.counts()
+
+    async def find_arrivals(
+        self, heads: Sequence[tuple[str, str, int]]
+    ) -> Sequence[tuple[str, str]]:
+        return await self.inner.find_arrivals(heads)
+
+    async def next_ready_at(self, after: int) -> int | None:
+        return await self.inner.next_ready_at(after)
+
+    def listen(
+        self, heard: Callable[[str, bool], None], session_id: str = ""
+    ) -> Callable[[], None]:
+        return self.inner.listen(heard, session_id)
+
+
+class WrappedTransaction:
+    """A `outlast.store.Transaction` round another one."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        self.inner = transaction
+
+    @property
+    def raw(self) -> Any:
+        return self.inner.raw
+
+    async def execute(self, sql: str, params: Sequence[Any] = ()) -> int:
+        return await self.inner.execute(sql, params)
+
+    async def fetch(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        return await self.inner.fetch(sql, params)
+
+    async def fetch_one(self, sql: str, params: Sequence[Any] = ()) -> tuple[Any, ...] | None:
+        return await self.inner.fetch_one(sql, params)
+
+    async def commit(self, commit: Commit) -> Committed | Refused:
+        return await self.inner.commit(commit)
