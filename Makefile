@@ -55,7 +55,7 @@ sim: $(VENV)/.dev ## simulate many workers in bad weather (SEEDS=1000, or SEED=7
 	@$(BIN)/python -m outlast.testing.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),100)) $(ARGS)
 
 chaos: $(VENV)/.dev ## kill workers and shake databases for minutes (options: ARGS="--help")
-	@PYTHONPATH=tests $(BIN)/python -m chaos $(ARGS)
+	@PYTHONPATH=tests:tests/support $(BIN)/python -m chaos $(ARGS)
 
 lock: ## resolve the lock files again (newest versions: ARGS=--upgrade)
 	@$(require-python)

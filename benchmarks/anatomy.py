@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from benchmarks.stopwatch import Parts
 from outlast.core import codec
-from outlast.stores.postgres.pipeline import Link
-from outlast.stores.postgres.writer import Group
+from outlast.stores.postgres.pipeline import PipelinedConnection
+from outlast.stores.postgres.writer import WriteGroup
 from outlast.stores.sqlite.database import Database
 from outlast.stores.sqlite.writer import Writer
 
@@ -47,10 +47,10 @@ SQLITE = Anatomy(
 POSTGRES = Anatomy(
     on_loop={
         "compression": PACKING,
-        "group composed": ((Group, "compose"),),
-        "sent": ((Link, "send"),),
-        "answer received": ((Link, "_read"),),
-        "answer taken in": ((Group, "accept"),),
+        "group composed": ((WriteGroup, "compose"),),
+        "sent": ((PipelinedConnection, "send"),),
+        "answer received": ((PipelinedConnection, "_read"),),
+        "answer taken in": ((WriteGroup, "accept"),),
     },
     rest="waiting for the server",
 )

@@ -21,11 +21,11 @@ from outlast.core.index import index
 from outlast.core.record import AnyRecord, DeliveryQueued, InputRequested, SessionStarted
 from outlast.store import (
     Admission,
+    AdmissionReceipt,
     Claim,
     Commit,
     Committed,
     Lease,
-    Receipt,
     Store,
     WorkerInfo,
 )
@@ -97,7 +97,7 @@ async def add(store: Store, clock: Clock, sample: Sample, sessions: int) -> None
     claims = {claim.session_id: claim for claim in await store.claim(WORKER, sessions)}
     commits = []
     for each, receipt in zip(ids, receipts, strict=True):
-        assert isinstance(receipt, Receipt), receipt
+        assert isinstance(receipt, AdmissionReceipt), receipt
         commits.append(parting(clock, sample, each, claims[receipt.session_id]))
     written = await store.commit(commits)
     assert all(isinstance(one, Committed) for one in written), written

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable
 import msgspec
 from msgspec import Struct
 
-from outlast.agents.model.client import Finished, ModelFailure, ModelRequest, Said, SaidText
+from outlast.agents.model.client import FinishedAnswer, ModelFailure, ModelRequest, Said, TextPiece
 from outlast.core.message import Part, Text, ToolCall
 from outlast.core.record import Failure
 
@@ -45,7 +45,7 @@ class Model:
         self._delay = delay
         self._pace = pace
 
-    async def request(self, request: ModelRequest) -> Finished:
+    async def request(self, request: ModelRequest) -> FinishedAnswer:
         if self._delay:
             await asyncio.sleep(self._delay)
         return whole(self._say(len(request.view.messages)))
@@ -55,7 +55,7 @@ class Model:
             await asyncio.sleep(self._delay)
         saying = self._say(len(request.view.messages))
         for piece in saying.pieces:
-            yield SaidText(0, piece)
+            yield TextPiece(0, piece)
             if self._pace:
                 await asyncio.sleep(self._pace)
         yield whole(saying)
@@ -67,12 +67,12 @@ class Model:
         return ModelFailure("structural", Failure("BENCHMARK", repr(error)))
 
 
-def whole(saying: Saying) -> Finished:
+def whole(saying: Saying) -> FinishedAnswer:
     parts: list[Part] = [Text(saying.text)]
     if saying.tool:
         args = msgspec.json.encode({"number": saying.number}).decode()
         parts.append(ToolCall("", saying.tool, args))
-    return Finished(tuple(parts))
+    return FinishedAnswer(tuple(parts))
 
 
 def texts(size: int, count: int = 64) -> list[str]:

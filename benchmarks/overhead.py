@@ -37,7 +37,7 @@ LOOP = {
     "encode": ((codec, "encode"),),
     "commit made ready": ((owned.OwnedLane, "_prepare"),),
     "commit taken in": ((owned.OwnedLane, "_accept"),),
-    "answer looked at": ((ask.ModelAsker, "_answered"),),
+    "answer looked at": ((ask.ModelCaller, "_answered"),),
     "result encoded": ((run, "returned"),),
     "the model itself": ((model, "whole"),),
 }

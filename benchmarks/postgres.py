@@ -16,7 +16,7 @@ from benchmarks.anatomy import POSTGRES
 from benchmarks.place import Row
 from outlast.engine.settings import WorkerSettings
 from outlast.stores.postgres.statement import BINARY, TEXT
-from outlast.stores.postgres.writer import Group
+from outlast.stores.postgres.writer import WriteGroup
 
 ADD = b"INSERT INTO log (session, data) VALUES ($1, $2)"
 ADD_GROUP = "INSERT INTO log (session, data) SELECT * FROM unnest(%b::integer[], %b::bytea[])"
@@ -87,7 +87,7 @@ class PostgresPlace:
 
     store = "postgres"
     title = "PostgreSQL"
-    transaction = (Group, "compose")
+    transaction = (WriteGroup, "compose")
     anatomy = POSTGRES
 
     def __init__(self, server: str) -> None:

@@ -16,7 +16,7 @@ from benchmarks.place import Database
 from benchmarks.stopwatch import watch
 from benchmarks.workload import Bench, Measure, Workload
 from outlast import Agent, Outlast, Session
-from outlast.agents.model.client import ModelRequest, Said, SaidText
+from outlast.agents.model.client import ModelRequest, Said, TextPiece
 from outlast.engine.owned_lane import OwnedLane
 
 PACE = 0.05
@@ -34,7 +34,7 @@ class StampedModel(Model):
         for _ in range(self._tokens):
             await asyncio.sleep(PACE)
             said.append(f"{time.perf_counter_ns()} ")
-            yield SaidText(0, said[-1])
+            yield TextPiece(0, said[-1])
         yield whole(Saying("".join(said)))
 
 

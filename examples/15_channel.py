@@ -8,7 +8,7 @@ import json
 import time
 
 from outlast import Agent, Outlast, tool
-from outlast.integration.channel import Channel, Inbound, InboundRequest, Outgoing, Reply
+from outlast.integration.channel import Channel, Inbound, InboundAnswer, InboundRequest, Outgoing
 from outlast.integration.outbox import sign, verify
 from outlast.testing import ScriptedModel, call, say
 
@@ -23,7 +23,11 @@ class Desk(Channel):
 
     def read(self, request: InboundRequest) -> Inbound:
         said, name = request.json(), request.header("webhook-id")
-        reply = Reply(request_id=said["asked"], option=said["button"]) if "button" in said else None
+        reply = (
+            InboundAnswer(request_id=said["asked"], option=said["button"])
+            if "button" in said
+            else None
+        )
         return Inbound(id=name, thread=said["room"], message=said.get("text"), reply=reply)
 
     async def send(self, outgoing: Outgoing, thread: str) -> None:

@@ -2,14 +2,19 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
+import pytest_asyncio
 from hypothesis import settings
 
-sys.path.insert(0, str(Path(__file__).parent))
+from outlast.stores.sqlite import SqliteStore
+from outlast.testing.clock import ManualClock
+
+# Modules that tests share.
+sys.path[:0] = [str(Path(__file__).parent / "support"), str(Path(__file__).parent)]
 
 from patient_loop import PatientLoop
 from postgres_server import drop_schema, empty_schema, shared_server
@@ -62,3 +67,22 @@ def postgres_url(postgres_server: str, empty_schemas: list[str]) -> Iterator[str
         empty_schemas.append(schema)
     else:
         drop_schema(postgres_server, schema)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "outlast.db"
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """A clock that stands still until the test moves it."""
+    return ManualClock()
+
+
+@pytest_asyncio.fixture
+async def store(path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
+    store = SqliteStore(path, clock)
+    await store.migrate()
+    yield store
+    await store.close()

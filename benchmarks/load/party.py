@@ -20,7 +20,7 @@ import uvicorn
 
 from benchmarks.model import Model, Saying, whole
 from outlast import Agent, Outlast, WorkerSettings
-from outlast.agents.model.client import ModelRequest, Said, SaidText
+from outlast.agents.model.client import ModelRequest, Said, TextPiece
 from outlast.clock import Clock
 from outlast.server.asgi import create
 from outlast.store import Commit, Committed, Refused
@@ -47,7 +47,7 @@ class SlowTalker(Model):
         said: list[str] = []
         for number in range(self._tokens):
             said.append(f"word {number} ")
-            yield SaidText(0, said[-1])
+            yield TextPiece(0, said[-1])
             await asyncio.sleep(self._pace)
         yield whole(Saying("".join(said)))
 

@@ -4,7 +4,7 @@ from importlib.metadata import version as _version
 from typing import Any
 
 from outlast.agents.agent import Agent
-from outlast.agents.decision import Decision, Proposed
+from outlast.agents.decision import Decision, ProposedCall
 from outlast.agents.limit import Limit
 from outlast.agents.runtime.context import Answer, Context
 from outlast.agents.runtime.inbound_webhook import Callback, Webhook
@@ -35,7 +35,7 @@ __all__ = [
     "Option",
     "Outlast",
     "OutlastError",
-    "Proposed",
+    "ProposedCall",
     "Receipt",
     "Request",
     "Result",

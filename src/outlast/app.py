@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 from outlast.agents.agent import Agent
 from outlast.agents.hook import Hooks, check_named
 from outlast.agents.registry import agents_by_name, envoys_of
-from outlast.agents.runtime.environment import Surroundings
+from outlast.agents.runtime.environment import Environment
 from outlast.agents.subagent import kin_of
 from outlast.clock import Clock
 from outlast.core.index import PEOPLE
@@ -32,26 +32,26 @@ from outlast.errors import (
 )
 from outlast.integration.channel.channel import Channel
 from outlast.integration.channel.directory import channels_by_name
-from outlast.integration.channel.inbound import InboundRequest, Received
-from outlast.integration.channel.receiver import Switchboard
-from outlast.integration.channel.sender import Speakers
+from outlast.integration.channel.inbound import InboundRequest, ReceivedRequest
+from outlast.integration.channel.receiver import ChannelReceiver
+from outlast.integration.channel.sender import ChannelSenders
 from outlast.integration.connection.connection import Connection
-from outlast.integration.connection.oauth_callback import Comeback
+from outlast.integration.connection.oauth_callback import OAuthCallback
 from outlast.integration.connection.opening import open_bureau
-from outlast.integration.outbox.route import AddressBook
+from outlast.integration.outbox.route import OutboxRoutes
 from outlast.integration.outbox.settings import WebhookSettings
-from outlast.integration.remote.cancellation import Recall
-from outlast.integration.schedule.launch import Starter
+from outlast.integration.remote.cancellation import RemoteCanceller
+from outlast.integration.schedule.launch import ScheduleLauncher
 from outlast.integration.schedule.schedule import Schedule
-from outlast.integration.schedule.schedules import Roster
-from outlast.integration.schedule.status import Standing
+from outlast.integration.schedule.schedules import Schedules
+from outlast.integration.schedule.status import ScheduleStatus
 from outlast.integration.telemetry import Telemetry
-from outlast.runtime import Deps, Workshop
+from outlast.runtime import Deps, Runtime
 from outlast.session import Receipt, Request, Session, request_of
 from outlast.session.callback import Callbacks
-from outlast.session.erase import Erasure
-from outlast.session.inbox import Inbox, Room, checked_url
-from outlast.session.router import Reception, Terms
+from outlast.session.erase import SessionEraser
+from outlast.session.inbox import Inbox, QueueLimits, checked_url
+from outlast.session.router import NewSession, SessionRouter
 from outlast.store import LaneInfo, SessionInfo, Store, WorkerInfo
 from outlast.stores.url import store_of
 
@@ -110,14 +110,14 @@ class Outlast:
         self.public_url = checked_url(public_url)
         self._stack: AsyncExitStack | None = None
         self._is_opening = False
-        room = Room(
+        room = QueueLimits(
             count_of("max_queued", max_queued, least=0),
             count_of("max_queued_per_tenant", max_queued_per_tenant, least=0),
         )
         self._inbox = Inbox(self.store, self.clock, room)
         self._join(channels_by_name(channels, self.agents), webhooks)
-        starter = Starter(self._inbox, self.clock, self._book.outlets)
-        self._roster = Roster(schedules, self.agents, self.store, self.clock, starter)
+        starter = ScheduleLauncher(self._inbox, self.clock, self._book.outlets)
+        self._roster = Schedules(schedules, self.agents, self.store, self.clock, starter)
         self._bureau = open_bureau(
             connections,
             secret_key,
@@ -126,7 +126,7 @@ class Outlast:
             lambda: self.public_url,
             self._inbox.reply,
         )
-        self._workshop = Workshop(
+        self._workshop = Runtime(
             self.agents,
             self._envoys,
             self.store,
@@ -140,15 +140,17 @@ class Outlast:
         """Join those who bring messages to sessions and those who tell of what became of them."""
         agents, store, clock, inbox = self.agents, self.store, self.clock, self._inbox
         everybody = {**agents, **self._envoys}
-        recall = Recall(everybody, store, lambda: self.public_url)
-        speakers = Speakers(channels, agents, store, clock)
+        recall = RemoteCanceller(everybody, store, lambda: self.public_url)
+        speakers = ChannelSenders(channels, agents, store, clock)
         self._hooks = Hooks(name for each in everybody.values() for name in each.tools)
-        self._book = AddressBook(everybody, webhooks, self._hooks, speakers, recall)
+        self._book = OutboxRoutes(everybody, webhooks, self._hooks, speakers, recall)
         self.webhooks = self._book.settings
-        self._reception = Reception(agents, self._envoys, store, clock, inbox, self._book.outlets)
-        self._switchboard = Switchboard(channels, store, self._reception)
+        self._reception = SessionRouter(
+            agents, self._envoys, store, clock, inbox, self._book.outlets
+        )
+        self._switchboard = ChannelReceiver(channels, store, self._reception)
         self._callbacks = Callbacks(everybody, store, clock, inbox, self._reception.handle)
-        self._erasure = Erasure(store, inbox, recall.all_below)
+        self._erasure = SessionEraser(store, inbox, recall.all_below)
 
     # Life
 
@@ -188,11 +190,11 @@ class Outlast:
                 "this app is not open: use it inside `async with app`, or open() it first"
             )
 
-    def _surroundings(self) -> Surroundings:
+    def _surroundings(self) -> Environment:
         """Return what tools may reach: hooks and the app's address may have come late."""
         known = {**self.agents, **self._envoys}
         kin = {name: kin_of(each, self._book.outlets(name)) for name, each in known.items()}
-        return Surroundings(self.public_url, kin, self._hooks.deciders, self._bureau)
+        return Environment(self.public_url, kin, self._hooks.deciders, self._bureau)
 
     async def close(self) -> None:
         """Hand work back and close the store."""
@@ -255,7 +257,7 @@ class Outlast:
         to `callback_url`, signed with the `callback_secret`, or else with the app's own. `depth`
         counts the sessions of other apps that this one is started for: its `max_depth` counts them.
         """
-        terms = Terms(
+        terms = NewSession(
             mode=mode,
             dispatch_id=dispatch_id,
             token=continuation_token,
@@ -376,7 +378,9 @@ class Outlast:
 
     # From outside
 
-    async def receive(self, channel: str, headers: Mapping[str, str], body: bytes) -> Received:
+    async def receive(
+        self, channel: str, headers: Mapping[str, str], body: bytes
+    ) -> ReceivedRequest:
         """Take in what was posted to a channel, and say what became of it.
 
         The server does this at `/v1/channels/{name}`. What the channel cannot verify raises
@@ -422,7 +426,7 @@ class Outlast:
         """
         if self._bureau is None:
             return "unknown"
-        back = Comeback(state, code, error, iss, tenant, principal)
+        back = OAuthCallback(state, code, error, iss, tenant, principal)
         return await self._bureau.finish(connection, back)
 
     async def sign_out(
@@ -445,7 +449,7 @@ class Outlast:
 
     # Schedules
 
-    async def schedules(self) -> tuple[Standing, ...]:
+    async def schedules(self) -> tuple[ScheduleStatus, ...]:
         """List the schedules of this app and of its store by name, with when they are due."""
         return await self._roster.standings()
 

@@ -230,11 +230,11 @@ class ServerUnavailable(OutlastError):
     code = "SERVER_UNAVAILABLE"
 
 
-class SessionFailed(OutlastError):
+class SessionError(OutlastError):
     code = "SESSION_FAILED"
 
 
-class DeadlineExceeded(SessionFailed):
+class DeadlineExceeded(SessionError):
     code = "DEADLINE_EXCEEDED"
 
 
@@ -246,9 +246,9 @@ class Retry(ToolError):
     code = "RETRY"
 
 
-class SubagentFailed(ToolError):
+class SubagentError(ToolError):
     code = "SUBAGENT_FAILED"
 
 
-class AuthorizationFailed(ToolError):
+class AuthorizationError(ToolError):
     code = "AUTHORIZATION_FAILED"

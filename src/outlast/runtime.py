@@ -13,26 +13,26 @@ from typing import Any, cast
 from outlast.agents.model.client import ModelClient
 from outlast.agents.model.pydantic_ai import client_of, prepare
 from outlast.agents.registry import Agents, name_of
-from outlast.agents.runtime.environment import Surroundings
-from outlast.agents.runtime.executor import AgentPerformer
+from outlast.agents.runtime.environment import Environment
+from outlast.agents.runtime.executor import AgentExecutor
 from outlast.agents.runtime.thread import ToolThreads
 from outlast.clock import Clock
 from outlast.engine.settings import WorkerSettings
 from outlast.engine.worker import Worker
 from outlast.errors import InvalidDefinition
-from outlast.integration.outbox.route import AddressBook
-from outlast.integration.schedule.scheduler import INTERVAL, Timekeeper
-from outlast.integration.schedule.schedules import Roster
+from outlast.integration.outbox.route import OutboxRoutes
+from outlast.integration.schedule.scheduler import INTERVAL, Scheduler
+from outlast.integration.schedule.schedules import Schedules
 from outlast.integration.telemetry import Telemetry
 from outlast.integration.telemetry.instrument import Instruments
-from outlast.integration.telemetry.traced_executor import ObservedPerformer
-from outlast.integration.telemetry.traced_store import ObservedStore
+from outlast.integration.telemetry.traced_executor import TracedExecutor
+from outlast.integration.telemetry.traced_store import TracedStore
 from outlast.store import Store
 
 Deps = Callable[[], AbstractAsyncContextManager[Any]]
 
 
-class Workshop:
+class Runtime:
     """`surroundings` says what tools may reach, as of the moment when it is asked."""
 
     def __init__(
@@ -43,7 +43,7 @@ class Workshop:
         clock: Clock,
         deps: Deps | None,
         telemetry: Telemetry | None,
-        surroundings: Callable[[], Surroundings],
+        surroundings: Callable[[], Environment],
     ) -> None:
         self._agents = {**agents, **envoys}
         self._envoys = envoys
@@ -74,41 +74,41 @@ class Workshop:
 
     def _performers(
         self, clients: Mapping[str, ModelClient], deps: Any
-    ) -> dict[str, AgentPerformer]:
+    ) -> dict[str, AgentExecutor]:
         threads, around = ToolThreads(), self._surroundings()
         return {
-            name: AgentPerformer(self._agents[name], client, deps, threads, self._clock, around)
+            name: AgentExecutor(self._agents[name], client, deps, threads, self._clock, around)
             for name, client in clients.items()
         }
 
     def _observed_worker(
-        self, performers: Mapping[str, AgentPerformer], settings: WorkerSettings
+        self, performers: Mapping[str, AgentExecutor], settings: WorkerSettings
     ) -> Worker:
         """Return a worker whose doings are told to OpenTelemetry, unless nobody wants that."""
         to = Instruments(self._telemetry, self._clock) if self._telemetry else None
         observed = {
-            name: ObservedPerformer(
+            name: TracedExecutor(
                 performer, agent := self._agents[name], client_of(agent).name, self._clock, to
             )
             for name, performer in performers.items()
         }
-        store = cast(Store, ObservedStore(self._store, to)) if to else self._store
+        store = cast(Store, TracedStore(self._store, to)) if to else self._store
         return Worker(store, observed, self._clock, settings)
 
-    def send_letters(self, book: AddressBook, stack: AsyncExitStack) -> None:
+    def send_letters(self, book: OutboxRoutes, stack: AsyncExitStack) -> None:
         """Start the courier, where there is somebody to tell of anything."""
         if not book.is_empty:
-            from outlast.integration.outbox.dispatcher import Courier
+            from outlast.integration.outbox.dispatcher import OutboxDispatcher
 
-            courier = Courier(self._store, self._clock, book)
+            courier = OutboxDispatcher(self._store, self._clock, book)
             courier.start()
             stack.push_async_callback(courier.stop)
 
-    def keep_time(self, roster: Roster, settings: WorkerSettings, stack: AsyncExitStack) -> None:
+    def keep_time(self, roster: Schedules, settings: WorkerSettings, stack: AsyncExitStack) -> None:
         """Start the timekeeper, where there are schedules to keep."""
         if roster.schedules:
             interval = min(INTERVAL, INTERVAL * settings.poll)
-            timekeeper = Timekeeper(self._store, self._clock, roster, interval)
+            timekeeper = Scheduler(self._store, self._clock, roster, interval)
             timekeeper.start()
             stack.push_async_callback(timekeeper.stop)
 

@@ -78,7 +78,7 @@ class LoopThread:
         self._loop.close()
 
 
-class Bridge:
+class SyncProxy:
     """An app, session or receipt whose async methods are called like any other."""
 
     def __init__(self, target: Any, thread: LoopThread) -> None:
@@ -106,7 +106,7 @@ class Bridge:
         return call
 
     def _bridged(self, value: Any) -> Any:
-        return Bridge(value, self._thread) if isinstance(value, BRIDGED) else value
+        return SyncProxy(value, self._thread) if isinstance(value, BRIDGED) else value
 
 
 @contextmanager
@@ -116,7 +116,7 @@ def opened(app: Outlast) -> Iterator[Any]:
     try:
         thread.run(app.open())
         try:
-            yield Bridge(app, thread)
+            yield SyncProxy(app, thread)
         finally:
             thread.run(app.close())
     finally:

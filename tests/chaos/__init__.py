@@ -3,3 +3,9 @@
 `python -m chaos` (with `tests` on the path) runs it; `evidence` is what is left of a run, and
 `checker` holds it against the promises. Nothing in production code knows of it.
 """
+
+import os
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+SEARCH_PATH = os.pathsep.join(map(str, (TESTS, TESTS / "support")))

@@ -14,7 +14,7 @@ from outlast.agents.model.client import ModelRequest
 from outlast.core.message import UserMessage, text_of
 from outlast.core.name import turn_and_step
 from outlast.core.view import GO_ON
-from outlast.testing import Reply, ScriptedModel, calls, say
+from outlast.testing import ScriptedModel, ScriptedReply, calls, say
 
 NAME = "porter"
 EFFECTS = "chaos_effects"
@@ -33,7 +33,7 @@ def porter(ledger: Ledger, url: str = "") -> Agent[Any, Any]:
 def obedient(ledger: Ledger) -> ScriptedModel:
     """A model whose answer depends on the conversation alone: asked again, it says the same."""
 
-    def script(request: ModelRequest) -> Reply:
+    def script(request: ModelRequest) -> ScriptedReply:
         ledger.mark("begun", call=request.call_id, attempt=request.attempt)
         plan = read_plan(last_message(request))
         turn, step = turn_and_step(request.call_id)

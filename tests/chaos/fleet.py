@@ -12,10 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from chaos import SEARCH_PATH
 from chaos.worker import READY
 
 GRACE = 60.0
-TESTS = Path(__file__).parents[1]
 
 
 class Member:
@@ -98,7 +98,7 @@ class Fleet:
                 stdin=PIPE,
                 stdout=PIPE,
                 stderr=log,
-                env={**os.environ, "PYTHONPATH": str(TESTS)},
+                env={**os.environ, "PYTHONPATH": SEARCH_PATH},
                 start_new_session=True,  # Ctrl-C is for the director, who then ends them all
             )
         member = Member(process)

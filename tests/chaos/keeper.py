@@ -15,8 +15,6 @@ from pathlib import Path
 
 from postgres_server import Server
 
-TESTS = Path(__file__).parents[1]
-
 
 @asynccontextmanager
 async def kept(server: Server) -> AsyncIterator[None]:
@@ -24,7 +22,7 @@ async def kept(server: Server) -> AsyncIterator[None]:
     keeper = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "chaos.keeper", str(server.place)),
         stdin=PIPE,
-        env={**os.environ, "PYTHONPATH": str(TESTS)},
+        env={**os.environ, "PYTHONPATH": SEARCH_PATH},
         start_new_session=True,  # it outlives a director that is killed with its whole group
     )
     assert keeper.stdin is not None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.fleet import TESTS
+from chaos import SEARCH_PATH, TESTS
 from chaos.place import opened
 from chaos.report import report_on, traces
 from chaos.run import Settings, run_chaos
@@ -53,6 +53,7 @@ def test_the_command_explains_itself() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "chaos", "--help"],
         cwd=TESTS,
+        env={**os.environ, "PYTHONPATH": SEARCH_PATH},
         capture_output=True,
         check=True,
         encoding="utf-8",

@@ -14,7 +14,7 @@ from crash_signer import signer
 from crash_timer import patient
 
 from outlast import Agent, Context, NotDone, Tool, tool
-from outlast.testing import Reply, ScriptedError, calls, say
+from outlast.testing import ScriptedError, ScriptedReply, calls, say
 
 ANSWER = "The trip is booked, the parcel is on its way and the money was given back."
 SHORT_ANSWER = "Paid and noted, as you wished."
@@ -48,7 +48,7 @@ def travel(name: str, book: Book, *, all_rerun: bool) -> Agent[Any, Any]:
     model = scripted(
         name,
         book,
-        Reply(
+        ScriptedReply(
             calls=(
                 ("look", {"city": "Oslo"}),
                 ("pay", {"cents": 1200}),

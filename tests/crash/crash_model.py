@@ -6,10 +6,10 @@ from crash_book import Book
 
 from outlast.agents.model.client import ModelRequest
 from outlast.core.message import UserMessage, text_of
-from outlast.testing import Reply, ScriptedModel, calls, say
+from outlast.testing import ScriptedModel, ScriptedReply, calls, say
 
 
-def scripted(agent: str, book: Book, *script: Reply) -> ScriptedModel:
+def scripted(agent: str, book: Book, *script: ScriptedReply) -> ScriptedModel:
     def asked(request: ModelRequest) -> None:
         book.start(agent, request.call_id, request.attempt)
 
@@ -19,7 +19,7 @@ def scripted(agent: str, book: Book, *script: Reply) -> ScriptedModel:
 def obedient(agent: str, book: Book) -> ScriptedModel:
     """A model that calls the tool it is told to, with the gate it is told of, and is done."""
 
-    def script(request: ModelRequest) -> Reply:
+    def script(request: ModelRequest) -> ScriptedReply:
         book.start(agent, request.call_id, request.attempt)
         last = request.view.messages[-1]
         if not isinstance(last, UserMessage):

@@ -15,7 +15,7 @@ from outlast.integration.outbox import WebhookSettings
 from outlast.integration.remote import RemoteAgent
 from outlast.server import ServerSettings
 from outlast.server.serve import listen, open_socket
-from outlast.testing.scripted import Reply, ScriptedModel, call, say
+from outlast.testing.scripted import ScriptedModel, ScriptedReply, call, say
 
 WORKER = WorkerSettings(poll=0.05, watch=0.1)
 HOOKS = WebhookSettings(secret="0123456789abcdef", allow_private=True, poll=0.1)
@@ -39,7 +39,7 @@ def shop(url: str, token: str) -> Agent[Any, Any]:
     return Agent("shop", model, subagents=[remote])
 
 
-def first(reply: Reply, then: str) -> Callable[[ModelRequest], Reply]:
+def first(reply: ScriptedReply, then: str) -> Callable[[ModelRequest], ScriptedReply]:
     """Say one thing to a user, and another to the result of that."""
     return lambda request: (
         reply if isinstance(request.view.messages[-1], UserMessage) else say(then)

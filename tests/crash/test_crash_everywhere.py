@@ -18,7 +18,7 @@ from outlast.errors import InvalidDefinition, UnknownCallback
 from outlast.log.verify import verify
 from outlast.stores.memory import MemoryStore
 from outlast.testing import Ledger, ScriptedModel, call, calls, crash_everywhere, say
-from outlast.testing.report import Report
+from outlast.testing.report import CrashReport
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "08_crash_test.py"
 
@@ -34,7 +34,7 @@ async def do(app: Outlast) -> str | None:
     return (await session.wait()).output
 
 
-async def try_out(ledger: Ledger, *tools: Tool) -> Report:
+async def try_out(ledger: Ledger, *tools: Tool) -> CrashReport:
     return await crash_everywhere(do, agents=[agent(*tools)], ledger=ledger, store=MemoryStore)
 
 

@@ -15,7 +15,7 @@ from outlast import Agent, Outlast
 from outlast.client import Client
 from outlast.clock import Clock
 from outlast.server import ServerSettings
-from outlast.testing.scripted import Reply, ScriptedModel, say
+from outlast.testing.scripted import ScriptedModel, ScriptedReply, say
 
 
 class Plan(BaseModel):
@@ -36,7 +36,7 @@ STORY = "Once there was a rock.\u2028It stayed. " * 4
 
 planner = Agent(
     "planner",
-    ScriptedModel([Reply(calls=(("final_result", {"title": "move", "hours": 3}),))]),
+    ScriptedModel([ScriptedReply(calls=(("final_result", {"title": "move", "hours": 3}),))]),
     output_type=Plan,
 )
 poet: Agent[Any, str] = Agent("poet", ScriptedModel([say(STORY, chunks=12, pace=0.01)]))

@@ -20,7 +20,7 @@ from outlast.server.key import mint
 from outlast.server.principal import SCOPES
 from outlast.server.serve import listen, open_socket
 from outlast.store import Store
-from outlast.testing.scripted import Reply, ScriptedError, ScriptedModel, call, calls, say
+from outlast.testing.scripted import ScriptedError, ScriptedModel, ScriptedReply, call, calls, say
 
 FAST = WorkerSettings(poll=0.05, watch=0.1, grace=0.1, stop_grace=0.1, flush=0.0)
 HERE = "http://127.0.0.1:8000"
@@ -60,7 +60,7 @@ async def wait_for_ever() -> str:
     return ""
 
 
-def follow(request: ModelRequest) -> Reply:
+def follow(request: ModelRequest) -> ScriptedReply:
     last = request.view.messages[-1]
     if not isinstance(last, UserMessage):
         return say("That is done.")

@@ -7,10 +7,10 @@ from typing import Any
 
 from outlast import Agent, Outlast, WorkerSettings
 from outlast.integration.outbox import Subscription, WebhookSettings
-from outlast.integration.outbox.dispatcher import Courier
-from outlast.integration.outbox.route import AddressBook
-from outlast.net.client import Outbound
-from outlast.store import Outlet, Store
+from outlast.integration.outbox.dispatcher import OutboxDispatcher
+from outlast.integration.outbox.route import OutboxRoutes
+from outlast.net.client import GuardedClient
+from outlast.store import OutboxCursor, Store
 from outlast.stores.memory import MemoryStore
 from outlast.testing.clock import ManualClock
 from outlast.testing.scripted import ScriptedModel, say
@@ -36,7 +36,7 @@ class Office:
         self.store: Store = MemoryStore(self.clock)
         self.agent = agent or poet()
         self.settings = WebhookSettings(secret=SECRET, allow_private=True, **settings)
-        self._outbound = Outbound(allow_private=True, timeout=self.settings.timeout)
+        self._outbound = GuardedClient(allow_private=True, timeout=self.settings.timeout)
 
     def reading(self) -> Outlast:
         """An app that starts and reads, and does no work."""
@@ -59,15 +59,17 @@ class Office:
             for message in messages:
                 await (await session.send(message)).result()
 
-    def courier(self, outbound: Outbound | None = None, **agents: Agent[Any, Any]) -> Courier:
-        book = AddressBook(agents or {self.agent.name: self.agent}, self.settings)
-        return Courier(self.store, self.clock, book, outbound or self._outbound)
+    def courier(
+        self, outbound: GuardedClient | None = None, **agents: Agent[Any, Any]
+    ) -> OutboxDispatcher:
+        book = OutboxRoutes(agents or {self.agent.name: self.agent}, self.settings)
+        return OutboxDispatcher(self.store, self.clock, book, outbound or self._outbound)
 
-    async def send(self, outbound: Outbound | None = None) -> int:
+    async def send(self, outbound: GuardedClient | None = None) -> int:
         """Have all told that is due at this instant."""
         return await self.courier(outbound).run_once()
 
-    async def outlet(self, name: str = "callback") -> Outlet:
+    async def outlet(self, name: str = "callback") -> OutboxCursor:
         (found,) = [each for each in await self.store.outlets() if each.name == name]
         return found
 

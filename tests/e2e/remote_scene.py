@@ -17,7 +17,7 @@ from outlast.log.reader import Wakeups
 from outlast.server import ServerSettings
 from outlast.server.key import mint
 from outlast.server.principal import SCOPES
-from outlast.testing.scripted import Reply, ScriptedModel, call, say
+from outlast.testing.scripted import ScriptedModel, ScriptedReply, call, say
 
 HOOKS = WebhookSettings(secret="0123456789abcdef", allow_private=True, poll=0.05)
 
@@ -39,7 +39,7 @@ class Pair:
 
 def boss(url: str, message: str, **options: Any) -> Agent[Any, Any]:
     remote = RemoteAgent("teller", url, **options)
-    script: list[Reply] = [call("teller", message=message), say("done")]
+    script: list[ScriptedReply] = [call("teller", message=message), say("done")]
     return Agent("boss", ScriptedModel(script), subagents=[remote])
 
 

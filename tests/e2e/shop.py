@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from outlast import Agent, Context, Outlast, WorkerSettings, tool
 from outlast.agents.model.client import ModelRequest
 from outlast.core.message import UserMessage, text_of
-from outlast.testing.scripted import Reply, ScriptedError, ScriptedModel, call, calls, say
+from outlast.testing.scripted import ScriptedError, ScriptedModel, ScriptedReply, call, calls, say
 
 
 class Note(BaseModel):
@@ -46,7 +46,7 @@ async def read_book(ctx: Context) -> str:
     return "words " * 20_000
 
 
-def follow(request: ModelRequest) -> Reply:
+def follow(request: ModelRequest) -> ScriptedReply:
     last = request.view.messages[-1]
     if not isinstance(last, UserMessage):
         return say("That is done.", chunks=3, pace=0.02)

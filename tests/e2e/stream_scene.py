@@ -15,15 +15,15 @@ import httpx
 import uvicorn
 
 from outlast import Agent, Outlast, Session, tool
-from outlast.agents.model.client import ModelRequest, Said, SaidText
+from outlast.agents.model.client import ModelRequest, Said, TextPiece
 from outlast.core.message import UserMessage, text_of
 from outlast.core.view import GO_ON
 from outlast.server import ServerSettings
 from outlast.server.asgi import create
-from outlast.server.backend import Gate
+from outlast.server.backend import ServerBackend
 from outlast.server.key import mint
 from outlast.store import Store
-from outlast.testing.scripted import Reply, ScriptedModel, call, finished, say
+from outlast.testing.scripted import ScriptedModel, ScriptedReply, call, finished, say
 
 Seen = list[dict[str, Any]]
 
@@ -38,7 +38,7 @@ async def look(item: str) -> str:
     return f"saw {item}"
 
 
-def follow(request: ModelRequest) -> Reply:
+def follow(request: ModelRequest) -> ScriptedReply:
     """Do what the last message says: look at something first, talk for long, or answer."""
     last = request.view.messages[-1]
     word = last_word(request) if isinstance(last, UserMessage) else ""
@@ -66,7 +66,7 @@ class Speaker(ScriptedModel):
         said: list[str] = []
         while not (said and is_enough()):
             said.append(f"{request.attempt}.{len(said)} ")
-            yield SaidText(0, said[-1])
+            yield TextPiece(0, said[-1])
             await asyncio.sleep(PACE)
         yield finished(say("".join(said)), request)
 
@@ -81,7 +81,7 @@ talker: Agent[None, str] = Agent("talker", Speaker(follow), tools=[look])
 class Scene:
     """An app that works, its server, and a client of it."""
 
-    def __init__(self, app: Outlast, server: uvicorn.Server, gate: Gate, url: str) -> None:
+    def __init__(self, app: Outlast, server: uvicorn.Server, gate: ServerBackend, url: str) -> None:
         self.app = app
         self.server = server
         self.gate = gate

@@ -28,10 +28,10 @@ from outlast.integration.channel import (
     Outgoing,
     SignedWebhookChannel,
 )
-from outlast.integration.channel.sender import Speaker
+from outlast.integration.channel.sender import ChannelSender
 from outlast.integration.outbox import WebhookSettings, sign
 from outlast.server import ServerSettings
-from outlast.store import Admission, DeadLetter, Outlet, Receipt, Store
+from outlast.store import Admission, AdmissionReceipt, DeadLetter, OutboxCursor, Store
 from outlast.stores.memory import MemoryStore
 from outlast.testing.clock import ManualClock
 from outlast.testing.scripted import ScriptedError, ScriptedModel, call, say
@@ -144,7 +144,9 @@ class Forgetful(WrappedStore):
         super().__init__(store)
         self._times = times
 
-    async def admit(self, admissions: Sequence[Admission]) -> Sequence[Receipt | OutlastError]:
+    async def admit(
+        self, admissions: Sequence[Admission]
+    ) -> Sequence[AdmissionReceipt | OutlastError]:
         found = await super().admit(admissions)
         if self._times:
             self._times -= 1
@@ -227,7 +229,9 @@ class EndsOnce(WrappedStore):
         super().__init__(store)
         self.ended = 0
 
-    async def admit(self, admissions: Sequence[Admission]) -> Sequence[Receipt | OutlastError]:
+    async def admit(
+        self, admissions: Sequence[Admission]
+    ) -> Sequence[AdmissionReceipt | OutlastError]:
         if not self.ended:
             self.ended += 1
             return [SessionOver("the session is over")]
@@ -374,13 +378,13 @@ class Settled(WrappedStore):
         super().__init__(MemoryStore(self.clock))
         self._news = asyncio.Condition()
 
-    async def settle_outlet(self, outlet: Outlet, **given: Any) -> bool:
+    async def settle_outlet(self, outlet: OutboxCursor, **given: Any) -> bool:
         found = await super().settle_outlet(outlet, **given)
         async with self._news:
             self._news.notify_all()
         return found
 
-    async def until_failed(self, error: str, tries: int = 1) -> Outlet:
+    async def until_failed(self, error: str, tries: int = 1) -> OutboxCursor:
         """Wait until the one outlet has failed so often, the last time like this."""
         async with asyncio.timeout(60), self._news:
             while True:
@@ -610,7 +614,7 @@ async def test_nothing_is_told_of_a_session_that_was_erased_meanwhile() -> None:
         session = await app.session(await say_to(app, "dm-1", "hello", "1"))
         await board.until(1)
         [event] = [e async for e in session.events(follow=False) if e.type == "turn.completed"]
-        speaker = Speaker(board, app.agents, app.store, app.clock)
+        speaker = ChannelSender(board, app.agents, app.store, app.clock)
         await app.erase(session.id)
         await speaker(msgspec.structs.replace(event, session_id=session.id))
     assert len(board.sent) == 1

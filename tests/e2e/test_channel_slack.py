@@ -16,11 +16,11 @@ from urllib.parse import urlencode
 import httpx
 from front_desk import QUICK
 from http_scene import FAST, Scene, scene
-from webhook_receiver import Post as Got
+from webhook_receiver import ChannelClient as Got
 from webhook_receiver import Receiver, Reply
 
 from outlast import Event
-from outlast.integration.channel import Channel, Outgoing, Post, SignIn
+from outlast.integration.channel import Channel, ChannelClient, Outgoing, SignInPrompt
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "channels.md"
 SECRET = "a signing secret of our own"
@@ -90,7 +90,7 @@ async def at_slack(*answers: Any) -> AsyncIterator[Slack]:
         return Reply(200, body=json.dumps(next(left, {"ok": True})).encode())
 
     async with Receiver(answer) as api:
-        channel = slack_channel(url=api.url, post=Post(allow_private=True))
+        channel = slack_channel(url=api.url, post=ChannelClient(allow_private=True))
         async with scene(channels=[channel], webhooks=QUICK, worker=FAST) as bank:
             yield Slack(bank, api)
 
@@ -169,7 +169,7 @@ async def test_what_slack_does_not_take_is_tried_again_or_given_up() -> None:
 
 
 async def test_where_to_sign_in_is_shown_to_nobody_else() -> None:
-    sign_in = SignIn(
+    sign_in = SignInPrompt(
         request_id="aut_1", connection="hub", url="https://hub.example/in", principal="U0ADA"
     )
     required = Event(
@@ -181,7 +181,9 @@ async def test_where_to_sign_in_is_shown_to_nobody_else() -> None:
         version=1,
     )
     async with Receiver(lambda _: Reply(200, body=b'{"ok": true}')) as api:
-        channel = slack_channel(url=f"{api.url}/chat.postMessage", post=Post(allow_private=True))
+        channel = slack_channel(
+            url=f"{api.url}/chat.postMessage", post=ChannelClient(allow_private=True)
+        )
         outgoing = Outgoing(
             id="ses_1-9", type="authorization.required", text="U0ADA has to sign in to hub.",
             session_id="ses_1", agent="teller", tenant="default", at=0,

@@ -21,7 +21,7 @@ from outlast import Agent, Outlast, tool
 from outlast.cli import make_app
 from outlast.cli.terminal.approval_list import ApprovalList
 from outlast.cli.terminal.approval_screen import ApprovalScreen, split
-from outlast.cli.terminal.prompt import Answer
+from outlast.cli.terminal.prompt import ParsedAnswer
 from outlast.errors import RequestClosed
 from outlast.session import Request
 from outlast.testing.scripted import ScriptedModel, call, say
@@ -240,7 +240,7 @@ async def test_who_answers_what_somebody_else_just_did_is_told_so() -> None:
         session = await app.session(found.open[1].session_id)
         await session.answer(found.open[1].request_id, "deny", by="bob")
         with pytest.raises(RequestClosed):
-            await found.answer(1, Answer("approve"), "ann")
+            await found.answer(1, ParsedAnswer("approve"), "ann")
         await found.refresh()
         assert (found.open, found.notes) == ({}, {1: "deny by bob"})
 
@@ -259,8 +259,8 @@ async def test_a_screen_goes_on_when_somebody_else_was_quicker() -> None:
 
 async def test_what_becomes_of_an_answer_is_followed_to_the_calls_outcome() -> None:
     async with listed("refund it", "ask me") as (app, found):
-        await found.answer(1, Answer("approve"), "ann")
-        await found.answer(2, Answer(text="green"), "ann")
+        await found.answer(1, ParsedAnswer("approve"), "ann")
+        await found.answer(2, ParsedAnswer(text="green"), "ann")
         assert found.notes[1].startswith("approve: sent as dlv_")
         for info in await app.sessions():
             await (await app.session(info.session_id)).wait()
@@ -275,7 +275,7 @@ async def test_a_request_whose_session_was_erased_or_cancelled_says_so() -> None
         session = await app.session(found.open[2].session_id)
         await session.cancel("enough")
         await session.wait()
-        await found.answer(3, Answer("red"), "ann")
+        await found.answer(3, ParsedAnswer("red"), "ann")
         await app.erase(found._sent[3].request.session_id)
         await found.refresh()
         assert found.notes[1] == "the session was erased"

@@ -13,8 +13,8 @@ from typing import IO, Any
 
 import pytest
 
-from outlast.cli.demo.count import Tally, count
-from outlast.cli.demo.effect import Asked, Effect
+from outlast.cli.demo.count import DemoCounts, count
+from outlast.cli.demo.effect import DemoEffect, ModelAsked
 from outlast.cli.demo.kill import Kill
 from outlast.cli.demo.plan import MOST_KILLS, plan
 from outlast.core import record as r
@@ -164,37 +164,40 @@ def answer(call_id: str, attempt: int) -> r.MessageCompleted:
 
 def tally_of(
     entries: Sequence[Entry] = (),
-    asked: Sequence[Asked] = (),
-    effects: Sequence[Effect] = (),
+    asked: Sequence[ModelAsked] = (),
+    effects: Sequence[DemoEffect] = (),
     kills: Sequence[Kill] = (),
     receipts: Sequence[str] = (),
-) -> Tally:
+) -> DemoCounts:
     return count(entries, asked, effects, kills, receipts)
 
 
 def test_a_call_made_after_its_answer_was_recorded_is_repeated() -> None:
-    asked = [Asked(5, "w1", "t1.s1", 1), Asked(15, "w2", "t1.s1", 2)]
+    asked = [ModelAsked(5, "w1", "t1.s1", 1), ModelAsked(15, "w2", "t1.s1", 2)]
     tally = tally_of(log(answer("t1.s1", 1)), asked)
     assert (tally.model_calls_repeated, tally.model_calls_cut_off) == (1, 0)
     assert "1 recorded model calls were paid for again" in tally.broken
 
 
 def test_a_call_made_again_before_any_answer_was_recorded_is_cut_off() -> None:
-    asked = [Asked(1, "w1", "t1.s1", 1), Asked(5, "w2", "t1.s1", 2)]
+    asked = [ModelAsked(1, "w1", "t1.s1", 1), ModelAsked(5, "w2", "t1.s1", 2)]
     tally = tally_of(log(answer("t1.s1", 2)), asked)
     assert (tally.model_calls_repeated, tally.model_calls_cut_off) == (0, 1)
 
 
 def test_an_effect_done_under_two_keys_is_repeated() -> None:
-    effects = [Effect(1, "w1", "refund", "A-101", "a"), Effect(2, "w2", "refund", "A-101", "b")]
+    effects = [
+        DemoEffect(1, "w1", "refund", "A-101", "a"),
+        DemoEffect(2, "w2", "refund", "A-101", "b"),
+    ]
     tally = tally_of(effects=effects)
     assert (tally.effects, tally.effects_repeated) == (1, 1)
     assert "1 effects happened more than once" in tally.broken
 
 
 def test_an_effect_that_the_world_refused_to_do_again_is_not_repeated() -> None:
-    first = Effect(1, "w1", "refund", "A-101", "a")
-    tally = tally_of(effects=[first, Effect(2, "w2", "refund", "A-101", "a", done=False)])
+    first = DemoEffect(1, "w1", "refund", "A-101", "a")
+    tally = tally_of(effects=[first, DemoEffect(2, "w2", "refund", "A-101", "a", done=False)])
     assert (tally.effects, tally.effects_repeated, tally.effects_asked_again) == (1, 0, 1)
 
 

@@ -14,7 +14,7 @@ from http_scene import FAST, Caller, teller
 
 from outlast import Outlast
 from outlast.server import ServerSettings
-from outlast.server.serve import Listener, open_socket
+from outlast.server.serve import UvicornServer, open_socket
 
 
 def app_of(**given: str) -> Outlast:
@@ -103,7 +103,7 @@ async def test_a_server_that_waits_no_longer_for_streams_cuts_them_and_logs_no_t
     outer, api = FastAPI(lifespan=app.lifespan), app.asgi()
     outer.mount("/agents", api)
     config = uvicorn.Config(outer, lifespan="on", log_config=None, timeout_graceful_shutdown=0)
-    server = Listener(config, ready.set)
+    server = UvicornServer(config, ready.set)
     with open_socket(ServerSettings(port=0)) as to:
         serving = asyncio.create_task(server.serve([to]))
         await ready.wait()

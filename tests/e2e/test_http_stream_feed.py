@@ -16,12 +16,12 @@ from stream_scene import ENOUGH, SPEECH, events_of, serving, talker
 
 from outlast import Outlast, Session
 from outlast.errors import StoreUnavailable
-from outlast.server.stream.feeds import Feeds
-from outlast.server.stream.line import Line
+from outlast.server.stream.feeds import SessionFeeds
+from outlast.server.stream.line import EncodedEvent
 from outlast.server.stream.page import up_to_end
-from outlast.server.stream.reader import Cut, Reader
-from outlast.server.stream.window import Window
-from outlast.store import Page, SessionInfo, Store
+from outlast.server.stream.reader import FeedReader, StreamCut
+from outlast.server.stream.window import EventWindow
+from outlast.store import LogPage, SessionInfo, Store
 from outlast.testing.wrapped_store import WrappedStore
 
 LONG = 5.0
@@ -37,7 +37,7 @@ class CountingStore(WrappedStore):
         self.older: SessionInfo | None = None
         self.was_refused = asyncio.Event()
 
-    async def read(self, session_id: str, after: int, limit: int = 500) -> Page:
+    async def read(self, session_id: str, after: int, limit: int = 500) -> LogPage:
         self._ask("read")
         return await super().read(session_id, after, limit)
 
@@ -61,7 +61,7 @@ class DeafStore(WrappedStore):
         return lambda: None
 
 
-async def take(reader: Reader, end: int) -> list[int]:
+async def take(reader: FeedReader, end: int) -> list[int]:
     """Read up to an offset at least."""
     seen: list[int] = []
     while reader.cursor < end:
@@ -81,14 +81,14 @@ async def turn(session: Session[str], message: str) -> int:
 async def test_a_thousand_readers_ask_no_more_of_the_database_than_one() -> None:
     async with Outlast([talker], store="memory://") as app, AsyncExitStack() as stack:
         store = CountingStore(app.store)
-        feeds = Feeds(store, app.clock)
+        feeds = SessionFeeds(store, app.clock)
         session = await app.start(talker, "look")
         await session.wait()
         info = await session.info()
         readers = []
         for place in range(1000):
             feed = await stack.enter_async_context(feeds.open(info))
-            readers.append(Reader(feed, info, after=place % info.end, internals=True))
+            readers.append(FeedReader(feed, info, after=place % info.end, internals=True))
         before = [asyncio.create_task(take(reader, info.end)) for reader in readers]
         await asyncio.gather(*before)
         assert store.asked.total() <= 4  # to begin with
@@ -109,12 +109,12 @@ async def test_a_thousand_readers_ask_no_more_of_the_database_than_one() -> None
 
 async def test_a_reader_who_is_slow_gets_all_and_holds_up_nobody() -> None:
     async with Outlast([talker], store="memory://") as app, AsyncExitStack() as stack:
-        feeds = Feeds(app.store, app.clock)
+        feeds = SessionFeeds(app.store, app.clock)
         session = await app.start(talker, "look")
         await session.wait()
         info = await session.info()
         feed = await stack.enter_async_context(feeds.open(info))
-        slow, quick = (Reader(feed, info, after=0, internals=True) for _ in range(2))
+        slow, quick = (FeedReader(feed, info, after=0, internals=True) for _ in range(2))
         first = await slow.next(LONG)
         assert first is not None
 
@@ -196,12 +196,12 @@ async def test_pieces_of_an_answer_are_heard_of_and_so_is_its_end(
 async def test_without_any_hint_a_feed_looks_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("outlast.server.stream.feed.AT_REST_POLL", 0.01)
     async with Outlast([talker], store="memory://") as app, AsyncExitStack() as stack:
-        feeds = Feeds(DeafStore(app.store), app.clock)
+        feeds = SessionFeeds(DeafStore(app.store), app.clock)
         session = await app.start(talker, "look")
         await session.wait()
         info = await session.info()
         feed = await stack.enter_async_context(feeds.open(info))
-        reader = Reader(feed, info, after=0)
+        reader = FeedReader(feed, info, after=0)
         await take(reader, info.end)
 
         end = await turn(session, "look")
@@ -227,12 +227,12 @@ async def test_a_page_ends_where_the_log_ended_when_it_was_asked_for() -> None:
 async def test_a_feed_waits_for_a_database_that_is_away() -> None:
     async with Outlast([talker], store="memory://") as app, AsyncExitStack() as stack:
         store = CountingStore(app.store)
-        feeds = Feeds(store, app.clock)
+        feeds = SessionFeeds(store, app.clock)
         session = await app.start(talker, "look")
         await session.wait()
         info = await session.info()
         feed = await stack.enter_async_context(feeds.open(info))
-        reader = Reader(feed, info, after=0)
+        reader = FeedReader(feed, info, after=0)
         await take(reader, info.end)
 
         store.is_away = True
@@ -248,39 +248,39 @@ async def test_a_feed_waits_for_a_database_that_is_away() -> None:
 async def test_readers_of_a_history_that_is_no_more_are_sent_away() -> None:
     async with Outlast([talker], store="memory://") as app, AsyncExitStack() as stack:
         store = CountingStore(app.store)
-        feeds = Feeds(store, app.clock)
+        feeds = SessionFeeds(store, app.clock)
         session = await app.start(talker, "look")
         await session.wait()
         info = await session.info()
         feed = await stack.enter_async_context(feeds.open(info))
-        reader = Reader(feed, info, after=0)
+        reader = FeedReader(feed, info, after=0)
         await take(reader, info.end)
 
         store.older = replace(info, end=info.end - 1)  # restored from a backup
         feed.look_soon()
 
-        with pytest.raises(Cut):
+        with pytest.raises(StreamCut):
             await reader.next(LONG)
 
 
 async def test_readers_of_feeds_that_are_closed_are_sent_away() -> None:
     async with Outlast([talker], store="memory://") as app:
-        feeds = Feeds(app.store, app.clock)
+        feeds = SessionFeeds(app.store, app.clock)
         session = await app.start(talker, "look")
         await session.wait()
         info = await session.info()
         async with feeds.open(info) as feed:
-            reader = Reader(feed, info, after=info.end)
+            reader = FeedReader(feed, info, after=info.end)
             waiting = asyncio.create_task(reader.next(LONG))
             await asyncio.sleep(0)
 
             feeds.close()
 
-            with pytest.raises(Cut):
+            with pytest.raises(StreamCut):
                 await waiting
         async with feeds.open(info) as feed:
-            with pytest.raises(Cut):
-                await Reader(feed, info, after=0).next(LONG)
+            with pytest.raises(StreamCut):
+                await FeedReader(feed, info, after=0).next(LONG)
 
 
 @given(
@@ -290,10 +290,12 @@ async def test_readers_of_feeds_that_are_closed_are_sent_away() -> None:
 def test_a_window_has_the_newest_lines_that_fit(
     sizes: list[list[int]], most: tuple[int, int]
 ) -> None:
-    window = Window(7, most_lines=most[0], most_bytes=most[1])
-    lines: list[Line] = []
+    window = EventWindow(7, most_lines=most[0], most_bytes=most[1])
+    lines: list[EncodedEvent] = []
     for page in sizes:
-        added = [Line(8 + len(lines) + n, False, b"x" * size) for n, size in enumerate(page)]
+        added = [
+            EncodedEvent(8 + len(lines) + n, False, b"x" * size) for n, size in enumerate(page)
+        ]
         window.add(added)
         lines += added
 

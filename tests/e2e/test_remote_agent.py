@@ -19,7 +19,7 @@ from outlast.log.verify import verify
 from outlast.server import ServerSettings
 from outlast.stores.memory import MemoryStore
 from outlast.testing import crash_everywhere
-from outlast.testing.scripted import Reply, ScriptedModel, call, say
+from outlast.testing.scripted import ScriptedModel, ScriptedReply, call, say
 
 
 async def test_a_remote_agent_is_asked_and_its_answer_is_the_calls_result() -> None:
@@ -36,7 +36,7 @@ async def test_a_remote_agent_is_asked_and_its_answer_is_the_calls_result() -> N
 
 
 async def test_the_callback_wakes_the_caller_and_no_poll_is_needed() -> None:
-    slow: Agent[Any, Any] = Agent("teller", ScriptedModel([Reply(text="well", delay=0.5)]))
+    slow: Agent[Any, Any] = Agent("teller", ScriptedModel([ScriptedReply(text="well", delay=0.5)]))
     async with two_apps("hello", asked=slow, poll=600.0) as pair:
         session = await pair.near.start("boss", "go")
         assert await output_of(session) == "done"
@@ -50,7 +50,7 @@ async def test_agents_that_ask_each_other_over_the_wire_come_to_an_end() -> None
     port = free_port()
     itself = RemoteAgent("echo", f"http://127.0.0.1:{port}", poll=0.05)
 
-    def again(request: ModelRequest) -> Reply:
+    def again(request: ModelRequest) -> ScriptedReply:
         return say("done") if len(request.view.messages) > 1 else call("echo", message="again")
 
     echo = Agent("echo", ScriptedModel(again), subagents=[itself])

@@ -15,8 +15,8 @@ from outlast.errors import InvalidInput
 from outlast.integration.outbox import sign
 from outlast.log.reader import Wakeups
 from outlast.log.verify import verify
-from outlast.store import Outlet
-from outlast.testing.scripted import Reply, ScriptedModel, call, say
+from outlast.store import OutboxCursor
+from outlast.testing.scripted import ScriptedModel, ScriptedReply, call, say
 
 BODY = b'{"event": {"type": "turn.completed"}}'
 
@@ -30,7 +30,7 @@ def slow(approval: Any = "never") -> tuple[Agent[Any, Any], asyncio.Event]:
         await go_on.wait()
         return "so"
 
-    script: list[Reply] = [call("think"), say("well")]
+    script: list[ScriptedReply] = [call("think"), say("well")]
     return Agent("teller", ScriptedModel(script), tools=[think]), go_on
 
 
@@ -72,7 +72,7 @@ async def test_only_the_signed_callback_of_the_far_side_wakes_the_caller() -> No
         assert await pair.far.store.dead_letters() == []
 
 
-async def all_is_told(app: Outlast, session_id: str) -> Outlet:
+async def all_is_told(app: Outlast, session_id: str) -> OutboxCursor:
     """Wait until a session has nothing left to tell, and return to whom it did."""
     with Wakeups(app.store, session_id) as wakeups:
         while True:

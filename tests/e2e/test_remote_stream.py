@@ -10,7 +10,7 @@ from remote_scene import two_apps
 
 from outlast import Agent, Context, Outlast, tool
 from outlast.integration.remote import RemoteAgent
-from outlast.testing.scripted import Reply, ScriptedModel, call, say
+from outlast.testing.scripted import ScriptedModel, ScriptedReply, call, say
 
 
 async def test_the_events_of_a_remote_session_come_between_those_of_its_caller() -> None:
@@ -85,7 +85,7 @@ async def test_progress_of_another_tool_names_no_remote_session() -> None:
         return "so"
 
     far = RemoteAgent("teller", "http://127.0.0.1:9", patience=0.1)
-    script: list[Reply] = [call("pretend"), say("done")]
+    script: list[ScriptedReply] = [call("pretend"), say("done")]
     agent: Agent[Any, Any] = Agent("a", ScriptedModel(script), tools=[pretend], subagents=[far])
     async with Outlast([agent], store="memory://", worker=FAST) as app:
         session = await app.start(agent, "go")

@@ -326,7 +326,9 @@ async def test_an_outlet_that_is_not_as_the_log_says_is_found(
     statement: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "outlet.db"
-    hook = r.NewOutlet(name="callback", url="https://shop.example", events=("turn.completed",))
+    hook = r.NewOutboxCursor(
+        name="callback", url="https://shop.example", events=("turn.completed",)
+    )
     start = new_session(ManualClock(), outlets=(hook,))
     started, queued = start.records
     start = replace(start, records=(replace(started, outlets=(hook,)), queued))

@@ -14,7 +14,7 @@ from outlast import Outlast
 from outlast.clock import Clock
 from outlast.errors import StoreUnavailable
 from outlast.integration.outbox import WebhookSettings
-from outlast.store import Outlet
+from outlast.store import OutboxCursor
 from outlast.stores.memory import MemoryStore
 from outlast.testing.wrapped_store import WrappedStore
 
@@ -99,7 +99,7 @@ async def test_sessions_that_tell_nothing_cost_a_courier_no_write(
     class Counting(WrappedStore):
         taken = looked = 0
 
-        async def take_outlets(self, limit: int, hold: int) -> Sequence[Outlet]:
+        async def take_outlets(self, limit: int, hold: int) -> Sequence[OutboxCursor]:
             self.taken += 1
             return await super().take_outlets(limit, hold)
 

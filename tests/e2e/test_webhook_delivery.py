@@ -15,7 +15,7 @@ from outlast.agents.subscription import EVENTS
 from outlast.core.event import encode
 from outlast.errors import AddressRefused, InvalidDefinition, InvalidInput, InvalidSignature
 from outlast.integration.outbox import DEFAULT_EVENTS, Subscription, WebhookSettings, verify
-from outlast.net.client import Outbound
+from outlast.net.client import GuardedClient
 from outlast.stores.memory import MemoryStore
 from outlast.testing.scripted import ScriptedModel, call, say
 
@@ -214,7 +214,7 @@ async def test_a_session_that_is_erased_while_it_is_told_of_tells_nothing_more()
     async with Receiver() as hook:
         url = f"http://hook.example:{hook.port}/"
         session = await office.talk("one", "two", callback_url=url)
-        await office.send(Outbound(allow_private=True, resolve=resolve))
+        await office.send(GuardedClient(allow_private=True, resolve=resolve))
         assert await office.send() == 0
     assert len(hook.posts) < 2
     assert await office.store.outlets() == []

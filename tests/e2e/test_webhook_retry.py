@@ -12,7 +12,7 @@ from webhook_receiver import Receiver, Reply, always, failing, hang, ok
 
 from outlast.integration.outbox import verify
 from outlast.integration.outbox.delivery import pause_of
-from outlast.net.client import Outbound
+from outlast.net.client import GuardedClient
 
 
 async def test_a_webhook_is_tried_again_later_each_time_under_the_same_id() -> None:
@@ -130,14 +130,14 @@ async def test_a_name_that_has_come_to_lead_into_ones_own_network_is_not_called(
 
     office, addresses = Office(), ["10.0.0.1"]
     async with Receiver() as hook:
-        guarded = Outbound(resolve=resolve)
+        guarded = GuardedClient(resolve=resolve)
         await office.talk("one", callback_url=f"http://hook.example:{hook.port}/")
         addresses = ["127.0.0.1"]
         await office.send(guarded)
         assert hook.connections == 0
         assert "127.0.0.1 is not a public address" in (await office.outlet()).error
         await office.until_due()
-        await office.send(Outbound(resolve=resolve, allow_private=True))
+        await office.send(GuardedClient(resolve=resolve, allow_private=True))
     assert len(hook.posts) == 1
 
 

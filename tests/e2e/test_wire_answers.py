@@ -16,26 +16,26 @@ from pydantic_ai.direct import model_request
 from pydantic_ai.models.test import TestModel
 
 from outlast.agents.model.client import (
-    BeganToolCall,
-    Finished,
+    FinishedAnswer,
+    KeepAlive,
     ModelRequest,
+    ReasoningPiece,
     Said,
-    SaidReasoning,
-    SaidText,
-    StillSpeaking,
+    TextPiece,
+    ToolCallPiece,
     ToolSpec,
 )
 from outlast.agents.model.pydantic_ai import ProviderModel, parameters
 from outlast.core.message import (
-    Answer,
     File,
     Image,
     Message,
+    ModelAnswer,
     Reasoning,
     Text,
     ToolCall,
-    ToolResult,
-    ToolResults,
+    ToolOutput,
+    ToolOutputs,
     UserMessage,
 )
 from outlast.core.result import Usage
@@ -74,23 +74,23 @@ def asking(*messages: Message, **changes: Any) -> ModelRequest:
 
 async def said(model: ProviderModel, request: ModelRequest) -> list[Said]:
     pieces = [piece async for piece in model.stream(request)]
-    return [piece for piece in pieces if not isinstance(piece, StillSpeaking)]
+    return [piece for piece in pieces if not isinstance(piece, KeepAlive)]
 
 
 async def next_said(stream: AsyncIterator[Said]) -> Said:
     async for piece in stream:
-        if not isinstance(piece, StillSpeaking):
+        if not isinstance(piece, KeepAlive):
             return piece
     raise AssertionError("nothing more was said")
 
 
-async def streamed(model: ProviderModel, request: ModelRequest) -> Finished:
+async def streamed(model: ProviderModel, request: ModelRequest) -> FinishedAnswer:
     last = (await said(model, request))[-1]
-    assert isinstance(last, Finished)
+    assert isinstance(last, FinishedAnswer)
     return last
 
 
-async def asked(model: ProviderModel, request: ModelRequest) -> Finished:
+async def asked(model: ProviderModel, request: ModelRequest) -> FinishedAnswer:
     return await model.request(request)
 
 
@@ -115,13 +115,13 @@ async def test_a_streamed_answer_comes_in_the_pieces_in_which_it_was_sent(build:
     async with WireServer(answer) as server:
         *pieces, last = await said(ProviderModel(build(server)), asking(tools=(ADD,)))
     assert pieces == [
-        SaidReasoning(0, "hm"),
-        SaidReasoning(0, ", so"),
-        SaidText(1, "Hel"),
-        SaidText(1, "lo"),
-        BeganToolCall(2, "add"),
+        ReasoningPiece(0, "hm"),
+        ReasoningPiece(0, ", so"),
+        TextPiece(1, "Hel"),
+        TextPiece(1, "lo"),
+        ToolCallPiece(2, "add"),
     ]
-    assert isinstance(last, Finished)
+    assert isinstance(last, FinishedAnswer)
     assert [type(part) for part in last.parts] == [Reasoning, Text, ToolCall]
 
 
@@ -243,21 +243,24 @@ async def test_an_image_by_its_address_is_sent_as_the_address() -> None:
 
 
 async def second_request(
-    build: Builder, first: Any, results: Callable[[Finished], tuple[ToolResult, ...]], ask: Ask
+    build: Builder,
+    first: Any,
+    results: Callable[[FinishedAnswer], tuple[ToolOutput, ...]],
+    ask: Ask,
 ) -> Any:
     """Answer a first request, give the results of its calls, and return the second as sent."""
     async with WireServer(first, reply(words("Done"))) as server:
         model, request = ProviderModel(build(server)), asking(tools=(ADD,))
         answer = await ask(model, request)
-        request.view.messages.append(Answer(answer.parts))
-        request.view.messages.append(ToolResults(results(answer)))
+        request.view.messages.append(ModelAnswer(answer.parts))
+        request.view.messages.append(ToolOutputs(results(answer)))
         await ask(model, request)
         return server.requests[1].body
 
 
-def added(answer: Finished) -> tuple[ToolResult, ...]:
+def added(answer: FinishedAnswer) -> tuple[ToolOutput, ...]:
     calls = [part for part in answer.parts if isinstance(part, ToolCall)]
-    return tuple(ToolResult("ours", c.tool, "3", provider_id=c.provider_id) for c in calls)
+    return tuple(ToolOutput("ours", c.tool, "3", provider_id=c.provider_id) for c in calls)
 
 
 SIGNATURE = "EqQBCgIYAhIM+sig/nature==\u00e9"
@@ -322,8 +325,8 @@ async def test_parallel_results_answer_their_calls_in_order(ask: Ask) -> None:
 
 
 async def test_a_failed_call_has_an_ordinary_result_that_is_marked_as_an_error() -> None:
-    def failed(answer: Finished) -> tuple[ToolResult, ...]:
-        return (ToolResult("ours", "add", "no such number", failed=True, provider_id="call_1"),)
+    def failed(answer: FinishedAnswer) -> tuple[ToolOutput, ...]:
+        return (ToolOutput("ours", "add", "no such number", failed=True, provider_id="call_1"),)
 
     body = await second_request(anthropic_model, reply(call("add", "{}")), failed, asked)
     (result,) = body["messages"][2]["content"]
@@ -333,8 +336,8 @@ async def test_a_failed_call_has_an_ordinary_result_that_is_marked_as_an_error()
 
 
 async def test_a_call_that_the_provider_did_not_name_goes_by_our_name() -> None:
-    calling = Answer((ToolCall("ours", "add", "{}"),))
-    result = ToolResults((ToolResult("ours", "add", "3"),))
+    calling = ModelAnswer((ToolCall("ours", "add", "{}"),))
+    result = ToolOutputs((ToolOutput("ours", "add", "3"),))
     async with WireServer(reply(words("Done"))) as server:
         await ProviderModel(openai_model(server)).request(asking(HELLO, calling, result))
     _, answer, returned = server.requests[0].body["messages"]
@@ -349,7 +352,7 @@ async def test_history_is_translated_once() -> None:
         for _ in range(3):
             answer = await model.request(request)
             translated.append(list(request.view.rendered))
-            request.view.messages += [Answer(answer.parts), UserMessage((Text("More"),))]
+            request.view.messages += [ModelAnswer(answer.parts), UserMessage((Text("More"),))]
     assert [len(messages) for messages in translated] == [1, 3, 5]
     for before, after in pairwise(translated):
         assert all(old is new for old, new in zip(before, after, strict=False))
@@ -361,7 +364,7 @@ async def test_the_same_conversation_is_sent_in_the_same_bytes_after_a_restart()
         reply(thoughts("Hm"), words("Hi")), *[reply(words("Done"))] * 2
     ) as server:
         first = await ProviderModel(openai_model(server)).request(request)
-        request.view.messages += [Answer(first.parts), HELLO]
+        request.view.messages += [ModelAnswer(first.parts), HELLO]
         await ProviderModel(openai_model(server)).request(request)
         await ProviderModel(openai_model(server)).request(asking(*request.view.messages))
     assert server.requests[1].raw == server.requests[2].raw
@@ -371,7 +374,7 @@ async def test_the_same_conversation_is_sent_in_the_same_bytes_after_a_restart()
 async def test_leaving_a_stream_early_closes_its_connection(build: Builder) -> None:
     async with WireServer(reply(words(*"Hello"), hold=5)) as server:
         stream = ProviderModel(build(server)).stream(asking())
-        assert await next_said(stream) == SaidText(0, "H")
+        assert await next_said(stream) == TextPiece(0, "H")
         await stream.aclose()  # type: ignore[attr-defined]
         async with asyncio.timeout(60):
             await server.requests[0].hung_up.wait()
@@ -399,11 +402,11 @@ async def test_a_piece_is_given_while_the_rest_is_still_to_come() -> None:
     gate = asyncio.Event()
     async with WireServer(reply(words("Hel", "lo"), hold=2, gate=gate)) as server:
         stream = ProviderModel(openai_model(server)).stream(asking())
-        assert await next_said(stream) == SaidText(0, "Hel")
+        assert await next_said(stream) == TextPiece(0, "Hel")
         gate.set()
-        assert await next_said(stream) == SaidText(0, "lo")
+        assert await next_said(stream) == TextPiece(0, "lo")
         rest = [piece async for piece in stream]
-    assert isinstance(rest[-1], Finished)
+    assert isinstance(rest[-1], FinishedAnswer)
 
 
 @pytest.mark.parametrize(
@@ -433,7 +436,7 @@ def test_a_model_serves_one_event_loop_after_the_other(monkeypatch: pytest.Monke
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
     model = ProviderModel("openai-chat:gpt-wire")
 
-    async def once() -> Finished:
+    async def once() -> FinishedAnswer:
         async with WireServer(reply(words("Hi"))) as server:
             monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
             return await model.request(asking())
@@ -454,8 +457,8 @@ def test_importing_the_provider_imports_no_provider() -> None:
 async def test_a_stand_in_for_a_model_needs_no_finish_reason() -> None:
     model = ProviderModel(TestModel(custom_output_text="Hello there", call_tools=[]))
     *pieces, last = await said(model, asking())
-    assert "".join(piece.text for piece in pieces if isinstance(piece, SaidText)) == "Hello there"
-    assert isinstance(last, Finished)
+    assert "".join(piece.text for piece in pieces if isinstance(piece, TextPiece)) == "Hello there"
+    assert isinstance(last, FinishedAnswer)
     assert last.parts == (Text("Hello there"),)
     assert last.usage != Usage()
 
@@ -463,4 +466,4 @@ async def test_a_stand_in_for_a_model_needs_no_finish_reason() -> None:
 async def test_a_provider_that_writes_long_arguments_shows_signs_of_life() -> None:
     async with WireServer(reply(call("look", '{"for": "', "a", "b", '"}'))) as server:
         pieces = [p async for p in ProviderModel(openai_model(server)).stream(asking())]
-    assert sum(isinstance(piece, StillSpeaking) for piece in pieces) >= 3
+    assert sum(isinstance(piece, KeepAlive) for piece in pieces) >= 3

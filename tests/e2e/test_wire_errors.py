@@ -21,14 +21,14 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from outlast import Agent, Outlast, WorkerSettings
 from outlast.agents.model.client import AnswerCutOff, ModelFailure, ModelRequest
 from outlast.agents.model.error import MEANINGS
-from outlast.agents.model.pydantic_ai import AnswerRefused, ProviderModel, finished
+from outlast.agents.model.pydantic_ai import AnswerFiltered, ProviderModel, finished
 from outlast.core.message import Text, UserMessage
 from outlast.core.view import View
 from outlast.errors import InvalidDefinition, StoreCorrupt, StoreFromTheFuture
 from outlast.testing.provider_server import (
     KEY,
-    Fault,
-    Reset,
+    ConnectionReset,
+    ErrorStatus,
     WireServer,
     anthropic_model,
     openai_model,
@@ -74,7 +74,7 @@ async def failure_of(model: ProviderModel, ask: Ask = asked) -> ModelFailure:
 async def test_an_error_that_may_pass_is_transient_and_was_tried_once(
     build: Builder, ask: Ask, status: int
 ) -> None:
-    async with WireServer(Fault(status), reply(words("Hi"))) as server:
+    async with WireServer(ErrorStatus(status), reply(words("Hi"))) as server:
         failure = await failure_of(ProviderModel(build(server)), ask)
     assert failure.kind == "transient"
     assert len(server.requests) == 1
@@ -86,7 +86,7 @@ async def test_an_error_that_may_pass_is_transient_and_was_tried_once(
 async def test_a_request_that_the_provider_rejects_is_recoverable(
     build: Builder, ask: Ask, status: int
 ) -> None:
-    async with WireServer(Fault(status, "too long by half")) as server:
+    async with WireServer(ErrorStatus(status, "too long by half")) as server:
         failure = await failure_of(ProviderModel(build(server)), ask)
     assert failure.kind == "recoverable"
     assert failure.error.message == f"the provider answered {status}: too long by half"
@@ -105,20 +105,20 @@ async def test_a_request_that_the_provider_rejects_is_recoverable(
 async def test_rejected_credentials_and_unknown_models_are_structural(
     build: Builder, status: int, code: str
 ) -> None:
-    async with WireServer(Fault(status)) as server:
+    async with WireServer(ErrorStatus(status)) as server:
         failure = await failure_of(ProviderModel(build(server)))
     assert (failure.kind, failure.error.code) == ("structural", code)
     assert len(server.requests) == 1
 
 
 async def test_an_exhausted_quota_is_recoverable_although_it_is_a_429() -> None:
-    async with WireServer(Fault(429, code="insufficient_quota")) as server:
+    async with WireServer(ErrorStatus(429, code="insufficient_quota")) as server:
         failure = await failure_of(ProviderModel(openai_model(server)))
     assert (failure.kind, failure.error.code) == ("recoverable", "QUOTA_EXCEEDED")
 
 
 async def test_a_conversation_too_long_for_the_model_is_recoverable() -> None:
-    async with WireServer(Fault(400, code="context_length_exceeded")) as server:
+    async with WireServer(ErrorStatus(400, code="context_length_exceeded")) as server:
         failure = await failure_of(ProviderModel(openai_model(server)))
     assert (failure.kind, failure.error.code) == ("recoverable", "CONTEXT_WINDOW_EXCEEDED")
 
@@ -126,27 +126,27 @@ async def test_a_conversation_too_long_for_the_model_is_recoverable() -> None:
 @every_protocol
 @both_ways
 async def test_retry_after_in_seconds_is_kept(build: Builder, ask: Ask) -> None:
-    async with WireServer(Fault(429, headers={"Retry-After": "17"})) as server:
+    async with WireServer(ErrorStatus(429, headers={"Retry-After": "17"})) as server:
         failure = await failure_of(ProviderModel(build(server)), ask)
     assert failure.retry_after == 17_000
 
 
 async def test_retry_after_as_a_date_is_kept() -> None:
     later = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
-    async with WireServer(Fault(503, headers={"Retry-After": later})) as server:
+    async with WireServer(ErrorStatus(503, headers={"Retry-After": later})) as server:
         failure = await failure_of(ProviderModel(anthropic_model(server)))
     assert 3_500_000 < failure.retry_after <= 3_600_000
 
 
 async def test_nobody_is_made_to_wait_for_more_than_a_day() -> None:
-    async with WireServer(Fault(429, headers={"Retry-After": "9" * 30})) as server:
+    async with WireServer(ErrorStatus(429, headers={"Retry-After": "9" * 30})) as server:
         failure = await failure_of(ProviderModel(openai_model(server)))
     assert failure.retry_after == 24 * 3600 * 1000
 
 
 @pytest.mark.parametrize("nonsense", ["soon", "-5", "inf"])
 async def test_a_retry_after_that_makes_no_sense_is_none(nonsense: str) -> None:
-    async with WireServer(Fault(429, headers={"Retry-After": nonsense})) as server:
+    async with WireServer(ErrorStatus(429, headers={"Retry-After": nonsense})) as server:
         failure = await failure_of(ProviderModel(openai_model(server)))
     assert (failure.kind, failure.retry_after) == ("transient", 0)
 
@@ -154,7 +154,7 @@ async def test_a_retry_after_that_makes_no_sense_is_none(nonsense: str) -> None:
 @every_protocol
 @both_ways
 async def test_a_connection_reset_before_the_answer_is_transient(build: Builder, ask: Ask) -> None:
-    async with WireServer(Reset(), reply(words("Hi"))) as server:
+    async with WireServer(ConnectionReset(), reply(words("Hi"))) as server:
         failure = await failure_of(ProviderModel(build(server)), ask)
     assert (failure.kind, failure.error.code) == ("transient", "PROVIDER_UNREACHABLE")
     assert len(server.requests) == 1
@@ -191,7 +191,7 @@ def test_a_refusal_is_no_answer_cut_off() -> None:
     refused = ModelResponse(
         parts=[], provider_details={"refusal": "I cannot help"}, finish_reason="content_filter"
     )
-    with pytest.raises(AnswerRefused, match="I cannot help"):
+    with pytest.raises(AnswerFiltered, match="I cannot help"):
         finished(refused, FallbackModel("test"))
 
 
@@ -208,14 +208,14 @@ def test_an_answer_that_waits_for_more_is_not_whole() -> None:
     "echo", ["Authorization: Bearer {}", "bad key {}", '{{"x-api-key": "{}"}}']
 )
 async def test_what_is_said_of_an_error_holds_no_key(build: Builder, echo: str) -> None:
-    async with WireServer(Fault(401, echo.format(KEY))) as server:
+    async with WireServer(ErrorStatus(401, echo.format(KEY))) as server:
         failure = await failure_of(ProviderModel(build(server)))
     assert KEY not in failure.error.message
     assert "redacted" in failure.error.message
 
 
 async def test_a_key_that_looks_like_nothing_is_hidden_too() -> None:
-    async with WireServer(Fault(401, "no user has the key hunter22")) as server:
+    async with WireServer(ErrorStatus(401, "no user has the key hunter22")) as server:
         provider = OpenAIProvider(base_url=f"{server.url}/v1", api_key="hunter22")
         model = ProviderModel(OpenAIChatModel("gpt-wire", provider=provider))
         failure = await failure_of(model)
@@ -239,7 +239,9 @@ def test_whatever_looks_like_a_key_is_hidden(told: str) -> None:
 
 
 async def test_of_several_models_that_failed_the_one_with_most_hope_decides() -> None:
-    async with WireServer(Fault(401), Fault(429, headers={"Retry-After": "3"})) as server:
+    async with WireServer(
+        ErrorStatus(401), ErrorStatus(429, headers={"Retry-After": "3"})
+    ) as server:
         both = FallbackModel(openai_model(server), anthropic_model(server))
         failure = await failure_of(ProviderModel(both))
     assert (failure.kind, failure.retry_after) == ("transient", 3000)

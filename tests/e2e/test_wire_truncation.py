@@ -10,17 +10,17 @@ from msgspec.structs import replace
 
 from outlast.agents.model.client import (
     AnswerCutOff,
-    Finished,
+    FinishedAnswer,
+    KeepAlive,
     ModelRequest,
     Said,
-    StillSpeaking,
     ToolSpec,
 )
 from outlast.agents.model.pydantic_ai import ProviderModel
 from outlast.core.message import Text, UserMessage
 from outlast.core.view import View
 from outlast.testing.provider_server import (
-    Reply,
+    WireReply,
     WireServer,
     anthropic_model,
     call,
@@ -60,7 +60,7 @@ every_cut = pytest.mark.parametrize(
 )
 
 
-async def listen(protocol: str, answer: Reply) -> tuple[list[Said], Exception | None]:
+async def listen(protocol: str, answer: WireReply) -> tuple[list[Said], Exception | None]:
     """Return what a client heard of an answer, and how that ended."""
     view = View()
     view.messages.append(UserMessage((Text("Hello"),)))
@@ -70,7 +70,7 @@ async def listen(protocol: str, answer: Reply) -> tuple[list[Said], Exception | 
     async with WireServer(answer) as server:
         try:
             async for piece in ProviderModel(PROTOCOLS[protocol][0](server)).stream(request):
-                if not isinstance(piece, StillSpeaking):
+                if not isinstance(piece, KeepAlive):
                     heard.append(piece)
         except Exception as error:  # noqa: BLE001 - the test says which one it should have been
             return heard, error
@@ -81,35 +81,35 @@ async def listen(protocol: str, answer: Reply) -> tuple[list[Said], Exception | 
 
 @every_cut
 async def test_a_stream_that_ends_early_is_an_answer_cut_off(
-    protocol: str, answer: Reply, cut: int
+    protocol: str, answer: WireReply, cut: int
 ) -> None:
     whole, _ = await listen(protocol, answer)
     heard, error = await listen(protocol, replace(answer, cut=cut, quietly=True))
     _, events, after = PROTOCOLS[protocol]
     if cut >= len(list(events(answer))) - after:  # only what follows the answer is missing
         assert error is None
-        assert [piece for piece in heard if not isinstance(piece, Finished)] == whole[:-1]
+        assert [piece for piece in heard if not isinstance(piece, FinishedAnswer)] == whole[:-1]
         assert parts_of(heard) == parts_of(whole)
     else:
         assert isinstance(error, AnswerCutOff)
-        assert not any(isinstance(piece, Finished) for piece in heard)
+        assert not any(isinstance(piece, FinishedAnswer) for piece in heard)
         assert heard == whole[: len(heard)]
 
 
 @every_cut
 async def test_a_connection_that_breaks_is_an_answer_cut_off(
-    protocol: str, answer: Reply, cut: int
+    protocol: str, answer: WireReply, cut: int
 ) -> None:
     whole, _ = await listen(protocol, answer)
     heard, error = await listen(protocol, replace(answer, cut=cut))
     assert isinstance(error, AnswerCutOff)
-    assert not any(isinstance(piece, Finished) for piece in heard)
+    assert not any(isinstance(piece, FinishedAnswer) for piece in heard)
     assert heard == whole[: len(heard)]
 
 
 def parts_of(heard: list[Said]) -> Any:
     last = heard[-1]
-    assert isinstance(last, Finished)
+    assert isinstance(last, FinishedAnswer)
     return [replace(part, extra="") for part in last.parts]  # type: ignore[arg-type]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from outlast import Agent, Context, Outlast, WorkerSettings, tool
 from outlast.agents.model.client import ModelRequest
 from outlast.core.message import UserMessage, text_of
-from outlast.testing.scripted import Reply, ScriptedError, ScriptedModel, call, say
+from outlast.testing.scripted import ScriptedError, ScriptedModel, ScriptedReply, call, say
 
 log = logging.getLogger("yard")
 
@@ -43,7 +43,7 @@ async def refund(order: int) -> str:
     return f"gave back {order}"
 
 
-def follow(request: ModelRequest) -> Reply:
+def follow(request: ModelRequest) -> ScriptedReply:
     last = request.view.messages[-1]
     if not isinstance(last, UserMessage):
         return say("That is done.")

@@ -16,7 +16,7 @@ from outlast.integration.telemetry import Telemetry
 from outlast.log import reader as reading
 from outlast.log_context import KnownIds, enter, known
 from outlast.stores.memory import MemoryStore
-from outlast.testing.scripted import Reply, ScriptedError, ScriptedModel, call, say
+from outlast.testing.scripted import ScriptedError, ScriptedModel, ScriptedReply, call, say
 
 LANE = ("session", "lane", "worker", "fence")
 CALL = (*LANE, "turn", "step", "call", "attempt")
@@ -85,7 +85,7 @@ async def test_the_lines_of_a_turn_that_was_taken_over_name_who_and_where(
 async def test_a_model_call_that_failed_is_told_with_its_ids(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    failing = Reply(fails=(ScriptedError("recoverable", "the words of a secret"),))
+    failing = ScriptedReply(fails=(ScriptedError("recoverable", "the words of a secret"),))
     async with running(agent([failing]), settings=replace(FAST, name="w1")) as app:
         session = await app.start("a", "go")
         await session.wait()
@@ -100,7 +100,7 @@ async def test_a_model_call_that_failed_is_told_with_its_ids(
 async def test_a_turn_that_failed_is_a_warning_with_its_code(
     caplog: pytest.LogCaptureFixture, telemetry: Telemetry | None
 ) -> None:
-    failing = Reply(fails=(ScriptedError("recoverable", "the words of a secret"),))
+    failing = ScriptedReply(fails=(ScriptedError("recoverable", "the words of a secret"),))
     named = replace(FAST, name="w1")
     async with running(agent([failing]), settings=named, telemetry=telemetry) as app:
         session = await app.start("a", "go")

@@ -14,17 +14,17 @@ from outlast.core.message import Text
 from outlast.errors import OutlastError
 from outlast.store import (
     Admission,
+    AdmissionReceipt,
     Claim,
     Commit,
     Committed,
     Loaded,
-    Page,
+    LogPage,
     Permit,
-    Receipt,
+    PermitRequest,
     Refused,
     Store,
     Transaction,
-    Wish,
 )
 from outlast.stores.memory import MemoryStore
 from outlast.stores.memory.table import LaneRow
@@ -61,13 +61,15 @@ class LosesAdmissions(BrokenStore):
 
     counted = 0
 
-    async def admit(self, admissions: Sequence[Admission]) -> Sequence[Receipt | OutlastError]:
+    async def admit(
+        self, admissions: Sequence[Admission]
+    ) -> Sequence[AdmissionReceipt | OutlastError]:
         self.counted += 1
         [wanted] = admissions
         if self.counted % 7 or wanted.new or not wanted.session_id:
             return await self.inner.admit(admissions)
         session = self.tables.sessions[wanted.session_id]
-        lost = Receipt(
+        lost = AdmissionReceipt(
             session_id=session.id,
             lane=wanted.lane,
             delivery_id=wanted.delivery_id,
@@ -108,7 +110,7 @@ class SkipsEvents(BrokenStore):
 
     counted = 0
 
-    async def read(self, session_id: str, after: int, limit: int = 500) -> Page:
+    async def read(self, session_id: str, after: int, limit: int = 500) -> LogPage:
         page = await self.inner.read(session_id, after, limit)
         self.counted += 1
         return page if self.counted % 5 else replace(page, entries=page.entries[1:])
@@ -201,7 +203,7 @@ class TearsCommits(BrokenStore):
 class GrantsEverything(BrokenStore):
     """Lets every call begin, whatever the limits say."""
 
-    async def acquire(self, wishes: Sequence[Wish]) -> Sequence[Permit | Refused]:
+    async def acquire(self, wishes: Sequence[PermitRequest]) -> Sequence[Permit | Refused]:
         return [Permit(granted=True) for _ in await self.inner.acquire(wishes)]
 
 
@@ -210,10 +212,10 @@ class IgnoresLimits(BrokenStore):
 
     ignored = ""
 
-    async def acquire(self, wishes: Sequence[Wish]) -> Sequence[Permit | Refused]:
+    async def acquire(self, wishes: Sequence[PermitRequest]) -> Sequence[Permit | Refused]:
         return await self.inner.acquire([self._unbound(wish) for wish in wishes])
 
-    def _unbound(self, wish: Wish) -> Wish:
+    def _unbound(self, wish: PermitRequest) -> PermitRequest:
         kept = (bound for bound in wish.bounds if not bound.name.startswith(self.ignored))
         return replace(wish, bounds=tuple(kept))
 
@@ -292,7 +294,9 @@ class OpensAnew(BrokenStore):
 class PutsWordsIntoMouths(BrokenStore):
     """Changes what somebody outside has said to a tool."""
 
-    async def admit(self, admissions: Sequence[Admission]) -> Sequence[Receipt | OutlastError]:
+    async def admit(
+        self, admissions: Sequence[Admission]
+    ) -> Sequence[AdmissionReceipt | OutlastError]:
         return await self.inner.admit([self._twisted(wanted) for wanted in admissions])
 
     def _twisted(self, wanted: Admission) -> Admission:
@@ -308,7 +312,9 @@ class PutsWordsIntoMouths(BrokenStore):
 class TakesNoForYes(BrokenStore):
     """Has whoever did not sign in come back as if they had."""
 
-    async def admit(self, admissions: Sequence[Admission]) -> Sequence[Receipt | OutlastError]:
+    async def admit(
+        self, admissions: Sequence[Admission]
+    ) -> Sequence[AdmissionReceipt | OutlastError]:
         return await self.inner.admit([self._agreed(wanted) for wanted in admissions])
 
     def _agreed(self, wanted: Admission) -> Admission:

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 from outlast import Schedule
 from outlast.errors import OutlastError, StoreUnavailable
-from outlast.integration.schedule.launch import Starter
-from outlast.integration.schedule.scheduler import Timekeeper
-from outlast.integration.schedule.schedules import Roster
+from outlast.integration.schedule.launch import ScheduleLauncher
+from outlast.integration.schedule.scheduler import Scheduler
+from outlast.integration.schedule.schedules import Schedules
 from outlast.session.inbox import Inbox
-from outlast.store import Admission, Receipt, Store
+from outlast.store import Admission, AdmissionReceipt, Store
 from outlast.stores.memory import MemoryStore
 from outlast.testing.clock import ManualClock
 from outlast.testing.wrapped_store import WrappedStore
@@ -65,10 +65,12 @@ class Ledger(WrappedStore):
         self._at_once = at_once
         self.fired: dict[str, list[Fired]] = defaultdict(list)
 
-    async def admit(self, admissions: Sequence[Admission]) -> Sequence[Receipt | OutlastError]:
+    async def admit(
+        self, admissions: Sequence[Admission]
+    ) -> Sequence[AdmissionReceipt | OutlastError]:
         results = await super().admit(admissions)
         for admission, result in zip(admissions, results, strict=True):
-            if admission.new and isinstance(result, Receipt) and not result.duplicate:
+            if admission.new and isinstance(result, AdmissionReceipt) and not result.duplicate:
                 name = admission.scope.removeprefix("schedule:")
                 instant = admission.dispatch_id.removeprefix("instant:")
                 fired = Fired(int(instant), self._clock.now(), result.session_id)
@@ -124,7 +126,7 @@ class Process:
         self.ahead = 0
         self._world = world
         self._skew = world.chance.randint(-SKEW, SKEW)
-        self._keeper: Timekeeper | None = None
+        self._keeper: Scheduler | None = None
 
     def stop(self) -> None:
         self._keeper = None
@@ -141,12 +143,12 @@ class Process:
         except Killed:
             self.stop()
 
-    def _start(self) -> Timekeeper:
+    def _start(self) -> Scheduler:
         world = self._world
         wire = Wire(world.store, world.chance, world.trouble)
-        starter = Starter(Inbox(wire, self.clock), self.clock, lambda _: ())
-        roster = Roster(world.code[self.fleet], {"a"}, wire, self.clock, starter)
-        return Timekeeper(wire, self.clock, roster)
+        starter = ScheduleLauncher(Inbox(wire, self.clock), self.clock, lambda _: ())
+        roster = Schedules(world.code[self.fleet], {"a"}, wire, self.clock, starter)
+        return Scheduler(wire, self.clock, roster)
 
 
 class World:

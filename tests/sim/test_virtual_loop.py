@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from outlast.testing.simulation.loop import Life, NothingWillHappen, VirtualLoop
+from outlast.testing.simulation.loop import NothingWillHappen, ProcessLife, VirtualLoop
 
 
 async def count(ticks: list[float], pause: float = 1.0) -> None:
@@ -28,7 +28,7 @@ def test_a_week_passes_at_once(loop: VirtualLoop) -> None:
 
 
 def test_a_life_that_is_stopped_stands_still_and_goes_on_where_it_was(loop: VirtualLoop) -> None:
-    life, ticks = Life("one"), list[float]()
+    life, ticks = ProcessLife("one"), list[float]()
     loop.create_task(count(ticks), context=life.context())
     loop.run_until_complete(asyncio.sleep(2.5))
     life.stop()
@@ -43,7 +43,7 @@ def test_a_life_that_is_stopped_stands_still_and_goes_on_where_it_was(loop: Virt
 
 
 def test_what_a_life_starts_belongs_to_it(loop: VirtualLoop) -> None:
-    life, ticks = Life("one"), list[float]()
+    life, ticks = ProcessLife("one"), list[float]()
 
     async def parent() -> None:
         child = asyncio.create_task(count(ticks))
@@ -61,7 +61,7 @@ def test_what_a_life_starts_belongs_to_it(loop: VirtualLoop) -> None:
 def test_a_timeout_that_was_called_off_while_its_life_stood_still_does_not_strike(
     loop: VirtualLoop,
 ) -> None:
-    life, told = Life("one"), list[str]()
+    life, told = ProcessLife("one"), list[str]()
     arrived = asyncio.Event()
 
     async def wait() -> None:

@@ -17,7 +17,7 @@ from outlast.core.action import AnyAction, CallModel, CancelTurn, FailTurn, Park
 from outlast.core.decide import decide
 from outlast.core.fold import fold
 from outlast.core.index import Opening
-from outlast.core.lane import RUNNING, Call, Lane
+from outlast.core.lane import RUNNING, Lane, OpenCall
 from outlast.core.message import Part, Reasoning, Text, ToolCall
 from outlast.core.name import args_digest, tool_call_name
 from outlast.core.outcome import active_time, opening, outcome
@@ -25,22 +25,22 @@ from outlast.core.policy import HOUR, Policy, ToolPolicy
 from outlast.core.record import AnyRecord, Entry, Failure
 from outlast.core.result import (
     Answered,
+    BufferedEffects,
     ChildEnd,
     Interrupted,
-    Leftovers,
     ModelFailed,
     NewAuthorization,
     NewChild,
+    NewWait,
     Question,
     Raised,
+    RequestedCall,
     Result,
     Returned,
-    Stopped,
     ToolEnd,
+    ToolWaits,
+    TurnStopped,
     Usage,
-    Wait,
-    Waits,
-    Wanted,
 )
 from outlast.core.slices import EMPTY, change_all
 
@@ -244,7 +244,7 @@ class Simulation:
             case Sleep():
                 self.now = action.until
             case CancelTurn() | FailTurn():
-                self._record(action, Stopped(tuple(self._ends())))
+                self._record(action, TurnStopped(tuple(self._ends())))
         return action
 
     def _record(self, action: AnyAction, result: Result) -> None:
@@ -276,7 +276,7 @@ class Simulation:
 
     def _answer(self, action: CallModel) -> Answered:
         parts: list[Part] = [Reasoning("hm"), Text("here")]
-        wanted: list[Wanted] = []
+        wanted: list[RequestedCall] = []
         for number in range(self.choose([0, 1, 1, 2, 3])):
             call_id = tool_call_name(action.call_id, number + 1)
             output = self.policy.typed and self.choose([False, False, True])
@@ -284,7 +284,7 @@ class Simulation:
             args = self.choose(['{"n":1}', '{"n":2}'])
             parts.append(ToolCall(call_id, tool, args))
             wanted.append(
-                Wanted(
+                RequestedCall(
                     call_id,
                     tool,
                     args_digest(tool, args),
@@ -297,7 +297,7 @@ class Simulation:
 
     # Tools
 
-    def _running(self) -> list[Call]:
+    def _running(self) -> list[OpenCall]:
         calls = self.lane.turn.calls.values() if self.lane.turn else ()
         return [call for call in calls if call.status == RUNNING]
 
@@ -308,7 +308,7 @@ class Simulation:
                 action = RunTools(until=0)
                 self._record(action, self._end(call))
 
-    def _on_the_way(self, call: Call) -> list[AnyRecord]:
+    def _on_the_way(self, call: OpenCall) -> list[AnyRecord]:
         if self.choose([True, False]):
             return []
         return [
@@ -317,7 +317,7 @@ class Simulation:
             *self._webhooks(call),
         ]
 
-    def _webhooks(self, call: Call) -> list[AnyRecord]:
+    def _webhooks(self, call: OpenCall) -> list[AnyRecord]:
         """Perhaps an address: the first of its wait, or another of a further attempt."""
         assert self.lane.turn is not None
         if self.choose([True, False]):
@@ -338,7 +338,7 @@ class Simulation:
             )
         ]
 
-    def _end(self, call: Call) -> ToolEnd:
+    def _end(self, call: OpenCall) -> ToolEnd:
         name = call.call_id
         match self.choose(["raise", "retry", "cut", *["wait"] * 7, *["return"] * 4]):
             case "raise":
@@ -350,17 +350,17 @@ class Simulation:
             case "wait":
                 tasks = self.choose([1, 1, 1, 2, 3])
                 waits = [self._wait(call, task) for task in range(tasks)]
-                return Waits(name, tuple({wait.name: wait for wait in waits}.values()))
+                return ToolWaits(name, tuple({wait.name: wait for wait in waits}.values()))
         changes = (r.StateChanged(slice="Note", op="append", value="1"),)
-        return Returned(name, '"ok"', leftovers=Leftovers(changes=changes))
+        return Returned(name, '"ok"', leftovers=BufferedEffects(changes=changes))
 
-    def _wait(self, call: Call, task: int) -> Wait:
+    def _wait(self, call: OpenCall, task: int) -> NewWait:
         """What one task of a tool stops at: something new, or what is open already."""
         assert self.lane.turn is not None
         number = f"{len(call.memo) + 1}.{task}"
         mine = [q for q in self.lane.turn.requests.values() if q.call_id == call.call_id]
-        known = [Wait(q.name) for q in mine if q.name]
-        known += [Wait(name, due_at=due_at) for name, due_at in call.timers.items()]
+        known = [NewWait(q.name) for q in mine if q.name]
+        known += [NewWait(name, due_at=due_at) for name, due_at in call.timers.items()]
         opened = any(q.kind == "webhook" for q in mine)
         kinds = ["ask", "sleep", "child", "child", "authorization", *["known"] * 4 * bool(known)]
         match self.choose([*kinds, *["webhook"] * 6 * opened]):
@@ -368,20 +368,20 @@ class Simulation:
                 return self.choose(known)
             case "ask" if self.lane.can_ask:
                 expires_at = self.choose([0, self.now + 1000])
-                return Wait(f"ask:{number}", question=Question("?", expires_at=expires_at))
+                return NewWait(f"ask:{number}", question=Question("?", expires_at=expires_at))
             case "webhook":
-                return Wait("webhook:1")
+                return NewWait("webhook:1")
             case "authorization":
                 asked = self._sign_in(f"aut_{len(self.entries)}_{task}")
                 new = NewAuthorization(
                     asked.request_id, asked.connection, asked.url, asked.expires_at
                 )
-                return Wait(f"authorization:{number}", authorization=new)
+                return NewWait(f"authorization:{number}", authorization=new)
             case "child":
                 session_id = f"ses_{len(self.entries)}_{task}"
                 child = NewChild(session_id, "writer", (Text("write"),))
-                return Wait(f"agent:{number}", child=child)
-        return Wait(f"sleep:{number}", due_at=self.now + self.choose([1, 1000]))
+                return NewWait(f"agent:{number}", child=child)
+        return NewWait(f"sleep:{number}", due_at=self.now + self.choose([1, 1000]))
 
     def _ends(self) -> list[ToolEnd]:
         """Some of the calls of a stopped turn end by themselves."""

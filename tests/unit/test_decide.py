@@ -47,12 +47,12 @@ from outlast.core.action import (
     Start,
 )
 from outlast.core.decide import decide, rest_for
-from outlast.core.lane import Reply
+from outlast.core.lane import ArrivedReply
 from outlast.core.message import Text
 from outlast.core.outcome import opening, outcome
 from outlast.core.policy import HOUR, SECOND, Policy, ToolPolicy
 from outlast.core.record import Failure
-from outlast.core.result import Stopped
+from outlast.core.result import TurnStopped
 
 RECOVERY = Path(__file__).parents[2] / "docs" / "recovery.md"
 
@@ -139,7 +139,7 @@ def test_a_reply_is_taken_ahead_of_every_message() -> None:
     log = Log(message(), *turn_begins(), *wants("pay", asks="always"), asks_approval())
     log.add(message("d2"), reply("q1", "approve"))
 
-    assert next_of(log) == Settle(reply=Reply("dr", "q1", "approve"))
+    assert next_of(log) == Settle(reply=ArrivedReply("dr", "q1", "approve"))
 
 
 def test_an_approved_call_runs_while_another_still_waits() -> None:
@@ -180,7 +180,7 @@ def test_what_a_call_opens_while_its_turn_is_being_stopped_is_closed_with_it() -
     where = {"request_id": "w1", "call_id": C1, "attempt": 1, "name": "webhook:1"}
     log.add(r.WebhookOpened(**where, expires_at=HOUR))
 
-    log.add(*outcome(log.lane, CancelTurn(turn="t1"), Stopped(), Policy(), NOW))
+    log.add(*outcome(log.lane, CancelTurn(turn="t1"), TurnStopped(), Policy(), NOW))
 
     closed = [e.record.request_id for e in log.entries if isinstance(e.record, r.WebhookClosed)]
     assert closed == ["w1"]
@@ -467,7 +467,7 @@ def test_half_an_answer_is_kept_of_a_turn_that_was_cancelled_only(
 ) -> None:
     log = Log(message(), *turn_begins(), said("It is"))
 
-    aborted, *_ = outcome(log.lane, action, Stopped(()), Policy(), NOW)
+    aborted, *_ = outcome(log.lane, action, TurnStopped(()), Policy(), NOW)
 
     assert aborted == r.MessageAborted(call_id="t1.s1", attempt=1, kept=kept)
 

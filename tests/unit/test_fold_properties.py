@@ -13,7 +13,7 @@ from outlast.core.codec import Packer, encode
 from outlast.core.decide import decide
 from outlast.core.fold import ARRIVALS, fold, fold_all
 from outlast.core.lane import Lane
-from outlast.core.message import Answer, ToolCall, ToolResults
+from outlast.core.message import ModelAnswer, ToolCall, ToolOutputs
 from outlast.core.outcome import NOT_RUN
 from outlast.core.policy import HOUR
 from outlast.core.record import Entry
@@ -213,10 +213,10 @@ def test_the_model_never_sees_a_call_without_its_result(life: Simulation) -> Non
         if isinstance(entry.record, r.ModelStarted):
             messages = view.messages
             for place, message in enumerate(messages):
-                if isinstance(message, Answer):
+                if isinstance(message, ModelAnswer):
                     asked = [p.call_id for p in message.parts if isinstance(p, ToolCall)]
                     given_ = messages[place + 1] if asked else None
-                    assert not asked or isinstance(given_, ToolResults)
+                    assert not asked or isinstance(given_, ToolOutputs)
                     assert not asked or [x.call_id for x in given_.results] == asked
 
 

@@ -16,13 +16,13 @@ from history import (
 
 from outlast.core import record as r
 from outlast.core.message import (
-    Answer,
     Message,
+    ModelAnswer,
     Reasoning,
     Text,
     ToolCall,
-    ToolResult,
-    ToolResults,
+    ToolOutput,
+    ToolOutputs,
     UserMessage,
     text_of,
 )
@@ -46,7 +46,7 @@ def told(*records: AnyRecord) -> list[str]:
     """What the model is told of the two calls of a step."""
     step = view_of(message(), *turn_begins(), *wants("pay", "ship"), *records, *step_begins(2))
     results = step[-1]
-    assert isinstance(results, ToolResults)
+    assert isinstance(results, ToolOutputs)
     return [result.text for result in results.results]
 
 
@@ -71,7 +71,7 @@ def test_a_joined_message_stands_behind_the_results_of_the_step_before() -> None
         r.StepStarted(turn="t1", step=2),
     )
 
-    assert [type(m) for m in seen] == [UserMessage, Answer, ToolResults, UserMessage]
+    assert [type(m) for m in seen] == [UserMessage, ModelAnswer, ToolOutputs, UserMessage]
     assert seen[-1] == user("also")
 
 
@@ -81,10 +81,10 @@ def test_results_stand_in_the_order_of_the_calls_and_not_of_their_ends() -> None
         *(returns(C2), fails(C1), *step_begins(2)),
     )
 
-    assert seen[-1] == ToolResults(
+    assert seen[-1] == ToolOutputs(
         (
-            ToolResult(C1, "pay", "TOOL_ERROR: no", failed=True),
-            ToolResult(C2, "ship", "ok"),
+            ToolOutput(C1, "pay", "TOOL_ERROR: no", failed=True),
+            ToolOutput(C2, "ship", "ok"),
         )
     )
 
@@ -141,7 +141,7 @@ def test_a_streamed_answer_is_put_together_from_its_deltas() -> None:
 
     seen = view_of(message(), *turn_begins(), thought, first, second, whole)
 
-    assert seen[-1] == Answer(
+    assert seen[-1] == ModelAnswer(
         (Reasoning("hm", extra="signature"), Text("so be it"), ToolCall(C1, "pay", "{}"))
     )
 
@@ -153,7 +153,7 @@ def test_a_kept_partial_answer_is_followed_by_the_request_to_go_on() -> None:
         r.ModelStarted(call_id="t1.s1", attempt=2),
     )
 
-    assert seen == [user("hi"), Answer((Text("Once upon"),), aborted=True), user(GO_ON)]
+    assert seen == [user("hi"), ModelAnswer((Text("Once upon"),), aborted=True), user(GO_ON)]
 
 
 def test_a_dropped_partial_answer_leaves_no_trace() -> None:
@@ -165,7 +165,7 @@ def test_a_dropped_partial_answer_leaves_no_trace() -> None:
         r.MessageCompleted(call_id="t1.s1", attempt=2, parts=(Text(""),), streamed=(0,)),
     )
 
-    assert seen == [user("hi"), Answer((Text("Twice"),))]
+    assert seen == [user("hi"), ModelAnswer((Text("Twice"),))]
 
 
 def test_a_new_message_after_a_kept_partial_needs_no_request_to_go_on() -> None:
@@ -176,13 +176,13 @@ def test_a_new_message_after_a_kept_partial_needs_no_request_to_go_on() -> None:
         *(message("d2", "enough"), *turn_begins(2, "d2")),
     )
 
-    assert seen == [user("hi"), Answer((Text("Once "),), aborted=True), user("enough")]
+    assert seen == [user("hi"), ModelAnswer((Text("Once "),), aborted=True), user("enough")]
 
 
 def test_a_failed_turn_leaves_the_results_that_there_are() -> None:
     seen = view_of(message(), *turn_begins(), *wants("pay"), starts(), returns(), turn_fails())
 
-    assert [type(m) for m in seen] == [UserMessage, Answer, ToolResults]
+    assert [type(m) for m in seen] == [UserMessage, ModelAnswer, ToolOutputs]
 
 
 def test_other_lanes_are_not_seen() -> None:

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from outlast.agents.limit import Limit, checked_limit
 from outlast.agents.model.client import ModelClient
-from outlast.agents.subagent import MAX_DEPTH, Askable, Elsewhere, tool_for
+from outlast.agents.subagent import MAX_DEPTH, AskableAgent, RemotelyHosted, tool_for
 from outlast.agents.subscription import Subscription
 from outlast.agents.tool import Function, Tool
 from outlast.agents.validation import (
@@ -63,7 +63,7 @@ class Agent(Generic[Deps, Out]):
         model_limit: Limit | None = None,
         subscriptions: Sequence[Subscription] = (),
         description: str = "",
-        subagents: Sequence[Askable] = (),
+        subagents: Sequence[AskableAgent] = (),
         max_depth: int = MAX_DEPTH,
     ) -> None:
         self.name = checked_name(name)
@@ -71,7 +71,7 @@ class Agent(Generic[Deps, Out]):
         self.specs = tuple(tool.spec for tool in self.tools.values())
         self.output, self.wraps_output = output_spec(name, output_type)
         self.subscriptions = one_of_each_name(name, subscriptions)
-        self.elsewhere = {each.name: each for each in subagents if isinstance(each, Elsewhere)}
+        self.elsewhere = {each.name: each for each in subagents if isinstance(each, RemotelyHosted)}
         self.limit = checked_limit("limit", limit)
         self.policy = Policy(
             on_busy=one_of(OnBusy, "on_busy", on_busy),

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from outlast.agents.runtime.json_value import to_json
 from outlast.agents.runtime.thread import ToolThreads
 from outlast.core.message import check_text
-from outlast.core.result import Wanted
+from outlast.core.result import RequestedCall
 from outlast.core.setting import one_of
 from outlast.errors import InvalidInput
 from outlast.log_context import get_logger
@@ -30,7 +30,7 @@ LONGEST_DECISION = 30.0
 """Seconds that a hook has to decide."""
 
 
-class Proposed(Struct, frozen=True, kw_only=True):
+class ProposedCall(Struct, frozen=True, kw_only=True):
     """A tool call that a model asks for. `asks` says whether a human would be asked anyway."""
 
     session_id: str
@@ -89,11 +89,11 @@ class Decider(Struct, frozen=True):
     """A hook by its name; asked only about the tools that are named, or about all."""
 
     name: str
-    function: Callable[[Proposed], Any]
+    function: Callable[[ProposedCall], Any]
     threads: ToolThreads
     tools: frozenset[str] = frozenset()
 
-    async def decide(self, call: Proposed) -> Decision:
+    async def decide(self, call: ProposedCall) -> Decision:
         """Return what the hook says; nothing is the same as allow."""
         try:
             async with asyncio.timeout(LONGEST_DECISION):
@@ -108,8 +108,11 @@ class Decider(Struct, frozen=True):
 
 
 async def decided(
-    wanted: Wanted, call: Proposed, deciders: Sequence[Decider], look: Callable[[str], Wanted]
-) -> Wanted:
+    wanted: RequestedCall,
+    call: ProposedCall,
+    deciders: Sequence[Decider],
+    look: Callable[[str], RequestedCall],
+) -> RequestedCall:
     """Return a call as the hooks leave it, asked in their order, until one denies it.
 
     `look` says what becomes of the call with other arguments.

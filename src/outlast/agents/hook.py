@@ -17,7 +17,7 @@ from outlast.agents.runtime.thread import ToolThreads
 from outlast.agents.subscription import check_events
 from outlast.core.event import Event
 from outlast.core.name import check_id
-from outlast.core.record import NewOutlet
+from outlast.core.record import NewOutboxCursor
 from outlast.core.setting import names_of
 from outlast.errors import InvalidDefinition
 
@@ -27,7 +27,7 @@ DECIDABLE = "tool.requested"
 Observe = Callable[[Event], Awaitable[None] | None]
 
 
-class Observer(Struct, frozen=True):
+class EventObserver(Struct, frozen=True):
     """A function and the types of events that it wants to be told of."""
 
     name: str
@@ -44,7 +44,7 @@ class Hooks:
 
     def __init__(self, tools: Iterable[str]) -> None:
         self._tools = frozenset(tools)
-        self._observers: dict[str, Observer] = {}
+        self._observers: dict[str, EventObserver] = {}
         self._deciders: dict[str, Decider] = {}
 
     @property
@@ -53,19 +53,20 @@ class Hooks:
         return tuple(self._deciders.values())
 
     @property
-    def outlets(self) -> tuple[NewOutlet, ...]:
+    def outlets(self) -> tuple[NewOutboxCursor, ...]:
         """What every new session needs so that observers are told of it."""
         return tuple(
-            NewOutlet(OF_HOOK + name, observer.events) for name, observer in self._observers.items()
+            NewOutboxCursor(OF_HOOK + name, observer.events)
+            for name, observer in self._observers.items()
         )
 
-    def find(self, outlet: str) -> Observer | None:
+    def find(self, outlet: str) -> EventObserver | None:
         """Return the observer behind an outlet; None if it is gone from the code."""
         return self._observers.get(outlet.removeprefix(OF_HOOK))
 
     def observe(self, function: Observe, events: Sequence[str], name: str) -> None:
         name = self._new(name or function_name(function))
-        self._observers[name] = Observer(name, check_events(events), function, ToolThreads())
+        self._observers[name] = EventObserver(name, check_events(events), function, ToolThreads())
 
     def decide(self, function: Any, events: Sequence[str], tools: Sequence[str], name: str) -> None:
         if tuple(events) != (DECIDABLE,):

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 from msgspec import Struct
 
 from outlast.agents.runtime.context import Context
-from outlast.agents.runtime.environment import Kin
+from outlast.agents.runtime.environment import AgentRef
 from outlast.agents.runtime.json_value import from_json
 from outlast.agents.tool import Tool
 from outlast.core.event import Event
-from outlast.core.record import NewOutlet
+from outlast.core.record import NewOutboxCursor
 from outlast.errors import InvalidDefinition
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ MAX_DEPTH = 4
 FOR_EVER = 10 * 365 * 86_400.0
 
 
-class Recalled(Struct, frozen=True):
+class AbandonedCall(Struct, frozen=True):
     """A call of an agent elsewhere that nobody waits for any more.
 
     `key` is its idempotency key, `steps` are what it had recorded, `depth` is how deep it was
@@ -39,7 +39,7 @@ class Recalled(Struct, frozen=True):
     url: str = ""
 
 
-class Askable(Protocol):
+class AskableAgent(Protocol):
     """An agent, here or elsewhere, that a model can hand work to."""
 
     @property
@@ -51,7 +51,7 @@ class Askable(Protocol):
 
 
 @runtime_checkable
-class Elsewhere(Askable, Protocol):
+class RemotelyHosted(AskableAgent, Protocol):
     """An agent of another Outlast."""
 
     def envoy(self) -> Agent[Any, Any]:
@@ -62,7 +62,7 @@ class Elsewhere(Askable, Protocol):
         """Give the events of a session there."""
         ...
 
-    async def recall(self, call: Recalled) -> None:
+    async def recall(self, call: AbandonedCall) -> None:
         """End what a call has started there; raise ServerUnavailable if that has to wait."""
         ...
 
@@ -82,16 +82,16 @@ def tool_for(agent: Agent[Any, Any]) -> Tool:
     )
 
 
-def kin_of(agent: Agent[Any, Any], outlets: tuple[NewOutlet, ...]) -> Kin:
+def kin_of(agent: Agent[Any, Any], outlets: tuple[NewOutboxCursor, ...]) -> AgentRef:
     """Return an agent as others of the app know it."""
 
     def parse(value: str) -> Any:
         return from_json(value, agent.output_type) if agent.output_type else from_json(value)
 
-    return Kin(agent.name, parse, outlets)
+    return AgentRef(agent.name, parse, outlets)
 
 
-def is_of_the_app(agent: Askable) -> bool:
+def is_of_the_app(agent: AskableAgent) -> bool:
     """Whether an agent works here, and not elsewhere."""
     return hasattr(agent, "subagents")
 

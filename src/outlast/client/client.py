@@ -10,8 +10,8 @@ from typing import Any, Self, TypeVar
 from outlast.agents.agent import Agent
 from outlast.client.address import check_secret, check_server, segment
 from outlast.client.bookmark import Bookmark, check_bookmark
-from outlast.client.connection import Connection
-from outlast.client.decode import ReceiptIn, decode
+from outlast.client.connection import ServerConnection
+from outlast.client.decode import WireReceipt, decode
 from outlast.client.encode import (
     deadline_out,
     dispatch_out,
@@ -20,7 +20,7 @@ from outlast.client.encode import (
     some,
     type_of,
 )
-from outlast.client.listing import LanesIn, Page, RequestsIn, SessionsIn, WorkersIn
+from outlast.client.listing import ListPage, WireLanes, WireRequests, WireSessions, WireWorkers
 from outlast.client.receipt import RemoteReceipt
 from outlast.client.session import RemoteSession
 from outlast.clock import Clock
@@ -58,7 +58,7 @@ class Client:
     ) -> None:
         self.url = check_server(url)
         self._clock = clock or Clock()
-        self._connection = Connection(
+        self._connection = ServerConnection(
             self.url,
             check_secret(token),
             self._clock,
@@ -203,7 +203,7 @@ class Client:
         await self._connection.call("DELETE", path, query=query, done=(UnknownSession,))
 
     def _receipt(self, raw: bytes, output_type: Any, *, is_ours: bool) -> RemoteReceipt[Any]:
-        given = decode(raw, ReceiptIn)
+        given = decode(raw, WireReceipt)
         session: RemoteSession[Any] = RemoteSession(
             self._connection,
             given.session_id,
@@ -221,12 +221,12 @@ class Client:
         status: str | None = None,
         before: str | None = None,
         limit: int = 50,
-    ) -> Page[SessionInfo]:
+    ) -> ListPage[SessionInfo]:
         """List sessions, newest first, from where a page's `cursor` says on."""
         query = some(agent=agent, status=status, cursor=before, limit=limit)
         raw = await self._connection.call("GET", "/sessions", query=query)
-        found = decode(raw, SessionsIn)
-        return Page((each.item() for each in found.sessions), found.next_cursor)
+        found = decode(raw, WireSessions)
+        return ListPage((each.item() for each in found.sessions), found.next_cursor)
 
     async def requests(
         self,
@@ -236,12 +236,12 @@ class Client:
         kinds: Sequence[str] | None = None,
         after: str | None = None,
         limit: int = 50,
-    ) -> Page[Request]:
+    ) -> ListPage[Request]:
         """List open questions to humans across sessions, oldest first."""
         query = some(session_id=session_id, agent=agent, kind=kinds, cursor=after, limit=limit)
         raw = await self._connection.call("GET", "/approvals", query=query)
-        found = decode(raw, RequestsIn)
-        return Page((each.value() for each in found.requests), found.next_cursor)
+        found = decode(raw, WireRequests)
+        return ListPage((each.value() for each in found.requests), found.next_cursor)
 
     async def lanes(
         self,
@@ -251,14 +251,14 @@ class Client:
         status: str | None = None,
         after: str | None = None,
         limit: int = 50,
-    ) -> Page[LaneInfo]:
+    ) -> ListPage[LaneInfo]:
         """List lanes, those of the newest session first."""
         query = some(session_id=session_id, agent=agent, status=status, cursor=after, limit=limit)
         raw = await self._connection.call("GET", "/lanes", query=query)
-        found = decode(raw, LanesIn)
-        return Page((each.value() for each in found.lanes), found.next_cursor)
+        found = decode(raw, WireLanes)
+        return ListPage((each.value() for each in found.lanes), found.next_cursor)
 
     async def workers(self) -> Sequence[WorkerInfo]:
         """List the living workers, oldest first."""
-        found = decode(await self._connection.call("GET", "/workers"), WorkersIn)
+        found = decode(await self._connection.call("GET", "/workers"), WireWorkers)
         return tuple(each.value() for each in found.workers)

@@ -16,7 +16,7 @@ import httpx
 from outlast.agents.runtime.json_value import to_json
 from outlast.client.error import foreign, missed_answer
 from outlast.client.line import lines_of
-from outlast.client.retry import Missed, Trouble, missed_connection
+from outlast.client.retry import FailedTry, RetryBudget, missed_connection
 from outlast.clock import Clock
 from outlast.errors import InvalidInput, OutlastError
 
@@ -33,7 +33,7 @@ PERHAPS = "; it may have been done all the same: look before you try again"
 Query = Mapping[str, Any]
 
 
-class Connection:
+class ServerConnection:
     """Open from `open` to `close`, and again if need be.
 
     `patience` is for how many seconds what fails is tried again, `stream_patience` the same for
@@ -99,14 +99,14 @@ class Connection:
         `waits` is for how many seconds the server is asked to wait before it answers.
         """
         content = None if body is None else to_json(body).encode()
-        trouble = Trouble(self.clock, self.stream_patience if waits else self.patience)
+        trouble = RetryBudget(self.clock, self.stream_patience if waits else self.patience)
         if waits:
             trouble.over()  # what the server was asked to wait for counts from when it is cut off
         perhaps_done = False
         while True:
             try:
                 return await self._ask(method, path, query, content, self._timeout + waits)
-            except Missed as caught:
+            except FailedTry as caught:
                 missed = caught
             if perhaps_done and isinstance(missed.error, done):
                 return b""
@@ -160,7 +160,7 @@ class Connection:
             await response.aread()
             raise missed_answer(response, self.clock.now(), self._token)
         if response.headers.get("content-type", "").partition(";")[0] != NDJSON:
-            raise Missed(foreign(response))
+            raise FailedTry(foreign(response))
 
     def _open(self) -> httpx.AsyncClient:
         if self._http is None:

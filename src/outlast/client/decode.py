@@ -47,7 +47,7 @@ def milliseconds(instant: datetime | None) -> int:
     return (instant - EPOCH) // timedelta(milliseconds=1) if instant else 0
 
 
-class ReceiptIn(Struct):
+class WireReceipt(Struct):
     """A receipt, and of a session's first delivery its continuation token, too."""
 
     session_id: str
@@ -59,27 +59,27 @@ class ReceiptIn(Struct):
     continuation_token: str | None = None
 
 
-class ActionIn(Struct):
+class WireAction(Struct):
     call_id: str
     tool: str
     args: Any
 
 
-class RequestIn(Struct):
+class WireRequest(Struct):
     request_id: str
     session_id: str
     kind: str
     prompt: str
     options: tuple[Option, ...]
     allow_freeform: bool
-    action: ActionIn | None = None
+    action: WireAction | None = None
     digest: str = ""
     expires_at: datetime | None = None
     path: tuple[str, ...] = ()
     agent: str = ""
 
     def value(self) -> Request:
-        action = self.action or ActionIn("", "", None)
+        action = self.action or WireAction("", "", None)
         return Request(
             request_id=self.request_id,
             kind=self.kind,
@@ -97,10 +97,10 @@ class RequestIn(Struct):
         )
 
 
-class ResultIn(Struct):
+class WireResult(Struct):
     status: str
     output: Raw = Raw(b"null")
-    requests: tuple[RequestIn, ...] = ()
+    requests: tuple[WireRequest, ...] = ()
     error: Failure | None = None
     usage: Tokens = Tokens()
     turn: str | None = None
@@ -124,5 +124,5 @@ class ResultIn(Struct):
             raise InvalidInput(f"the output is no {name}: {error.__cause__}") from None
 
 
-class HistoryIn(Struct):
+class WireHistory(Struct):
     messages: list[Message]

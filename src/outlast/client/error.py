@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from outlast import errors
-from outlast.client.retry import Missed
+from outlast.client.retry import FailedTry
 from outlast.errors import OutlastError, ServerUnavailable
 
 BY_CODE: Mapping[str, type[OutlastError]] = {
@@ -26,21 +26,21 @@ PASSING = (408, 429, 502, 503, 504)
 HIDDEN = "…"
 
 
-class Problem(Struct):
+class WireProblem(Struct):
     code: str
     message: str
     hint: str = ""
     details: dict[str, Any] = {}
 
 
-class Body(Struct):
-    error: Problem
+class WireError(Struct):
+    error: WireProblem
 
 
-def missed_answer(response: httpx.Response, now: int, secret: str | None) -> Missed:
+def missed_answer(response: httpx.Response, now: int, secret: str | None) -> FailedTry:
     """Return what an answer means that is an error; `now` is in milliseconds."""
     status = response.status_code
-    return Missed(
+    return FailedTry(
         error_of(response, secret),
         is_passing=status in PASSING,
         is_undone=status < 500,
@@ -50,13 +50,13 @@ def missed_answer(response: httpx.Response, now: int, secret: str | None) -> Mis
 
 def error_of(response: httpx.Response, secret: str | None) -> OutlastError:
     try:
-        problem = msgspec.json.decode(response.content, type=Body).error
+        problem = msgspec.json.decode(response.content, type=WireError).error
     except msgspec.MsgspecError:
         return foreign(response)
     return raisable(problem, secret)
 
 
-def raisable(problem: Problem, secret: str | None) -> OutlastError:
+def raisable(problem: WireProblem, secret: str | None) -> OutlastError:
     """Return a problem as the error of its code; what only HTTP knows of is a plain one."""
     kind = BY_CODE.get(problem.code)
     is_known = kind is not None or not problem.hint

@@ -10,20 +10,20 @@ from typing import Any
 
 from msgspec import Struct
 
-from outlast.client.decode import RequestIn, milliseconds
+from outlast.client.decode import WireRequest, milliseconds
 from outlast.core.record import Tokens
 from outlast.session import Request
 from outlast.store import LaneInfo, SessionInfo
 
 
-class SessionLane(Struct):
+class RemoteLane(Struct):
     lane: str
     status: str
     turn: str | None = None
     queued: int = 0
 
 
-class Wait(Struct, frozen=True, kw_only=True):
+class RemoteWait(Struct, frozen=True, kw_only=True):
     """What a lane waits for, since when, and until when if it goes on by itself."""
 
     lane: str
@@ -39,14 +39,14 @@ class RemoteInfo(SessionInfo, frozen=True, gc=False, kw_only=True):
     `lineage` are the sessions that it comes from, its parent first.
     """
 
-    waits: tuple[Wait, ...] = ()
+    waits: tuple[RemoteWait, ...] = ()
     requests: tuple[Request, ...] = ()
     usage: Tokens = Tokens()
     deadline_at: int = 0
     lineage: tuple[str, ...] = ()
 
 
-class SessionIn(Struct):
+class WireSession(Struct):
     """A session: of those in a list, the last six fields are not told."""
 
     session_id: str
@@ -56,11 +56,11 @@ class SessionIn(Struct):
     created_at: datetime
     updated_at: datetime
     offset: int
-    lanes: tuple[SessionLane, ...]
+    lanes: tuple[RemoteLane, ...]
     over: str | None = None
     continuation_token: str | None = None
-    waits: tuple[Wait, ...] = ()
-    requests: tuple[RequestIn, ...] = ()
+    waits: tuple[RemoteWait, ...] = ()
+    requests: tuple[WireRequest, ...] = ()
     usage: Tokens = Tokens()
     deadline: datetime | None = None
     lineage: tuple[str, ...] = ()
@@ -94,7 +94,7 @@ class SessionIn(Struct):
             "lanes": tuple(self._lane(lane) for lane in self.lanes),
         }
 
-    def _lane(self, lane: SessionLane) -> LaneInfo:
+    def _lane(self, lane: RemoteLane) -> LaneInfo:
         return LaneInfo(
             session_id=self.session_id,
             agent=self.agent,

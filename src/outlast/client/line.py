@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterable
 
-from outlast.client.retry import Missed
+from outlast.client.retry import FailedTry
 from outlast.errors import ServerUnavailable
 
 
@@ -22,4 +22,4 @@ async def lines_of(pieces: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
         if rest:
             begun.append(rest)
     if begun:
-        raise Missed(ServerUnavailable("a stream ended within a line"), is_passing=True)
+        raise FailedTry(ServerUnavailable("a stream ended within a line"), is_passing=True)

@@ -9,14 +9,14 @@ from typing import Any, Self, TypeVar
 from msgspec import Struct
 
 from outlast.agents.runtime.json_value import to_json
-from outlast.client.decode import RequestIn, milliseconds
-from outlast.client.info import SessionIn
+from outlast.client.decode import WireRequest, milliseconds
+from outlast.client.info import WireSession
 from outlast.store import LaneInfo, WorkerInfo
 
 T = TypeVar("T")
 
 
-class Page(tuple[T, ...]):
+class ListPage(tuple[T, ...]):
     """Some of what there is. `cursor` is where the next page begins, or None at the end."""
 
     cursor: str | None
@@ -27,17 +27,17 @@ class Page(tuple[T, ...]):
         return page
 
 
-class SessionsIn(Struct):
-    sessions: tuple[SessionIn, ...]
+class WireSessions(Struct):
+    sessions: tuple[WireSession, ...]
     next_cursor: str | None = None
 
 
-class RequestsIn(Struct):
-    requests: tuple[RequestIn, ...]
+class WireRequests(Struct):
+    requests: tuple[WireRequest, ...]
     next_cursor: str | None = None
 
 
-class LaneIn(Struct):
+class WireLane(Struct):
     """A lane. Who owns it is told only to those with the scope `internals`."""
 
     session_id: str
@@ -64,12 +64,12 @@ class LaneIn(Struct):
         )
 
 
-class LanesIn(Struct):
-    lanes: tuple[LaneIn, ...]
+class WireLanes(Struct):
+    lanes: tuple[WireLane, ...]
     next_cursor: str | None = None
 
 
-class WorkerIn(Struct):
+class WireWorker(Struct):
     worker: str
     host: str
     pid: int
@@ -102,5 +102,5 @@ class WorkerIn(Struct):
         )
 
 
-class WorkersIn(Struct):
-    workers: tuple[WorkerIn, ...]
+class WireWorkers(Struct):
+    workers: tuple[WireWorker, ...]

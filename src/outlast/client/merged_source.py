@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 
 from outlast.core.event import Event
-from outlast.session.merged_events import Called
+from outlast.session.merged_events import CalledSession
 
 
-class Family:
+class ServerSource:
     """A place: one server, read with one key."""
 
     is_far = False
@@ -22,5 +22,5 @@ class Family:
     def events(self, session_id: str, after: int) -> AsyncIterator[Event]:
         return self._events_of(session_id, after)
 
-    async def called(self, _: str, event: Event) -> Called | None:
-        return Called(event.data["child"], self) if event.type == "subagent.called" else None
+    async def called(self, _: str, event: Event) -> CalledSession | None:
+        return CalledSession(event.data["child"], self) if event.type == "subagent.called" else None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from outlast.client.decode import ReceiptIn
+from outlast.client.decode import WireReceipt
 from outlast.session import Receipt, Session
-from outlast.store import Receipt as StoreReceipt
+from outlast.store import AdmissionReceipt as StoreReceipt
 
 if TYPE_CHECKING:
     from outlast.client.session import RemoteSession
@@ -19,7 +19,7 @@ class RemoteReceipt(Receipt[Out]):
 
     session: RemoteSession[Out]  # type: ignore[assignment] # asked for a result only
 
-    def __init__(self, session: RemoteSession[Out], given: ReceiptIn, *, is_ours: bool) -> None:
+    def __init__(self, session: RemoteSession[Out], given: WireReceipt, *, is_ours: bool) -> None:
         """With `is_ours` the dispatch's id was made here: a duplicate is our own second try."""
         receipt = StoreReceipt(
             session_id=given.session_id,

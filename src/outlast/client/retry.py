@@ -22,7 +22,7 @@ NOTHING_WAS_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout,
 OUR_OWN_FAULT = (httpx.LocalProtocolError, httpx.UnsupportedProtocol)
 
 
-class Missed(Exception):
+class FailedTry(Exception):
     """A try that failed. `error` is what to raise if it is not tried again.
 
     `is_passing`: another try may succeed, after `wait` seconds. `is_undone`: nothing can have
@@ -44,7 +44,7 @@ class Missed(Exception):
         self.wait = wait
 
 
-class Trouble:
+class RetryBudget:
     """A time in which tries fail, one after the other. After `patience` seconds it is enough."""
 
     def __init__(
@@ -61,7 +61,7 @@ class Trouble:
         self._since = None
         self._pause = FIRST_PAUSE
 
-    async def bear(self, missed: Missed) -> None:
+    async def bear(self, missed: FailedTry) -> None:
         """Wait before the next try, longer each time; raise what went wrong when it is enough."""
         now = self._clock.monotonic()
         since = self._since = now if self._since is None else self._since
@@ -72,11 +72,11 @@ class Trouble:
         await asyncio.sleep(pause)
 
 
-def missed_connection(error: httpx.RequestError, url: str) -> Missed:
+def missed_connection(error: httpx.RequestError, url: str) -> FailedTry:
     """Return what it means that no whole answer came."""
     reason = sentence(error)
     is_passing = isinstance(error, httpx.TransportError) and not isinstance(error, OUR_OWN_FAULT)
-    return Missed(
+    return FailedTry(
         ServerUnavailable(f"the server at {url} cannot be reached: {reason}", url=url),
         is_passing=is_passing and not is_distrusted(error),
         is_undone=isinstance(error, (*NOTHING_WAS_SENT, *OUR_OWN_FAULT)),

@@ -9,8 +9,8 @@ from typing import Any, Generic, TypeVar
 
 from outlast.client.address import segment
 from outlast.client.bookmark import Bookmark
-from outlast.client.connection import Connection
-from outlast.client.decode import RUNNING, HistoryIn, ReceiptIn, ResultIn, decode
+from outlast.client.connection import ServerConnection
+from outlast.client.decode import RUNNING, WireHistory, WireReceipt, WireResult, decode
 from outlast.client.encode import (
     check_answered,
     deadline_out,
@@ -18,17 +18,17 @@ from outlast.client.encode import (
     message_out,
     some,
 )
-from outlast.client.info import RemoteInfo, SessionIn
-from outlast.client.merged_source import Family
+from outlast.client.info import RemoteInfo, WireSession
+from outlast.client.merged_source import ServerSource
 from outlast.client.receipt import RemoteReceipt
-from outlast.client.retry import Missed, Trouble
+from outlast.client.retry import FailedTry, RetryBudget
 from outlast.client.stream import read_page, read_to_rest
 from outlast.core.event import Event
 from outlast.core.message import Message, Said
 from outlast.core.name import MAIN, check_id
 from outlast.errors import OutlastError, SessionOver, UnknownSession
 from outlast.session import Request, Result, is_at_rest
-from outlast.session.merged_events import Interleaving
+from outlast.session.merged_events import MergedEvents
 
 Out = TypeVar("Out")
 
@@ -47,7 +47,7 @@ class RemoteSession(Generic[Out]):
 
     def __init__(
         self,
-        connection: Connection,
+        connection: ServerConnection,
         session_id: str,
         *,
         output_type: Any = None,
@@ -81,7 +81,7 @@ class RemoteSession(Generic[Out]):
     async def info(self) -> RemoteInfo:
         """Return the session as it is listed, what it waits for and what it has cost."""
         raw = await self._connection.call("GET", self._path)
-        info = decode(raw, SessionIn).whole()
+        info = decode(raw, WireSession).whole()
         self._token = info.token or self._token
         return info
 
@@ -126,12 +126,12 @@ class RemoteSession(Generic[Out]):
         response = some(request_id=request_id, option=option, text=text, args=args)
         body = {"input_responses": [response], "dispatch_id": self._dispatch(dispatch_id)}
         clock, patience = self._connection.clock, self._connection.patience
-        trouble = Trouble(clock, patience, longest=LOOKS_WITHIN)
+        trouble = RetryBudget(clock, patience, longest=LOOKS_WITHIN)
         for _ in range(LOOKS_AGAIN):
             try:
                 return await self._answer(body, is_ours=dispatch_id is None)
             except UnknownSession as error:
-                missed = Missed(error)
+                missed = FailedTry(error)
             await trouble.bear(missed)
         return await self._answer(body, is_ours=dispatch_id is None)
 
@@ -147,7 +147,7 @@ class RemoteSession(Generic[Out]):
 
     async def _deliver(self, body: Mapping[str, Any], *, is_ours: bool) -> RemoteReceipt[Out]:
         raw = await self._connection.call("POST", f"{self._path}/deliveries", body=body)
-        return RemoteReceipt(self, decode(raw, ReceiptIn), is_ours=is_ours)
+        return RemoteReceipt(self, decode(raw, WireReceipt), is_ours=is_ours)
 
     async def cancel(self, reason: str = "", *, turn: str | None = None, lane: str = MAIN) -> None:
         """Stop the open turn of a lane. The session and what is queued in it stay.
@@ -171,7 +171,7 @@ class RemoteSession(Generic[Out]):
         raw = await self._connection.call(
             "POST", f"{self._path}/retry", body={"lane": check_id("lane", lane)}, is_safe=False
         )
-        return RemoteReceipt(self, decode(raw, ReceiptIn), is_ours=True)
+        return RemoteReceipt(self, decode(raw, WireReceipt), is_ours=True)
 
     # Out
 
@@ -204,7 +204,7 @@ class RemoteSession(Generic[Out]):
             other = RemoteSession[Any](self._connection, session_id)
             return other._read(after, follow, internals)
 
-        return Interleaving(Family(events_of), follow=follow).read(self.id, after)
+        return MergedEvents(ServerSource(events_of), follow=follow).read(self.id, after)
 
     def _read(self, after: int, follow: bool, internals: bool) -> AsyncGenerator[Event, None]:
         path = f"{self._path}/stream"
@@ -234,14 +234,14 @@ class RemoteSession(Generic[Out]):
             raw = await self._connection.call(
                 "GET", f"{self._path}/result", query=query, waits=WAITS
             )
-            found = decode(raw, ResultIn)
+            found = decode(raw, WireResult)
             if found.status != RUNNING:
                 return found.value(self._output_type)
 
     async def history(self, lane: str = MAIN) -> list[Message]:
         """Return the conversation so far, as the model sees it."""
         raw = await self._connection.call("GET", f"{self._path}/history", query={"lane": lane})
-        return decode(raw, HistoryIn).messages
+        return decode(raw, WireHistory).messages
 
     async def requests(self) -> tuple[Request, ...]:
         """Return the questions that are open."""

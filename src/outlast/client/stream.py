@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
-from outlast.client.connection import Connection, Query
+from outlast.client.connection import Query, ServerConnection
 from outlast.client.decode import event_of
-from outlast.client.retry import Missed, Trouble
+from outlast.client.retry import FailedTry, RetryBudget
 from outlast.core.event import Event
 from outlast.errors import ServerUnavailable
 
@@ -19,11 +19,11 @@ Rest = Callable[[], Awaitable[int | None]]
 
 
 async def read_page(
-    connection: Connection, session_id: str, path: str, query: Query, after: int
+    connection: ServerConnection, session_id: str, path: str, query: Query, after: int
 ) -> AsyncGenerator[Event, None]:
     """Give every event after a cursor once, up to the end of the stream."""
     clock = connection.clock
-    trouble = Trouble(clock, connection.stream_patience)
+    trouble = RetryBudget(clock, connection.stream_patience)
     cursor = after
     while True:
         opened: float | None = None
@@ -38,7 +38,7 @@ async def read_page(
                         cursor = event.offset
                         yield event
             return
-        except Missed as caught:
+        except FailedTry as caught:
             missed = caught
         if not missed.is_passing:
             raise missed.error
@@ -48,7 +48,7 @@ async def read_page(
 
 
 async def read_to_rest(
-    connection: Connection, session_id: str, path: str, query: Query, after: int, rest: Rest
+    connection: ServerConnection, session_id: str, path: str, query: Query, after: int, rest: Rest
 ) -> AsyncGenerator[Event, None]:
     """Give every event after a cursor once, until all was given and the session is at rest.
 
@@ -56,7 +56,7 @@ async def read_to_rest(
     one of a server that died.
     """
     clock = connection.clock
-    trouble = Trouble(clock, connection.stream_patience)
+    trouble = RetryBudget(clock, connection.stream_patience)
     cursor, is_resting = after, False
     while True:
         before, began = cursor, clock.monotonic()
@@ -74,4 +74,4 @@ async def read_to_rest(
             trouble.over()
         elif not is_resting:
             error = ServerUnavailable("a session's stream ends at once, and the session goes on")
-            await trouble.bear(Missed(error))
+            await trouble.bear(FailedTry(error))

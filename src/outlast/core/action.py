@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 
 from msgspec import Struct
 
-from outlast.core.lane import Relay, Reply
+from outlast.core.lane import ArrivedReply, RelayedRequest
 from outlast.core.record import Failure
 
 
@@ -94,11 +94,11 @@ class Settle(Action, frozen=True, kw_only=True):
     `dedupe` is the key of the call whose arguments it changes.
     """
 
-    reply: Reply | None = None
+    reply: ArrivedReply | None = None
     refused: bool = False
     restricted: bool = False
     dedupe: str = ""
-    relay: Relay | None = None
+    relay: RelayedRequest | None = None
     expired: str = ""
     settled: tuple[tuple[str, str, str], ...] = ()
 

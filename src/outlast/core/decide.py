@@ -27,12 +27,12 @@ from outlast.core.lane import (
     CUT,
     RUNNING,
     UNSTORABLE,
-    Call,
-    Cancel,
+    CancelWish,
     Lane,
     ModelCall,
-    Queued,
-    Stopping,
+    OpenCall,
+    QueuedDelivery,
+    StoppingTurn,
     Turn,
 )
 from outlast.core.name import model_call_name, turn_name
@@ -61,7 +61,7 @@ def decide(lane: Lane, policy: Policy, now: int) -> AnyAction:
     return within_turn(lane, lane.turn, policy, now)
 
 
-def go_on_stopping(turn: str, how: Stopping) -> AnyAction:
+def go_on_stopping(turn: str, how: StoppingTurn) -> AnyAction:
     """End a turn as it was decided when its requests were closed."""
     if how.error:
         return FailTurn(turn=turn, error=how.error, structural=how.structural)
@@ -86,7 +86,7 @@ def close(lane: Lane, now: int) -> AnyAction:
     return Settle(settled=tuple(left)) if left else Park(wait=())
 
 
-def stop(lane: Lane, cancel: Cancel) -> AnyAction:
+def stop(lane: Lane, cancel: CancelWish) -> AnyAction:
     """Stop the open turn, or the message that would be next; then the session, if asked to."""
     turn = lane.turn
     if turn and (cancel.ends or cancel.turn == turn.id or means_head(cancel, turn.taken)):
@@ -102,7 +102,7 @@ def stop(lane: Lane, cancel: Cancel) -> AnyAction:
     return Settle(settled=((cancel.delivery_id, "ignored", ""),))
 
 
-def means_head(cancel: Cancel, offset: int) -> bool:
+def means_head(cancel: CancelWish, offset: int) -> bool:
     """Say whether a cancel that met no turn means the message at an offset, taken up or not."""
     return not cancel.turn and offset < cancel.offset
 
@@ -134,7 +134,7 @@ def between_turns(lane: Lane, policy: Policy, now: int) -> AnyAction:
     )
 
 
-def has_come_too_late(queued: Queued, now: int) -> bool:
+def has_come_too_late(queued: QueuedDelivery, now: int) -> bool:
     return 0 < queued.deadline <= now
 
 
@@ -281,7 +281,7 @@ def settle_calls(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
     return Park(wait=waits(turn), requests=questions(turn), until=until)
 
 
-def ask_human(call: Call, kind: str, policy: Policy, now: int) -> AskHuman:
+def ask_human(call: OpenCall, kind: str, policy: Policy, now: int) -> AskHuman:
     tool = policy.tool(call.tool)
     return AskHuman(
         call_id=call.call_id,
@@ -292,7 +292,7 @@ def ask_human(call: Call, kind: str, policy: Policy, now: int) -> AskHuman:
     )
 
 
-def disposition(call: Call, lane: Lane, policy: Policy, now: int) -> str:
+def disposition(call: OpenCall, lane: Lane, policy: Policy, now: int) -> str:
     """Say what a call needs that neither runs nor is done; nothing, if it has to wait."""
     match call.status:
         case "requested":
@@ -308,12 +308,12 @@ def disposition(call: Call, lane: Lane, policy: Policy, now: int) -> str:
     return ""
 
 
-def after_wait(call: Call, lane: Lane, policy: Policy) -> str:
+def after_wait(call: OpenCall, lane: Lane, policy: Policy) -> str:
     """Go on with a call. One that was finding out about itself goes by what the tool says today."""
     return after_interruption(call, lane, policy) if call.reconciles else "start"
 
 
-def after_interruption(call: Call, lane: Lane, policy: Policy) -> str:
+def after_interruption(call: OpenCall, lane: Lane, policy: Policy) -> str:
     match policy.tool(call.tool).on_interrupt:
         case "rerun" if call.reason == UNSTORABLE:  # it ran to its end, and would so again
             return "report"
@@ -327,7 +327,7 @@ def after_interruption(call: Call, lane: Lane, policy: Policy) -> str:
             return "report"
 
 
-def begin(call: Call, policy: Policy, now: int) -> Start:
+def begin(call: OpenCall, policy: Policy, now: int) -> Start:
     is_unclear = call.status == CUT and policy.tool(call.tool).on_interrupt == "reconcile"
     reconciles = call.attempt if is_unclear else call.reconciles
     due = (name for name, due_at in call.timers.items() if due_at <= now)
@@ -411,5 +411,5 @@ def no_progress(call_id: str, attempts: int) -> Failure:
     )
 
 
-def interrupted(call: Call) -> Failure:
+def interrupted(call: OpenCall) -> Failure:
     return Failure("INTERRUPTED", f"{call.tool} was interrupted: its outcome is unknown")

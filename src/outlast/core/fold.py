@@ -17,17 +17,17 @@ from outlast.core.lane import (
     CONTENDED,
     CUT,
     RUNNING,
-    Call,
-    Cancel,
-    Ended,
+    ArrivedReply,
+    CancelWish,
     Lane,
     ModelCall,
-    Queued,
-    Relay,
-    Reply,
-    Stopping,
+    OpenCall,
+    QueuedDelivery,
+    RelayedRequest,
+    StoppingTurn,
     Turn,
-    Unsettled,
+    TurnEnd,
+    UnsettledDelivery,
 )
 from outlast.core.message import ToolCall
 from outlast.core.record import AnyRecord, Entry, Tokens
@@ -70,7 +70,7 @@ def session_started(lane: Lane, e: r.SessionStarted, _: int) -> Lane:
     )
 
 
-def told_at(outlets: Iterable[r.NewOutlet]) -> frozenset[str]:
+def told_at(outlets: Iterable[r.NewOutboxCursor]) -> frozenset[str]:
     """Return the types of records at which there is something to tell.
 
     What arrives is told of when the lane takes it up: an arrival itself is no lane's commit.
@@ -85,19 +85,19 @@ TAKES_UP = frozenset({"turn.started", "delivery.joined", "delivery.settled"})
 
 def delivery_queued(lane: Lane, e: r.DeliveryQueued, offset: int) -> Lane:
     if e.kind == "reply":
-        reply = Reply(e.delivery_id, e.request_id, e.option, e.text, e.args, e.by)
+        reply = ArrivedReply(e.delivery_id, e.request_id, e.option, e.text, e.args, e.by)
         return replace(lane, replies=(*lane.replies, reply))
-    queued = Queued(e.delivery_id, offset, e.kind == "retry", e.deadline_at, e.by)
+    queued = QueuedDelivery(e.delivery_id, offset, e.kind == "retry", e.deadline_at, e.by)
     return replace(lane, queue=(*lane.queue, queued))
 
 
 def cancel_requested(lane: Lane, e: r.CancelRequested, offset: int) -> Lane:
-    cancel = Cancel(e.delivery_id, offset, e.reason, e.turn, e.ends)
+    cancel = CancelWish(e.delivery_id, offset, e.reason, e.turn, e.ends)
     return replace(lane, cancels=(*lane.cancels, cancel))
 
 
 def request_relayed(lane: Lane, e: r.RequestRelayed, _: int) -> Lane:
-    relay = Relay(e.delivery_id, e.request_id, e.child, e.asked, e.how)
+    relay = RelayedRequest(e.delivery_id, e.request_id, e.child, e.asked, e.how)
     return replace(lane, relays=(*lane.relays, relay))
 
 
@@ -146,36 +146,38 @@ def turn_started(lane: Lane, e: r.TurnStarted) -> Lane:
     )
 
 
-def queued_as(lane: Lane, delivery_id: str) -> Queued:
-    return next((q for q in lane.queue if q.delivery_id == delivery_id), Queued(delivery_id))
+def queued_as(lane: Lane, delivery_id: str) -> QueuedDelivery:
+    return next(
+        (q for q in lane.queue if q.delivery_id == delivery_id), QueuedDelivery(delivery_id)
+    )
 
 
-def with_sender(senders: tuple[str, ...], queued: Queued) -> tuple[str, ...]:
+def with_sender(senders: tuple[str, ...], queued: QueuedDelivery) -> tuple[str, ...]:
     return senders if queued.by in ("", *senders) else (*senders, queued.by)
 
 
 def turn_completed(lane: Lane, e: r.TurnCompleted) -> Lane:
-    return end_turn(lane, Ended(e.turn, "completed"))
+    return end_turn(lane, TurnEnd(e.turn, "completed"))
 
 
 def turn_failed(lane: Lane, e: r.TurnFailed) -> Lane:
-    return end_turn(lane, Ended(e.turn, "failed", e.error, e.structural))
+    return end_turn(lane, TurnEnd(e.turn, "failed", e.error, e.structural))
 
 
 def turn_cancelled(lane: Lane, e: r.TurnCancelled) -> Lane:
-    return end_turn(lane, Ended(e.turn, "cancelled"))
+    return end_turn(lane, TurnEnd(e.turn, "cancelled"))
 
 
-def end_turn(lane: Lane, last: Ended) -> Lane:
+def end_turn(lane: Lane, last: TurnEnd) -> Lane:
     assert lane.turn is not None
-    told = tuple(Unsettled(d, last.how, last.turn) for d in lane.turn.deliveries)
+    told = tuple(UnsettledDelivery(d, last.how, last.turn) for d in lane.turn.deliveries)
     last = replace(last, senders=lane.turn.senders)
     return replace(lane, turn=None, unsettled=(*lane.unsettled, *told), last=last)
 
 
 def turn_stopping(lane: Lane, e: r.TurnStopping) -> Lane:
     return lane.with_turn(
-        stopping=Stopping(
+        stopping=StoppingTurn(
             reason=e.reason,
             superseded=e.superseded,
             delivery_id=e.delivery_id,
@@ -265,7 +267,7 @@ def message_aborted(lane: Lane, e: r.MessageAborted) -> Lane:
 
 def message_completed(lane: Lane, e: r.MessageCompleted) -> Lane:
     calls = {
-        part.call_id: Call(part.call_id, part.tool, part.args, "")
+        part.call_id: OpenCall(part.call_id, part.tool, part.args, "")
         for part in e.parts
         if isinstance(part, ToolCall)
     }

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from outlast.core import record as r
-from outlast.core.lane import Lane, Request
+from outlast.core.lane import Lane, OpenRequest
 from outlast.core.name import args_digest
 
 
@@ -24,7 +24,7 @@ def remember(lane: Lane, call_id: str, name: str, value: str) -> Lane:
 def input_requested(lane: Lane, e: r.InputRequested) -> Lane:
     assert lane.turn is not None
     is_elsewhere = bool(e.name and e.digest)
-    request = Request(
+    request = OpenRequest(
         e.request_id,
         e.kind,
         e.call_id,
@@ -81,7 +81,7 @@ def input_expired(lane: Lane, e: r.InputExpired) -> Lane:
 
 def webhook_opened(lane: Lane, e: r.WebhookOpened) -> Lane:
     assert lane.turn is not None
-    request = Request(e.request_id, "webhook", e.call_id, e.name, e.expires_at)
+    request = OpenRequest(e.request_id, "webhook", e.call_id, e.name, e.expires_at)
     return lane.with_turn(requests={**lane.turn.requests, e.request_id: request})
 
 
@@ -99,7 +99,7 @@ def webhook_closed(lane: Lane, e: r.WebhookClosed) -> Lane:
 
 def authorization_required(lane: Lane, e: r.AuthorizationRequired) -> Lane:
     assert lane.turn is not None
-    request = Request(
+    request = OpenRequest(
         e.request_id,
         "authorization",
         e.call_id,
@@ -128,7 +128,7 @@ def authorization_ended(lane: Lane, e: r.AuthorizationCompleted | r.Authorizatio
 
 def subagent_called(lane: Lane, e: r.SubagentCalled) -> Lane:
     assert lane.turn is not None
-    request = Request(e.request_id, "child", e.call_id, e.name, child=e.child)
+    request = OpenRequest(e.request_id, "child", e.call_id, e.name, child=e.child)
     return lane.with_turn(requests={**lane.turn.requests, e.request_id: request})
 
 

@@ -26,7 +26,7 @@ CONTENDED = "contended"
 """Why a call was undone: another lane was quicker. It is no sign of one that never gets on."""
 
 
-class Reply(Struct, frozen=True, gc=False, omit_defaults=True):
+class ArrivedReply(Struct, frozen=True, gc=False, omit_defaults=True):
     """An answer that has arrived and was not taken yet."""
 
     delivery_id: str
@@ -37,7 +37,7 @@ class Reply(Struct, frozen=True, gc=False, omit_defaults=True):
     by: str = ""
 
 
-class Relay(Struct, frozen=True, gc=False, omit_defaults=True):
+class RelayedRequest(Struct, frozen=True, gc=False, omit_defaults=True):
     """A child's request that was opened or closed, and that nobody here has seen yet."""
 
     delivery_id: str
@@ -47,7 +47,7 @@ class Relay(Struct, frozen=True, gc=False, omit_defaults=True):
     how: str = ""
 
 
-class Queued(Struct, frozen=True, gc=False, omit_defaults=True):
+class QueuedDelivery(Struct, frozen=True, gc=False, omit_defaults=True):
     """A delivery that waits for its turn."""
 
     delivery_id: str
@@ -57,7 +57,7 @@ class Queued(Struct, frozen=True, gc=False, omit_defaults=True):
     by: str = ""
 
 
-class Cancel(Struct, frozen=True, gc=False, omit_defaults=True):
+class CancelWish(Struct, frozen=True, gc=False, omit_defaults=True):
     """A wish to stop: the named turn, or what is at the head of the queue; `ends` the session."""
 
     delivery_id: str
@@ -86,7 +86,7 @@ class ModelCall(Struct, frozen=True, gc=False, omit_defaults=True):
     parked: bool = False
 
 
-class Call(Struct, frozen=True, gc=False, omit_defaults=True):
+class OpenCall(Struct, frozen=True, gc=False, omit_defaults=True):
     """A tool call of the open step.
 
     `status`: requested, asked, approved, running, cut, waiting, woken, again, done.
@@ -135,7 +135,7 @@ class Call(Struct, frozen=True, gc=False, omit_defaults=True):
         return 0
 
 
-class Request(Struct, frozen=True, gc=False, omit_defaults=True):
+class OpenRequest(Struct, frozen=True, gc=False, omit_defaults=True):
     """A question to a human, an address for somebody outside, a sign-in, or a child, that is open.
 
     `name` is that of the tool's own wait, where it is one. `child` is the session that is waited
@@ -167,7 +167,7 @@ class Request(Struct, frozen=True, gc=False, omit_defaults=True):
         return self.kind not in ("webhook", "authorization", "child")
 
 
-class Stopping(Struct, frozen=True, gc=False, omit_defaults=True):
+class StoppingTurn(Struct, frozen=True, gc=False, omit_defaults=True):
     """How a turn ends whose requests are closed already: see the record of the same name."""
 
     reason: str = ""
@@ -196,18 +196,18 @@ class Turn(Struct, frozen=True, gc=False, omit_defaults=True):
     answer: str = ""
     failure: Failure | None = None
     structural: bool = False
-    calls: Mapping[str, Call] = {}
-    requests: Mapping[str, Request] = {}
+    calls: Mapping[str, OpenCall] = {}
+    requests: Mapping[str, OpenRequest] = {}
     corrections: int = 0
     misfit: bool = False
-    stopping: Stopping | None = None
+    stopping: StoppingTurn | None = None
     usage: Tokens = Tokens()
     deadline: int = 0
     senders: tuple[str, ...] = ()
     handed_back: bool = False
 
 
-class Unsettled(Struct, frozen=True, gc=False):
+class UnsettledDelivery(Struct, frozen=True, gc=False):
     """A delivery whose turn is over and that nobody was told of yet."""
 
     delivery_id: str
@@ -215,7 +215,7 @@ class Unsettled(Struct, frozen=True, gc=False):
     turn: str
 
 
-class Ended(Struct, frozen=True, gc=False, omit_defaults=True):
+class TurnEnd(Struct, frozen=True, gc=False, omit_defaults=True):
     """How the last turn ended: completed, failed or cancelled."""
 
     turn: str
@@ -244,14 +244,14 @@ class Lane(Struct, frozen=True, gc=False, omit_defaults=True):
     deadline: int = 0
     tells: frozenset[str] = frozenset()
     over: str = ""
-    queue: tuple[Queued, ...] = ()
-    replies: tuple[Reply, ...] = ()
-    relays: tuple[Relay, ...] = ()
-    cancels: tuple[Cancel, ...] = ()
-    unsettled: tuple[Unsettled, ...] = ()
+    queue: tuple[QueuedDelivery, ...] = ()
+    replies: tuple[ArrivedReply, ...] = ()
+    relays: tuple[RelayedRequest, ...] = ()
+    cancels: tuple[CancelWish, ...] = ()
+    unsettled: tuple[UnsettledDelivery, ...] = ()
     turns: int = 0
     turn: Turn | None = None
-    last: Ended | None = None
+    last: TurnEnd | None = None
     waiting: tuple[str, ...] = ()
     unknown: Mapping[str, str] = {}
     usage: Tokens = Tokens()

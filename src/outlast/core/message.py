@@ -61,7 +61,9 @@ class ToolCall(
     extra: str = ""
 
 
-class Foreign(Struct, frozen=True, gc=False, tag="foreign", tag_field="kind", omit_defaults=True):
+class ProviderPart(
+    Struct, frozen=True, gc=False, tag="foreign", tag_field="kind", omit_defaults=True
+):
     """A part that only the provider's client understands, kept as the bytes that it wrote."""
 
     codec: str
@@ -73,7 +75,7 @@ class Foreign(Struct, frozen=True, gc=False, tag="foreign", tag_field="kind", om
 Content = tuple[Text | Image | File, ...]
 """What a person says: at least one part."""
 
-Part = Text | Reasoning | ToolCall | Foreign
+Part = Text | Reasoning | ToolCall | ProviderPart
 """What a model says."""
 
 
@@ -81,14 +83,14 @@ class UserMessage(Struct, frozen=True, gc=False, tag="user", omit_defaults=True)
     content: Content
 
 
-class Answer(Struct, frozen=True, gc=False, tag="answer", omit_defaults=True):
+class ModelAnswer(Struct, frozen=True, gc=False, tag="answer", omit_defaults=True):
     """What the model said; `aborted` marks an answer that a crash or a lost stream cut off."""
 
     parts: tuple[Part, ...]
     aborted: bool = False
 
 
-class ToolResult(Struct, frozen=True, gc=False, tag="result", omit_defaults=True):
+class ToolOutput(Struct, frozen=True, gc=False, tag="result", omit_defaults=True):
     """What one tool call came to, as the model is told it."""
 
     call_id: str
@@ -98,13 +100,13 @@ class ToolResult(Struct, frozen=True, gc=False, tag="result", omit_defaults=True
     provider_id: str = ""
 
 
-class ToolResults(Struct, frozen=True, gc=False, tag="results", omit_defaults=True):
+class ToolOutputs(Struct, frozen=True, gc=False, tag="results", omit_defaults=True):
     """The results of one step, in the order of its calls."""
 
-    results: tuple[ToolResult, ...]
+    results: tuple[ToolOutput, ...]
 
 
-Message = UserMessage | Answer | ToolResults
+Message = UserMessage | ModelAnswer | ToolOutputs
 
 
 def text_of(content: Content | tuple[Part, ...]) -> str:

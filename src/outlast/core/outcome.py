@@ -22,7 +22,7 @@ from outlast.core.action import (
     RunTools,
     Settle,
 )
-from outlast.core.lane import Call, Lane, Turn
+from outlast.core.lane import Lane, OpenCall, Turn
 from outlast.core.message import Reasoning
 from outlast.core.name import PAUSE, request_name
 from outlast.core.policy import Policy
@@ -33,14 +33,14 @@ from outlast.core.result import (
     Interrupted,
     ModelFailed,
     NewAuthorization,
+    NewWait,
     Raised,
     Result,
     Returned,
-    Stopped,
-    Update,
+    SliceUpdate,
+    ToolWaits,
+    TurnStopped,
     Usage,
-    Wait,
-    Waits,
 )
 from outlast.core.slices import EMPTY, Slices, is_granted
 
@@ -192,7 +192,7 @@ def _outcome(
             return answered(lane, result, policy, slices)
         case ModelFailed():
             return model_failed(lane, result, policy, now)
-        case Stopped():
+        case TurnStopped():
             return stopped(lane, action, result, policy, now)
         case _:
             assert lane.turn is not None
@@ -285,14 +285,14 @@ def model_failed(lane: Lane, result: ModelFailed, policy: Policy, now: int) -> I
 
 def tool_ended(
     lane: Lane,
-    call: Call,
-    end: Returned | Raised | Interrupted | Waits,
+    call: OpenCall,
+    end: Returned | Raised | Interrupted | ToolWaits,
     policy: Policy,
     now: int,
 ) -> Iterator[AnyRecord]:
     match end:
         case Returned():
-            yield from (c for c in end.leftovers.changes if not isinstance(c, Update))
+            yield from (c for c in end.leftovers.changes if not isinstance(c, SliceUpdate))
             yield from end.leftovers.emitted
             yield r.ToolCompleted(
                 call_id=call.call_id,
@@ -319,11 +319,11 @@ def tool_ended(
             )
             if final:
                 yield from close_opened(lane, call.call_id)
-        case Waits():
+        case ToolWaits():
             yield from tool_waits(lane, call, end)
 
 
-def tool_waits(lane: Lane, call: Call, end: Waits) -> Iterator[AnyRecord]:
+def tool_waits(lane: Lane, call: OpenCall, end: ToolWaits) -> Iterator[AnyRecord]:
     name, *also = (wait.name for wait in end.waits)
     yield r.ToolWaiting(
         call_id=call.call_id,
@@ -339,7 +339,7 @@ def tool_waits(lane: Lane, call: Call, end: Waits) -> Iterator[AnyRecord]:
         yield r.ToolWoken(call_id=call.call_id, name=over)
 
 
-def wait_begins(lane: Lane, call: Call, wait: Wait) -> Iterator[AnyRecord]:
+def wait_begins(lane: Lane, call: OpenCall, wait: NewWait) -> Iterator[AnyRecord]:
     if wait.child:
         yield r.SubagentCalled(
             request_id=request_name(lane.session, call.call_id, wait.name),
@@ -369,7 +369,7 @@ def wait_begins(lane: Lane, call: Call, wait: Wait) -> Iterator[AnyRecord]:
         )
 
 
-def authorization_required(call: Call, name: str, new: NewAuthorization) -> AnyRecord:
+def authorization_required(call: OpenCall, name: str, new: NewAuthorization) -> AnyRecord:
     return r.AuthorizationRequired(
         request_id=new.request_id,
         call_id=call.call_id,
@@ -383,7 +383,7 @@ def authorization_required(call: Call, name: str, new: NewAuthorization) -> AnyR
 
 
 def stopped(
-    lane: Lane, action: AnyAction, result: Stopped, policy: Policy, now: int
+    lane: Lane, action: AnyAction, result: TurnStopped, policy: Policy, now: int
 ) -> Iterator[AnyRecord]:
     """Give every call of the turn an outcome, then end the turn."""
     assert lane.turn is not None
@@ -406,7 +406,7 @@ def stopped(
 NO_RETRIES = Policy()
 
 
-def call_stopped(call: Call) -> AnyRecord:
+def call_stopped(call: OpenCall) -> AnyRecord:
     """Give a call an outcome that nobody waits for; what has begun may have had an effect."""
     error = call.failure if call.attempt else NOT_RUN
     if error:

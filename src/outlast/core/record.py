@@ -42,7 +42,7 @@ class Option(Struct, frozen=True, gc=False):
     label: str
 
 
-class NewOutlet(Struct, frozen=True, gc=False, omit_defaults=True):
+class NewOutboxCursor(Struct, frozen=True, gc=False, omit_defaults=True):
     """Where events of the types in `events` shall be told of; no `url`: the app knows it."""
 
     name: str
@@ -82,7 +82,7 @@ class SessionStarted(Record, frozen=True, kw_only=True, tag="session.started"):
     principal: str = ""
     token: str = ""
     deadline_at: int = 0
-    outlets: tuple[NewOutlet, ...] = ()
+    outlets: tuple[NewOutboxCursor, ...] = ()
     parent: Parent | None = None
     depth: int = 0
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from outlast.core import record as r
 from outlast.core.action import AskHuman, Settle
 from outlast.core.index import GIVEN_UP
-from outlast.core.lane import Call, Lane, Relay, Reply, Request, Turn
+from outlast.core.lane import ArrivedReply, Lane, OpenCall, OpenRequest, RelayedRequest, Turn
 from outlast.core.name import PAUSE, args_digest, request_name
 from outlast.core.record import AnyRecord, Failure, Option
 from outlast.core.result import ChildEnd
@@ -43,7 +43,7 @@ def ask(lane: Lane, action: AskHuman) -> AnyRecord:
     return question(lane, call, action, request_name(lane.session, call.call_id, name))
 
 
-def question(lane: Lane, call: Call, action: AskHuman, request_id: str) -> r.InputRequested:
+def question(lane: Lane, call: OpenCall, action: AskHuman, request_id: str) -> r.InputRequested:
     return r.InputRequested(
         request_id=request_id,
         kind=action.kind,
@@ -69,7 +69,7 @@ def requesters(lane: Lane) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in (lane.principal, *above, *senders) if name))
 
 
-def prompt(call: Call, kind: str) -> str:
+def prompt(call: OpenCall, kind: str) -> str:
     if kind == "interrupted":
         return f"{call.tool} was interrupted and may or may not have happened. What now?"
     if call.repeats:
@@ -86,7 +86,7 @@ def close_requests(lane: Lane, how: str) -> Iterator[AnyRecord]:
             yield close_request(request, how)
 
 
-def close_request(request: Request, how: str) -> AnyRecord:
+def close_request(request: OpenRequest, how: str) -> AnyRecord:
     """Close a request that has not been answered, and will not be."""
     match request.kind:
         case "webhook":
@@ -103,7 +103,7 @@ def close_request(request: Request, how: str) -> AnyRecord:
     return r.InputResolved(request_id=request.request_id, how=how)
 
 
-def authorization_failed(request: Request, how: str, reason: str = "") -> r.AuthorizationFailed:
+def authorization_failed(request: OpenRequest, how: str, reason: str = "") -> r.AuthorizationFailed:
     return r.AuthorizationFailed(
         request_id=request.request_id,
         call_id=request.call_id,
@@ -121,7 +121,7 @@ def close_opened(lane: Lane, call_id: str) -> Iterator[AnyRecord]:
             yield close_request(request, "cancelled")
 
 
-def webhooks_of(lane: Lane, call_id: str, name: str) -> Iterator[Request]:
+def webhooks_of(lane: Lane, call_id: str, name: str) -> Iterator[OpenRequest]:
     for request in lane.turn.requests.values() if lane.turn else ():
         if (request.kind, request.call_id, request.name) == ("webhook", call_id, name):
             yield request
@@ -167,7 +167,7 @@ def settle(lane: Lane, action: Settle) -> Iterator[AnyRecord]:
         yield r.DeliverySettled(delivery_id=delivery_id, outcome=outcome, turn=turn)
 
 
-def take(lane: Lane, reply: Reply, dedupe: str = "") -> Iterator[AnyRecord]:
+def take(lane: Lane, reply: ArrivedReply, dedupe: str = "") -> Iterator[AnyRecord]:
     """Take an answer: to an open request it means something, to a closed one nothing."""
     request = lane.turn.requests.get(reply.request_id) if lane.turn else None
     if request is None or lane.turn is None:
@@ -188,7 +188,7 @@ def take(lane: Lane, reply: Reply, dedupe: str = "") -> Iterator[AnyRecord]:
     yield r.DeliverySettled(delivery_id=reply.delivery_id, outcome="answered", turn=lane.turn.id)
 
 
-def refuse(lane: Lane, reply: Reply, *, restricted: bool) -> Iterator[AnyRecord]:
+def refuse(lane: Lane, reply: ArrivedReply, *, restricted: bool) -> Iterator[AnyRecord]:
     """Ask anew: an answer closes its request for others, and this one is worth nothing."""
     assert lane.turn is not None
     request = lane.turn.requests[reply.request_id]
@@ -205,7 +205,7 @@ def refuse(lane: Lane, reply: Reply, *, restricted: bool) -> Iterator[AnyRecord]
     yield r.DeliverySettled(delivery_id=reply.delivery_id, outcome="refused")
 
 
-def changed_call(lane: Lane, reply: Reply) -> Call | None:
+def changed_call(lane: Lane, reply: ArrivedReply) -> OpenCall | None:
     """Return a call with the arguments that an answer gives it, where it gives some."""
     request = lane.turn.requests.get(reply.request_id) if lane.turn and reply.args else None
     if lane.turn is None or request is None or request.kind != "approval":
@@ -216,7 +216,7 @@ def changed_call(lane: Lane, reply: Reply) -> Call | None:
 
 
 def request_answered(
-    lane: Lane, call: Call, request: Request, reply: Reply, dedupe: str
+    lane: Lane, call: OpenCall, request: OpenRequest, reply: ArrivedReply, dedupe: str
 ) -> Iterator[AnyRecord]:
     digest = approved_digest(call, request, reply)
     yield r.InputResolved(
@@ -240,7 +240,7 @@ def request_answered(
             yield from close_opened(lane, call.call_id)
 
 
-def approved_digest(call: Call, request: Request, reply: Reply) -> str:
+def approved_digest(call: OpenCall, request: OpenRequest, reply: ArrivedReply) -> str:
     """Return the digest of the exact arguments that somebody let through, here or elsewhere."""
     if request.origin or reply.option not in ("approve", "rerun"):
         return ""
@@ -248,7 +248,7 @@ def approved_digest(call: Call, request: Request, reply: Reply) -> str:
     return args_digest(tool, reply.args) if digest and reply.args else digest
 
 
-def after_answer(call: Call, reply: Reply) -> Iterator[AnyRecord]:
+def after_answer(call: OpenCall, reply: ArrivedReply) -> Iterator[AnyRecord]:
     """Give the call an outcome where the answer is one."""
     match reply.option:
         case "deny":
@@ -262,11 +262,11 @@ def after_answer(call: Call, reply: Reply) -> Iterator[AnyRecord]:
             yield given_up(call)
 
 
-def given_up(call: Call) -> AnyRecord:
+def given_up(call: OpenCall) -> AnyRecord:
     return r.ToolInterrupted(call_id=call.call_id, attempt=call.attempt, reason=call.reason)
 
 
-def webhook_answered(lane: Lane, request: Request, reply: Reply) -> Iterator[AnyRecord]:
+def webhook_answered(lane: Lane, request: OpenRequest, reply: ArrivedReply) -> Iterator[AnyRecord]:
     """Keep what came in for a tool.
 
     Each attempt at a call has an address of its own for the same wait: one answer is enough.
@@ -279,7 +279,7 @@ def webhook_answered(lane: Lane, request: Request, reply: Reply) -> Iterator[Any
 
 
 def authorization_ends(
-    request: Request, how: str, reason: str = ""
+    request: OpenRequest, how: str, reason: str = ""
 ) -> r.AuthorizationCompleted | r.AuthorizationFailed:
     """Say how a sign-in went: `completed`, or what else."""
     if how != "completed":
@@ -289,7 +289,7 @@ def authorization_ends(
     )
 
 
-def child_ended(lane: Lane, request: Request, reply: Reply) -> Iterator[AnyRecord]:
+def child_ended(lane: Lane, request: OpenRequest, reply: ArrivedReply) -> Iterator[AnyRecord]:
     """Keep what a child came to."""
     assert lane.turn is not None
     came = msgspec.json.decode(reply.args, type=ChildEnd)
@@ -307,7 +307,7 @@ def child_ended(lane: Lane, request: Request, reply: Reply) -> Iterator[AnyRecor
         yield r.SubagentCompleted(**where, value=came.value)
 
 
-def wake(call: Call, request: Request) -> Iterator[AnyRecord]:
+def wake(call: OpenCall, request: OpenRequest) -> Iterator[AnyRecord]:
     """Wake a tool that waits for what is over now, or that hands it on to who had asked."""
     awaited = (name.partition(PAUSE)[0] for name in call.waits_for)
     is_handed_on = bool(request.child) and request.kind != "child"
@@ -323,7 +323,7 @@ Shown = Asked | r.InputResolved | r.InputExpired | r.AuthorizationCompleted | r.
 """What is shown of a session elsewhere: that it asks, and that it does so no longer."""
 
 
-def pass_on(lane: Lane, relay: Relay) -> Iterator[AnyRecord]:
+def pass_on(lane: Lane, relay: RelayedRequest) -> Iterator[AnyRecord]:
     """Show here what a child asks, or that it does so no longer; or heed that its time is up."""
     shown = list(relayed(lane, lane.turn, relay) if lane.turn else ())
     yield from shown
@@ -334,7 +334,7 @@ def pass_on(lane: Lane, relay: Relay) -> Iterator[AnyRecord]:
     )
 
 
-def relayed(lane: Lane, turn: Turn, relay: Relay) -> Iterator[AnyRecord]:
+def relayed(lane: Lane, turn: Turn, relay: RelayedRequest) -> Iterator[AnyRecord]:
     if relay.how == "expired" and relay.request_id in turn.requests:
         yield from expire(lane, relay.request_id)  # by the parent's word
         return

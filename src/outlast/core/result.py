@@ -11,7 +11,7 @@ from outlast.core.message import Content, Part
 from outlast.core.record import (
     Failure,
     MessageDelta,
-    NewOutlet,
+    NewOutboxCursor,
     Option,
     ReasoningDelta,
     SessionRekeyed,
@@ -31,7 +31,7 @@ class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
     details: Mapping[str, int] = {}
 
 
-class Wanted(Struct, frozen=True, gc=False):
+class RequestedCall(Struct, frozen=True, gc=False):
     """A tool call that the model asked for, looked at: is it valid, does it need approval?
 
     `decision` is what the hook `decided_by` said to it: then `changed` are its arguments, or it
@@ -60,7 +60,7 @@ class Answered(Struct, frozen=True, gc=False):
 
     parts: tuple[Part, ...]
     usage: Usage
-    wanted: tuple[Wanted, ...] = ()
+    wanted: tuple[RequestedCall, ...] = ()
     model: str = ""
     finish: str = ""
     deltas: tuple[MessageDelta | ReasoningDelta, ...] = ()
@@ -79,27 +79,27 @@ class ModelFailed(Struct, frozen=True, gc=False):
     deltas: tuple[MessageDelta | ReasoningDelta, ...] = ()
 
 
-class Update(Struct, frozen=True, gc=False):
+class SliceUpdate(Struct, frozen=True, gc=False):
     """A change of a slice that is made of its newest value, when the outcome is recorded."""
 
     apply: Callable[[Slices], StateChanged]
 
 
-class Leftovers(Struct, frozen=True, gc=False):
+class BufferedEffects(Struct, frozen=True, gc=False):
     """What a tool had buffered: to be committed with its outcome."""
 
     emitted: tuple[ToolEmitted, ...] = ()
-    changes: tuple[StateChanged | SessionRekeyed | Update, ...] = ()
+    changes: tuple[StateChanged | SessionRekeyed | SliceUpdate, ...] = ()
 
 
-NOTHING = Leftovers()
+NOTHING = BufferedEffects()
 
 
 class Returned(Struct, frozen=True, gc=False):
     call_id: str
     value: str
     message: str | None = None
-    leftovers: Leftovers = NOTHING
+    leftovers: BufferedEffects = NOTHING
     same_as: str = ""
 
 
@@ -138,7 +138,7 @@ class NewChild(Struct, frozen=True, gc=False):
     session_id: str
     agent: str
     content: Content
-    outlets: tuple[NewOutlet, ...] = ()
+    outlets: tuple[NewOutboxCursor, ...] = ()
 
 
 class NewAuthorization(Struct, frozen=True, gc=False):
@@ -158,7 +158,7 @@ class ChildEnd(Struct, frozen=True, gc=False, omit_defaults=True):
     error: Failure | None = None
 
 
-class Wait(Struct, frozen=True, gc=False):
+class NewWait(Struct, frozen=True, gc=False):
     """One wait of a tool: for a time, or what it begins; else for what has begun already."""
 
     name: str
@@ -168,14 +168,14 @@ class Wait(Struct, frozen=True, gc=False):
     authorization: NewAuthorization | None = None
 
 
-class Waits(Struct, frozen=True, gc=False):
+class ToolWaits(Struct, frozen=True, gc=False):
     """The tool stopped, each of its tasks at a wait, and goes on when the first of them is over.
 
     `reconciles`: it was still finding out what became of that attempt.
     """
 
     call_id: str
-    waits: tuple[Wait, ...]
+    waits: tuple[NewWait, ...]
     reconciles: int = 0
 
     @property
@@ -185,27 +185,27 @@ class Waits(Struct, frozen=True, gc=False):
 
 def is_contended(end: Returned) -> bool:
     """Whether a tool's end depends on what others do meanwhile: a slice's newest value, a token."""
-    return any(isinstance(item, Update | SessionRekeyed) for item in end.leftovers.changes)
+    return any(isinstance(item, SliceUpdate | SessionRekeyed) for item in end.leftovers.changes)
 
 
 def with_updates(end: Returned, slices: Slices) -> Returned:
     """Return a tool's end with its updates made of the slices as they are now."""
     changes: list[StateChanged | SessionRekeyed] = []
     for item in end.leftovers.changes:
-        made = item.apply(slices) if isinstance(item, Update) else item
+        made = item.apply(slices) if isinstance(item, SliceUpdate) else item
         changes.append(made)
         if isinstance(made, StateChanged):
             slices = change(slices, made)
     return replace(end, leftovers=replace(end.leftovers, changes=tuple(changes)))
 
 
-ToolEnd = Returned | Raised | Interrupted | Waits
+ToolEnd = Returned | Raised | Interrupted | ToolWaits
 
 
-class Stopped(Struct, frozen=True, gc=False):
+class TurnStopped(Struct, frozen=True, gc=False):
     """All work of the turn has been stopped; these calls came to an end by themselves."""
 
     ends: tuple[ToolEnd, ...] = ()
 
 
-Result = Answered | ModelFailed | ToolEnd | Stopped
+Result = Answered | ModelFailed | ToolEnd | TurnStopped

@@ -14,15 +14,15 @@ from msgspec.structs import replace
 
 from outlast.core import record as r
 from outlast.core.message import (
-    Answer,
     Content,
     Message,
+    ModelAnswer,
     Part,
     Reasoning,
     Text,
     ToolCall,
-    ToolResult,
-    ToolResults,
+    ToolOutput,
+    ToolOutputs,
     UserMessage,
 )
 from outlast.core.record import AnyRecord, Entry
@@ -46,7 +46,7 @@ class View:
         self._deltas: dict[int, list[str]] = {}
         self._said: set[int] = set()
         self._calls: tuple[ToolCall, ...] = ()
-        self._results: dict[str, ToolResult] = {}
+        self._results: dict[str, ToolOutput] = {}
         self._asked: dict[str, str] = {}
         self._edited: dict[str, tuple[str, str]] = {}
 
@@ -74,7 +74,7 @@ class View:
     def _model_started(self, e: r.ModelStarted) -> None:
         self._deltas, self._said = {}, set()
         last = self.messages[-1] if self.messages else None
-        if isinstance(last, Answer) and last.aborted:
+        if isinstance(last, ModelAnswer) and last.aborted:
             self.messages.append(UserMessage((Text(GO_ON),)))
 
     def _delta(self, e: r.MessageDelta | r.ReasoningDelta) -> None:
@@ -85,13 +85,13 @@ class View:
     def _aborted(self, e: r.MessageAborted) -> None:
         said = tuple(Text("".join(self._deltas[part])) for part in sorted(self._said))
         if e.kept and said:
-            self.messages.append(Answer(said, aborted=True))
+            self.messages.append(ModelAnswer(said, aborted=True))
         self._deltas, self._said = {}, set()
 
     def _completed(self, e: r.MessageCompleted) -> None:
         deltas = {part: "".join(texts) for part, texts in self._deltas.items()}
         parts = whole_parts(e, deltas)
-        self.messages.append(Answer(parts))
+        self.messages.append(ModelAnswer(parts))
         if e.misfit:
             self.messages.append(UserMessage((Text(NOT_AS_ASKED.format(why=e.misfit)),)))
         self._calls = tuple(part for part in parts if isinstance(part, ToolCall))
@@ -120,12 +120,12 @@ class View:
         text, failed = told(e)
         if edited := self._edited.pop(e.call_id, None):
             text = f"({edited[0]} changed the arguments to {edited[1]}.)\n{text}"
-        self._results[e.call_id] = ToolResult(e.call_id, call.tool, text, failed, call.provider_id)
+        self._results[e.call_id] = ToolOutput(e.call_id, call.tool, text, failed, call.provider_id)
 
     def _step_over(self, _: AnyRecord) -> None:
         results = (self._results.get(call.call_id) for call in self._calls)
         if known := tuple(result for result in results if result):
-            self.messages.append(ToolResults(known))
+            self.messages.append(ToolOutputs(known))
         self._calls, self._results = (), {}
 
 

@@ -16,10 +16,10 @@ from outlast.core.record import AnyRecord, ToolProgress, ToolStepRecorded, Webho
 from outlast.core.request import Shown
 from outlast.core.result import Returned, is_contended, with_updates
 from outlast.core.slices import Slices
-from outlast.engine.coalesce import Trickle
-from outlast.engine.executor import Place
+from outlast.engine.coalesce import Coalescer
+from outlast.engine.executor import CallSlot
 from outlast.engine.owned_lane import OwnedLane
-from outlast.engine.running_call import Work, to_its_end
+from outlast.engine.running_call import RunningCall, to_its_end
 from outlast.engine.settings import WorkerSettings
 from outlast.errors import NotInTransaction
 from outlast.store import Store, Transaction
@@ -28,16 +28,16 @@ LONGEST = 5.0
 """How long a tool's transaction may be open, in seconds."""
 
 
-class CallDesk:
+class LaneJournal:
     """One call's desk. A call that nobody waits for any more can write nothing."""
 
-    _hold: Hold
+    _hold: LockHold
 
     def __init__(
         self,
         lane: OwnedLane,
-        work: Work,
-        place: Place | None,
+        work: RunningCall,
+        place: CallSlot | None,
         policy: Policy,
         store: Store,
         clock: Clock,
@@ -51,7 +51,7 @@ class CallDesk:
         self._store = store
         self._clock = clock
         self._flush = settings.flush
-        self._progress: Trickle[ToolProgress] | None = None
+        self._progress: Coalescer[ToolProgress] | None = None
 
     @property
     def lane(self) -> Lane:
@@ -109,7 +109,7 @@ class CallDesk:
         attempt = self._owned.state.turn.calls[call_id].attempt
         record = ToolProgress(call_id=call_id, attempt=attempt, progress=progress)
         check_storable(record)
-        self._progress = self._progress or Trickle(self._owned, self._work, self._flush)
+        self._progress = self._progress or Coalescer(self._owned, self._work, self._flush)
         self._progress.pending[:] = [record]
         self._progress.stir()
         await asyncio.sleep(0)  # a tool that does nothing else leaves others their turn
@@ -143,7 +143,7 @@ class CallDesk:
         while holding it, and this transaction could never be concluded.
         """
         async with AsyncExitStack() as opening:
-            hold = await opening.enter_async_context(Hold(self._owned.lock))
+            hold = await opening.enter_async_context(LockHold(self._owned.lock))
             transaction = await opening.enter_async_context(self._store.transaction(LONGEST))
             self._hold = hold
             hold.limit(LONGEST)
@@ -171,7 +171,7 @@ def check_storable(record: AnyRecord) -> None:
     codec.encode([record])
 
 
-class Hold:
+class LockHold:
     """A hold on a lane's lock, let go when the transaction that it is for must have been undone.
 
     A tool that hangs in a transaction would otherwise keep its lane from hearing anything.
@@ -182,7 +182,7 @@ class Hold:
         self._is_held = False
         self._timer: asyncio.TimerHandle | None = None
 
-    async def __aenter__(self) -> Hold:
+    async def __aenter__(self) -> LockHold:
         await self._lock.acquire()
         self._is_held = True
         return self

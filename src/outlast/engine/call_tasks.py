@@ -11,14 +11,14 @@ from collections.abc import Awaitable, Callable
 
 from outlast.clock import Clock
 from outlast.core.result import Result
-from outlast.engine.running_call import Patience, Work
+from outlast.engine.running_call import CallTimeouts, RunningCall
 
-Do = Callable[[Work], Awaitable[Result | None]]
+Do = Callable[[RunningCall], Awaitable[Result | None]]
 
 NEVER = float("inf")
 
 
-class Crew:
+class CallTasks:
     """One lane's. `too_late` says what a call came to that does not even stop."""
 
     def __init__(
@@ -33,7 +33,7 @@ class Crew:
         self._stop_grace = stop_grace
         self._stirred = stirred
         self._too_late = too_late
-        self._works: dict[str, Work] = {}
+        self._works: dict[str, RunningCall] = {}
         self._broken: BaseException | None = None
         self._alarm: tuple[float, asyncio.TimerHandle] | None = None
 
@@ -42,13 +42,13 @@ class Crew:
         """Whether nothing runs, and nothing that has ended is left."""
         return not (self._works or self.results)
 
-    def begin(self, call_id: str, patience: Patience, do: Do) -> Work:
-        work = Work(call_id, patience, self._clock)
+    def begin(self, call_id: str, patience: CallTimeouts, do: Do) -> RunningCall:
+        work = RunningCall(call_id, patience, self._clock)
         self._works[call_id] = work
         work.task = asyncio.create_task(self._see_through(work, do))
         return work
 
-    async def _see_through(self, work: Work, do: Do) -> None:
+    async def _see_through(self, work: RunningCall, do: Do) -> None:
         try:
             result = await do(work)
             if result is not None and work.is_awaited:
@@ -63,7 +63,7 @@ class Crew:
                 self._dismiss(work)
                 self._stirred.set()
 
-    def _dismiss(self, work: Work) -> None:
+    def _dismiss(self, work: RunningCall) -> None:
         """Have nothing to do any more with a call, of which something may still be running."""
         del self._works[work.call_id]
         work.is_awaited = False

@@ -16,13 +16,13 @@ from outlast.core.message import Reasoning, Text
 from outlast.core.record import MessageDelta, ReasoningDelta, ToolProgress
 from outlast.core.result import Answered, ModelFailed
 from outlast.engine.owned_lane import OwnedLane
-from outlast.engine.running_call import Work, to_its_end
+from outlast.engine.running_call import RunningCall, to_its_end
 
 Delta = MessageDelta | ReasoningDelta
 Piece = TypeVar("Piece", Delta, ToolProgress)
 
 
-class Trickle(Generic[Piece]):
+class Coalescer(Generic[Piece]):
     """Records of one attempt, `pending` until they are flushed, at most once per `interval`.
 
     Those of an attempt that nobody waits for any more are dropped: the next may have begun.
@@ -31,7 +31,7 @@ class Trickle(Generic[Piece]):
     def __init__(
         self,
         lane: OwnedLane,
-        work: Work,
+        work: RunningCall,
         interval: float,
         written: Callable[[Sequence[Piece], int], None] = lambda records, offset: None,
     ) -> None:
@@ -84,8 +84,8 @@ class Trickle(Generic[Piece]):
 class DeltaStream:
     """The deltas of a streamed answer."""
 
-    def __init__(self, lane: OwnedLane, work: Work, interval: float) -> None:
-        self._trickle: Trickle[Delta] = Trickle(lane, work, interval, self._note)
+    def __init__(self, lane: OwnedLane, work: RunningCall, interval: float) -> None:
+        self._trickle: Coalescer[Delta] = Coalescer(lane, work, interval, self._note)
         self._first_offset = 0
         self._streamed: set[int] = set()
 

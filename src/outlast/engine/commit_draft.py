@@ -16,20 +16,20 @@ from outlast.core import record as r
 from outlast.core.lane import Lane
 from outlast.core.limit import freed_by
 from outlast.core.record import AnyRecord
-from outlast.store import Admission, Commit, Effect
+from outlast.store import Admission, Commit, EffectClaim
 
 HOLDS = frozenset({r.ToolStarted, r.ToolCompleted, r.ToolFailed, r.ToolInterrupted})
 """The records that take, fill or give up a hold on an idempotency key."""
 
 
-class Beside(Struct, frozen=True, gc=False):
+class CommitDraft(Struct, frozen=True, gc=False):
     """Changes that wait for the next commit: see the fields of the same names in `Commit`."""
 
-    effects: tuple[Effect, ...] = ()
+    effects: tuple[EffectClaim, ...] = ()
     frees: tuple[str, ...] = ()
     sends: tuple[Admission, ...] = ()
 
-    def noting(self, record: AnyRecord, lane: Lane, permits: Collection[str]) -> Beside:
+    def noting(self, record: AnyRecord, lane: Lane, permits: Collection[str]) -> CommitDraft:
         """Add what one more record means, for a lane that is as it was before it."""
         noted = self
         if type(record) in HOLDS and (effect := effect_of(lane, record)):
@@ -38,27 +38,27 @@ class Beside(Struct, frozen=True, gc=False):
             noted = replace(noted, frees=(*noted.frees, *freed))
         return noted
 
-    def sending(self, letters: tuple[Admission, ...]) -> Beside:
+    def sending(self, letters: tuple[Admission, ...]) -> CommitDraft:
         return replace(self, sends=(*self.sends, *letters)) if letters else self
 
-    def keeping(self, calls: Collection[str]) -> Beside:
+    def keeping(self, calls: Collection[str]) -> CommitDraft:
         """Leave calls their permits after all: they begin again in the same commit."""
         return replace(self, frees=tuple(call for call in self.frees if call not in calls))
 
-    def freeing(self, calls: Collection[str]) -> Beside:
+    def freeing(self, calls: Collection[str]) -> CommitDraft:
         return replace(self, frees=(*self.frees, *calls))
 
-    def with_all(self, other: Beside) -> Beside:
+    def with_all(self, other: CommitDraft) -> CommitDraft:
         """Return these changes, and another's after them."""
-        return Beside(
+        return CommitDraft(
             (*self.effects, *other.effects),
             (*self.frees, *other.frees),
             (*self.sends, *other.sends),
         )
 
-    def without(self, commit: Commit, apart: Beside) -> Beside:
+    def without(self, commit: Commit, apart: CommitDraft) -> CommitDraft:
         """Return what is left when a commit has landed, in which `apart` went along with these."""
-        left = Beside(
+        left = CommitDraft(
             self.effects[len(commit.effects) - len(apart.effects) :],
             self.frees[len(commit.frees) - len(apart.frees) :],
             self.sends[len(commit.sends) - len(apart.sends) :],
@@ -66,10 +66,10 @@ class Beside(Struct, frozen=True, gc=False):
         return left if left != NOTHING else NOTHING
 
 
-NOTHING = Beside()
+NOTHING = CommitDraft()
 
 
-def effect_of(lane: Lane, record: AnyRecord) -> Effect | None:
+def effect_of(lane: Lane, record: AnyRecord) -> EffectClaim | None:
     """Return the hold on an idempotency key that a record takes, fills or gives up."""
     call_id = getattr(record, "call_id", "")
     call = lane.turn.calls.get(call_id) if lane.turn and call_id else None
@@ -78,7 +78,7 @@ def effect_of(lane: Lane, record: AnyRecord) -> Effect | None:
     if not (call.attempt or isinstance(record, r.ToolStarted)):
         return None  # it never began, so the key may be another call's
     scope, _, key = call.dedupe.partition("\n")
-    hold = Effect(scope, key, lane.session, call.call_id)
+    hold = EffectClaim(scope, key, lane.session, call.call_id)
     match record:
         case r.ToolStarted():
             return hold

@@ -27,7 +27,7 @@ def tally_of(info: WorkerInfo) -> dict[str, Any]:
     return found
 
 
-class Tally:
+class WorkerCounters:
     """Counters that only grow. `of_store` says what the store itself has counted."""
 
     def __init__(self, of_store: Callable[[], Mapping[str, int]]) -> None:

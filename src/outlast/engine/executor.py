@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeVar
 
 from outlast.core.action import CallModel, Start
-from outlast.core.lane import Call, Lane, Reply
+from outlast.core.lane import ArrivedReply, Lane, OpenCall
 from outlast.core.limit import Bound
 from outlast.core.policy import Policy
 from outlast.core.record import MessageDelta, ReasoningDelta
@@ -20,7 +20,7 @@ from outlast.core.request import Shown
 from outlast.core.result import Answered, ModelFailed, Returned, ToolEnd
 from outlast.core.slices import Slices
 from outlast.core.view import View
-from outlast.engine.running_call import Patience
+from outlast.engine.running_call import CallTimeouts
 from outlast.store import Transaction
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ Hear = Callable[[MessageDelta | ReasoningDelta | None], None]
 """Takes each piece of an answer that is being streamed, and None for a mere sign of life."""
 
 
-class Place(Protocol):
+class CallSlot(Protocol):
     """Room for one call in this process, of which there is only so much."""
 
     is_taken: bool
@@ -43,10 +43,10 @@ class Place(Protocol):
         ...
 
 
-class Desk(Protocol):
+class CallJournal(Protocol):
     """A running call's place in its lane."""
 
-    place: Place | None
+    place: CallSlot | None
     stop_grace: float
     """How long a call that is told to end has for it, in seconds."""
 
@@ -115,18 +115,18 @@ class Desk(Protocol):
         ...
 
 
-class Performer(Protocol):
+class Executor(Protocol):
     """One agent's way of doing things."""
 
     @property
     def policy(self) -> Policy: ...
 
     @property
-    def patience(self) -> Patience:
+    def patience(self) -> CallTimeouts:
         """How long the model may take to answer."""
         ...
 
-    def patience_with(self, tool: str) -> Patience:
+    def patience_with(self, tool: str) -> CallTimeouts:
         """Return how long a tool may run."""
         ...
 
@@ -134,15 +134,15 @@ class Performer(Protocol):
         """Return the limits that a model call is under, by name; more where it starts a turn."""
         ...
 
-    def bounds_of_tool(self, call: Call, lane: Lane) -> tuple[Bound, ...]:
+    def bounds_of_tool(self, call: OpenCall, lane: Lane) -> tuple[Bound, ...]:
         """Return the limits that a tool call is under, by name."""
         ...
 
-    def key_of_tool(self, call: Call, lane: Lane) -> str:
+    def key_of_tool(self, call: OpenCall, lane: Lane) -> str:
         """Return the scope and key under which a tool call must not happen twice, if it has one."""
         ...
 
-    def place_for(self, call: Call, start: Start, tell: Callable[[], None]) -> Place | None:
+    def place_for(self, call: OpenCall, start: Start, tell: Callable[[], None]) -> CallSlot | None:
         """Return the room that a call has to wait for before it begins, if it needs any.
 
         Where it is not taken yet, `tell` is called when it is.
@@ -155,7 +155,7 @@ class Performer(Protocol):
         """Ask the model, and return what the call came to; what it says before is heard."""
         ...
 
-    async def may_answer(self, lane: Lane, reply: Reply) -> bool:
+    async def may_answer(self, lane: Lane, reply: ArrivedReply) -> bool:
         """Say whether somebody may give this answer, and a call can be run with it."""
         ...
 
@@ -171,6 +171,6 @@ class Performer(Protocol):
         """Return an answer as JSON text: what the agent said, or its typed value."""
         ...
 
-    async def run_tool(self, call: Call, start: Start, desk: Desk) -> ToolEnd | None:
+    async def run_tool(self, call: OpenCall, start: Start, desk: CallJournal) -> ToolEnd | None:
         """Run a tool to its end; None if the end has been recorded already."""
         ...

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from outlast.engine.owned_lane import OwnedLane
 
 
-class HotLanes:
+class LaneCache:
     """The most recent `size` lanes."""
 
     def __init__(self, size: int) -> None:

@@ -29,7 +29,7 @@ from outlast.core.action import (
     Start,
 )
 from outlast.core.decide import decide
-from outlast.core.lane import UNSTORABLE, Call
+from outlast.core.lane import UNSTORABLE, OpenCall
 from outlast.core.outcome import opening, outcome
 from outlast.core.record import AnyRecord, Failure, MessageDelta, ReasoningDelta
 from outlast.core.result import (
@@ -40,21 +40,21 @@ from outlast.core.result import (
     Raised,
     Result,
     Returned,
-    Stopped,
     ToolEnd,
-    Waits,
+    ToolWaits,
+    TurnStopped,
     is_contended,
     with_updates,
 )
 from outlast.core.slices import Slices
-from outlast.engine.call_journal import CallDesk
-from outlast.engine.call_tasks import Crew
+from outlast.engine.call_journal import LaneJournal
+from outlast.engine.call_tasks import CallTasks
 from outlast.engine.coalesce import DeltaStream
-from outlast.engine.executor import Performer, Place
+from outlast.engine.executor import CallSlot, Executor
 from outlast.engine.owned_lane import LaneStale, OwnedLane
-from outlast.engine.running_call import Work
+from outlast.engine.running_call import RunningCall
 from outlast.engine.settings import WorkerSettings
-from outlast.engine.start_gate import Gate, takes_key
+from outlast.engine.start_gate import StartGate, takes_key
 from outlast.errors import NotEncodable, OutlastError
 from outlast.log.reader import read_outcome
 from outlast.log_context import get_logger
@@ -63,7 +63,7 @@ from outlast.store import Store
 log = get_logger("outlast.engine")
 
 STALE_PAUSE = 0.05
-OF_A_TOOL = (Returned, Raised, Interrupted, Waits)
+OF_A_TOOL = (Returned, Raised, Interrupted, ToolWaits)
 TOKEN_TAKEN = Failure(
     "TOKEN_TAKEN", "another session took the continuation token that this call wanted to set"
 )
@@ -73,13 +73,13 @@ class Unstorable(Exception):
     """What a tool came to cannot be written down."""
 
 
-class Carrier:
+class LaneRunner:
     """One lane's journey in this worker."""
 
     def __init__(
         self,
         lane: OwnedLane,
-        performer: Performer,
+        performer: Executor,
         store: Store,
         clock: Clock,
         settings: WorkerSettings,
@@ -92,8 +92,8 @@ class Carrier:
         self._clock = clock
         self._settings = settings
         self._until_confirmed = until_confirmed
-        self._gate = Gate(lane, performer, store)
-        self._crew = Crew(clock, settings.stop_grace, lane.stirred, self._too_late)
+        self._gate = StartGate(lane, performer, store)
+        self._crew = CallTasks(clock, settings.stop_grace, lane.stirred, self._too_late)
         self._news = False
         self._stopping = False
         self._is_careful = False
@@ -212,17 +212,19 @@ class Carrier:
                 if not (other := await self._attempt(action, result, now)):
                     continue
                 result = other
-            if isinstance(result, Stopped):
+            if isinstance(result, TurnStopped):
                 result = await self._without_contended(action, result, now)
             records = self._outcome(action, result, now)
-            if isinstance(result, Returned | Waits) and not can_be_stored(records):
+            if isinstance(result, Returned | ToolWaits) and not can_be_stored(records):
                 result = Interrupted(result.call_id, UNSTORABLE)
                 records = self._outcome(action, result, now)
             self.lane.write(records)
-            for child in result.children if isinstance(result, Waits) else ():
+            for child in result.children if isinstance(result, ToolWaits) else ():
                 self.lane.start(child)
 
-    async def _without_contended(self, action: AnyAction, stopped: Stopped, now: int) -> Stopped:
+    async def _without_contended(
+        self, action: AnyAction, stopped: TurnStopped, now: int
+    ) -> TurnStopped:
         """Record the ends among others that depend on what others do, and leave them out."""
         left: list[ToolEnd] = []
         for end in stopped.ends:
@@ -230,7 +232,7 @@ class Carrier:
                 left.append(end)
             elif other := await self._attempt(action, end, now):
                 left.append(other)
-        return Stopped(tuple(left))
+        return TurnStopped(tuple(left))
 
     def _outcome(self, action: AnyAction, result: Result, now: int) -> list[AnyRecord]:
         lane = self.lane
@@ -278,7 +280,7 @@ class Carrier:
                         "a turn failed", extra={"turn": action.turn, "code": action.error.code}
                     )
                 ends = await self._crew.stop()
-                return [Stopped(tuple(end for end in ends if isinstance(end, OF_A_TOOL)))]
+                return [TurnStopped(tuple(end for end in ends if isinstance(end, OF_A_TOOL)))]
         return await self._next_results(action.until)  # type: ignore[union-attr]
 
     async def _record_beside(self, until: int) -> None:
@@ -324,7 +326,7 @@ class Carrier:
         if place:
             work.task.add_done_callback(lambda _: place.leave())
 
-    async def _ask_model(self, action: CallModel, work: Work) -> Answered | ModelFailed:
+    async def _ask_model(self, action: CallModel, work: RunningCall) -> Answered | ModelFailed:
         stream: DeltaStream | None = None
 
         def hear(delta: MessageDelta | ReasoningDelta | None) -> None:
@@ -354,9 +356,9 @@ class Carrier:
         return stream.complete(result) if stream else result
 
     async def _run_tool(
-        self, call: Call, start: Start, place: Place | None, work: Work
+        self, call: OpenCall, start: Start, place: CallSlot | None, work: RunningCall
     ) -> ToolEnd | None:
-        desk = CallDesk(
+        desk = LaneJournal(
             self.lane, work, place, self._policy, self._store, self._clock, self._settings
         )
         try:
@@ -375,7 +377,7 @@ class Carrier:
                 await desk.end()
         return Interrupted(call.call_id, "timeout")
 
-    def _call(self, call_id: str) -> Call:
+    def _call(self, call_id: str) -> OpenCall:
         assert self.lane.state.turn is not None
         return self.lane.state.turn.calls[call_id]
 
@@ -399,7 +401,7 @@ class Carrier:
 
 
 async def end_of(
-    action: CompleteSession | FailSession, lane: OwnedLane, store: Store, performer: Performer
+    action: CompleteSession | FailSession, lane: OwnedLane, store: Store, performer: Executor
 ) -> ChildEnd:
     """Return what a session that ends came to: its last turn's answer, or why there is none."""
     if isinstance(action, FailSession):

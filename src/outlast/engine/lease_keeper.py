@@ -19,7 +19,7 @@ from outlast.store import Lease
 log = get_logger("outlast.engine")
 
 
-class Ownership:
+class LeaseKeeper:
     """Renews a lease three times in its length, and knows how fresh it is.
 
     `asked_at` is when the lease was asked for: the answer may have taken longer than it lasts.

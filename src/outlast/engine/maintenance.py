@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from outlast.engine.lane_runner import Carrier
+from outlast.engine.lane_runner import LaneRunner
 from outlast.errors import StoreError
 from outlast.log_context import get_logger
 from outlast.store import Store
@@ -17,7 +17,7 @@ PATIENCE = 3_000
 """For so many milliseconds a place is kept for the call that it is for."""
 
 
-class Duty(Protocol):
+class MaintenanceTask(Protocol):
     """Something to be done again and again."""
 
     @property
@@ -28,7 +28,7 @@ class Duty(Protocol):
         ...
 
 
-async def keep_up(duty: Duty) -> None:
+async def keep_up(duty: MaintenanceTask) -> None:
     """Do a duty for ever: neither a store that is away nor anything unforeseen is its end."""
     while True:
         try:
@@ -40,7 +40,7 @@ async def keep_up(duty: Duty) -> None:
         await asyncio.sleep(duty.interval)
 
 
-class Gravedigger:
+class OrphanEraser:
     """Erases the sessions whose parent was erased, level by level."""
 
     interval = 30.0
@@ -61,7 +61,7 @@ async def bury(store: Store) -> int:
     return count
 
 
-class Usher:
+class StalePermitReaper:
     """Gives the places under limits of those who do not come for them to the next in line.
 
     Who does not come has no worker, or was not heard of in the store: he may still ask later.
@@ -76,11 +76,11 @@ class Usher:
         return await self._store.pass_by(PATIENCE)
 
 
-class Lookout:
+class ArrivalPoller:
     """Looks for what arrived for lanes at work and was not told of: hints may be lost."""
 
     def __init__(
-        self, store: Store, interval: float, carriers: Callable[[], list[Carrier]]
+        self, store: Store, interval: float, carriers: Callable[[], list[LaneRunner]]
     ) -> None:
         self.interval = interval
         self._store = store
@@ -97,7 +97,7 @@ class Lookout:
         return len(found)
 
 
-class DeathWatch:
+class DeadWorkerDetector:
     """Frees the lanes of workers that are visibly dead."""
 
     def __init__(self, store: Store, interval: float, found: Callable[[], None]) -> None:

@@ -30,9 +30,9 @@ from outlast.core.record import AnyRecord, Entry
 from outlast.core.result import ChildEnd, NewChild
 from outlast.core.slices import EMPTY, Slices, change, change_all
 from outlast.core.view import View
-from outlast.engine.commit_draft import HOLDS, NOTHING, Beside
-from outlast.engine.counters import Tally
-from outlast.engine.session_message import WORTH_A_LETTER, Letters
+from outlast.engine.commit_draft import HOLDS, NOTHING, CommitDraft
+from outlast.engine.counters import WorkerCounters
+from outlast.engine.session_message import WORTH_A_LETTER, SessionMessages
 from outlast.errors import StoreFull, StoreUnavailable, UnknownSession
 from outlast.store import (
     Admission,
@@ -41,11 +41,11 @@ from outlast.store import (
     Committed,
     Loaded,
     Permit,
+    PermitRequest,
     Refused,
     Snapshot,
     Store,
     Transaction,
-    Wish,
 )
 
 log = logging.getLogger("outlast.engine")
@@ -72,14 +72,16 @@ class LaneStale(BaseException):
     """What was folded could not be written: an answer was quicker. Look at the log again."""
 
 
-class Undone(Exception):
+class TransactionUndone(Exception):
     """A tool's transaction was undone, for the reason given; nothing else has changed."""
 
 
 class OwnedLane:
     """One claimed lane. Only one commit is under way at a time."""
 
-    def __init__(self, claim: Claim, worker: str, store: Store, clock: Clock, tally: Tally) -> None:
+    def __init__(
+        self, claim: Claim, worker: str, store: Store, clock: Clock, tally: WorkerCounters
+    ) -> None:
         self.session_id = claim.session_id
         self.name = claim.lane
         self.worker = worker
@@ -104,7 +106,7 @@ class OwnedLane:
         self._slices_seen = 0
         self._store = store
         self._clock = clock
-        self._letters = Letters(clock)
+        self._letters = SessionMessages(clock)
         self._tally = tally
         self._step_began = 0
         self._lag = claim.now - clock.now()
@@ -230,7 +232,7 @@ class OwnedLane:
     def _note(self, record: AnyRecord) -> None:
         self._beside = self._noting(self._beside, record)
 
-    def _noting(self, beside: Beside, record: AnyRecord) -> Beside:
+    def _noting(self, beside: CommitDraft, record: AnyRecord) -> CommitDraft:
         beside = beside.noting(record, self.state, self._permits)
         if type(record) in WORTH_A_LETTER:
             beside = beside.sending(self._letters.about(record, self.state))
@@ -389,7 +391,7 @@ class OwnedLane:
                     return result
                 await self._look_again()
 
-    def _beside_of(self, records: Sequence[AnyRecord]) -> Beside:
+    def _beside_of(self, records: Sequence[AnyRecord]) -> CommitDraft:
         """Return what records mean beside the log that are not folded: nothing, if refused."""
         apart = NOTHING
         for record in records:
@@ -399,7 +401,7 @@ class OwnedLane:
     def _prepare_apart(
         self,
         records: Sequence[AnyRecord],
-        apart: Beside,
+        apart: CommitDraft,
         *,
         of_newest: bool,
         after: Sequence[AnyRecord] = (),
@@ -421,7 +423,7 @@ class OwnedLane:
     async def acquire(self, bounds: Mapping[str, tuple[Bound, ...]]) -> dict[str, Permit]:
         """Ask for the permits of calls, by their ids. Raises LaneLost if the lane is another's."""
         wishes = [
-            Wish(
+            PermitRequest(
                 session_id=self.session_id,
                 lane=self.name,
                 worker=self.worker,
@@ -448,7 +450,8 @@ class OwnedLane:
     ) -> None:
         """Write records in a tool's own transaction. The caller holds the lane's lock.
 
-        They are folded when they are in the log, not before: the transaction may be `Undone`. So
+        They are folded when they are in the log, not before: the transaction may be
+        undone (`TransactionUndone`). So
         it is where they were made `of_newest` slices, and another lane was quicker.
         """
         waiting, before = len(self._buffer), self.head
@@ -464,7 +467,7 @@ class OwnedLane:
         if isinstance(result, Refused):
             self._take_in(result.arrivals)
             await self._look_again()
-            raise Undone(UNDONE if result.reason == "undone" else CONTENDED)
+            raise TransactionUndone(UNDONE if result.reason == "undone" else CONTENDED)
         await self._look_between(before, result)
         if commit.index.changes_slices and self.is_ahead_by(r.StateChanged):
             # Of a call that ended meanwhile: folded before what it will stand after in the log.
@@ -475,7 +478,7 @@ class OwnedLane:
         records: Sequence[AnyRecord],
         ready_at: int | None = 0,
         release: bool = False,
-        beside: Beside | None = None,
+        beside: CommitDraft | None = None,
     ) -> Commit:
         state = self.state
         beside = self._beside if beside is None else beside
@@ -505,7 +508,7 @@ class OwnedLane:
         )
 
     async def _commit(
-        self, commit: Commit, *, folded: int | None = None, apart: Beside = NOTHING
+        self, commit: Commit, *, folded: int | None = None, apart: CommitDraft = NOTHING
     ) -> Committed | Refused:
         before = self.head
         [result] = await self.insist(self._store.commit, [commit])
@@ -543,7 +546,7 @@ class OwnedLane:
         result: Committed | Refused,
         *,
         folded: int | None = None,
-        apart: Beside = NOTHING,
+        apart: CommitDraft = NOTHING,
     ) -> Committed | Refused:
         """Take in what became of a commit.
 

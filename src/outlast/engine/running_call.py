@@ -14,14 +14,14 @@ from msgspec import Struct
 from outlast.clock import Clock
 
 
-class Patience(Struct, frozen=True, gc=False):
+class CallTimeouts(Struct, frozen=True, gc=False):
     """How many seconds a call may take, and how many it may show no sign of life."""
 
     whole: float
     silence: float = float("inf")
 
 
-class Work:
+class RunningCall:
     """One call. `due_at` is when patience with it ends, in seconds of the monotonic clock.
 
     `is_awaited` until it has ended, or nobody has the patience any more to see it end. `is_stopped`
@@ -31,7 +31,7 @@ class Work:
 
     task: asyncio.Task[None]
 
-    def __init__(self, call_id: str, patience: Patience, clock: Clock) -> None:
+    def __init__(self, call_id: str, patience: CallTimeouts, clock: Clock) -> None:
         self.call_id = call_id
         self.is_awaited = True
         self.is_stopped = False

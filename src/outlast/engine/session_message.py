@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from outlast.clock import Clock
 from outlast.core import record as r
 from outlast.core.index import GIVEN_UP
-from outlast.core.lane import Lane, Request
+from outlast.core.lane import Lane, OpenRequest
 from outlast.core.name import MAIN
 from outlast.core.record import AnyRecord, Parent
 from outlast.core.request import Asked, requesters
@@ -34,7 +34,7 @@ WORTH_A_LETTER = frozenset(
 _encode = msgspec.json.Encoder().encode
 
 
-class Letters:
+class SessionMessages:
     """Writes letters for one lane."""
 
     def __init__(self, clock: Clock) -> None:
@@ -185,5 +185,5 @@ class Letters:
         )
 
 
-def find(lane: Lane, request_id: str) -> Request | None:
+def find(lane: Lane, request_id: str) -> OpenRequest | None:
     return lane.turn.requests.get(request_id) if lane.turn else None

@@ -15,13 +15,13 @@ from msgspec.structs import replace
 from outlast.core import record as r
 from outlast.core.action import AnyAction, CallModel, Park, RunTools, Settle, Start
 from outlast.core.decide import rest_for
-from outlast.core.lane import Call
+from outlast.core.lane import OpenCall
 from outlast.core.limit import Bound
 from outlast.core.record import AnyRecord
 from outlast.core.request import changed_call
-from outlast.engine.executor import Performer, Place
+from outlast.engine.executor import CallSlot, Executor
 from outlast.engine.owned_lane import OwnedLane
-from outlast.store import Effect, Store
+from outlast.store import EffectClaim, Store
 
 HELD_POLL = 500
 """How long to wait, in milliseconds, before looking again at a key that another call holds, while
@@ -30,14 +30,14 @@ PERMIT_POLL = 1000
 """The same, before asking again for a permit."""
 
 
-class Gate:
+class StartGate:
     """One lane's."""
 
-    def __init__(self, lane: OwnedLane, performer: Performer, store: Store) -> None:
+    def __init__(self, lane: OwnedLane, performer: Executor, store: Store) -> None:
         self._lane = lane
         self._performer = performer
         self._store = store
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, CallSlot] = {}
 
     async def let_in(self, action: AnyAction) -> AnyAction | None:
         """Return an action as far as it may begin now; None if the state is another by now."""
@@ -84,7 +84,7 @@ class Gate:
         until = min(action.until, now + HELD_POLL)
         return replace(action, start=tuple(start), until=until, awaits_key=bool(held))
 
-    async def _other(self, call: Call) -> Effect | None:
+    async def _other(self, call: OpenCall) -> EffectClaim | None:
         """Return another call's hold on this call's key, if there is one."""
         scope, _, key = call.dedupe.partition("\n")
         effect = await self._lane.insist(self._store.effect, scope, key)
@@ -117,7 +117,7 @@ class Gate:
             self._places[begin.call_id] = place
         return place.is_taken
 
-    def pass_through(self, call_id: str) -> Place | None:
+    def pass_through(self, call_id: str) -> CallSlot | None:
         """Return the place of a call that begins now: from now on it is the call's to leave."""
         return self._places.pop(call_id, None)
 
@@ -180,7 +180,7 @@ class Gate:
     def _limits(self, call_id: str) -> tuple[Bound, ...]:
         return self._performer.bounds_of_tool(self._call(call_id), self._lane.state)
 
-    def _call(self, call_id: str) -> Call:
+    def _call(self, call_id: str) -> OpenCall:
         assert self._lane.state.turn is not None
         return self._lane.state.turn.calls[call_id]
 
@@ -195,7 +195,7 @@ def ids_of(action: AnyAction) -> Collection[str]:
     return [begin.call_id for begin in action.start] if isinstance(action, RunTools) else ()
 
 
-def same_outcome(call: Call, effect: Effect) -> list[AnyRecord]:
+def same_outcome(call: OpenCall, effect: EffectClaim) -> list[AnyRecord]:
     """Return the outcome that a call shares with the one that had its key before."""
     other = f"{effect.session_id}:{effect.call_id}"
     match effect.state:

@@ -15,12 +15,19 @@ from functools import cache
 from importlib.metadata import version
 
 from outlast.clock import Clock
-from outlast.engine.counters import Tally
-from outlast.engine.executor import Performer
-from outlast.engine.lane_cache import HotLanes
-from outlast.engine.lane_runner import Carrier
-from outlast.engine.lease_keeper import Ownership
-from outlast.engine.maintenance import DeathWatch, Duty, Gravedigger, Lookout, Usher, keep_up
+from outlast.engine.counters import WorkerCounters
+from outlast.engine.executor import Executor
+from outlast.engine.lane_cache import LaneCache
+from outlast.engine.lane_runner import LaneRunner
+from outlast.engine.lease_keeper import LeaseKeeper
+from outlast.engine.maintenance import (
+    ArrivalPoller,
+    DeadWorkerDetector,
+    MaintenanceTask,
+    OrphanEraser,
+    StalePermitReaper,
+    keep_up,
+)
 from outlast.engine.owned_lane import LaneLost, OwnedLane
 from outlast.engine.settings import WorkerSettings
 from outlast.errors import StoreError
@@ -45,25 +52,25 @@ class Worker:
     def __init__(
         self,
         store: Store,
-        performers: Mapping[str, Performer],
+        performers: Mapping[str, Executor],
         clock: Clock,
         settings: WorkerSettings,
-        ownership: type[Ownership] = Ownership,
+        ownership: type[LeaseKeeper] = LeaseKeeper,
     ) -> None:
         self.name = settings.name or clock.new_id("wrk")
         self._store = store
         self._performers = performers
         self._clock = clock
         self._settings = settings
-        self._tally = Tally(store.counts)
+        self._tally = WorkerCounters(store.counts)
         self._most = {n: p.policy.at_once for n, p in performers.items() if p.policy.at_once}
-        self._hot = HotLanes(settings.hot)
-        self._carriers: defaultdict[str, dict[str, Carrier]] = defaultdict(dict)
+        self._hot = LaneCache(settings.hot)
+        self._carriers: defaultdict[str, dict[str, LaneRunner]] = defaultdict(dict)
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._hint = asyncio.Event()
         self._stopping = False
-        self._keep: type[Ownership] = ownership
-        self._ownership: Ownership | None = None
+        self._keep: type[LeaseKeeper] = ownership
+        self._ownership: LeaseKeeper | None = None
         self._services: list[asyncio.Task[None]] = []
         self._is_draining = asyncio.Event()
         self._end: asyncio.Task[None] | None = None
@@ -82,11 +89,11 @@ class Worker:
             assert self._ownership is not None
             await self._ownership.end()  # nobody would renew for a worker that never was
             raise
-        duties: list[Duty] = [
-            DeathWatch(self._store, self._settings.watch, self._hint.set),
-            Lookout(self._store, self._settings.poll, self._at_work),
-            Gravedigger(self._store),
-            Usher(self._store),
+        duties: list[MaintenanceTask] = [
+            DeadWorkerDetector(self._store, self._settings.watch, self._hint.set),
+            ArrivalPoller(self._store, self._settings.poll, self._at_work),
+            OrphanEraser(self._store),
+            StalePermitReaper(self._store),
         ]
         self._services = [
             asyncio.create_task(self._claim_repeatedly(), name="outlast claim"),
@@ -236,7 +243,7 @@ class Worker:
             carrier.nudge()
         self._hint.set()
 
-    def _at_work(self, session_id: str = "") -> list[Carrier]:
+    def _at_work(self, session_id: str = "") -> list[LaneRunner]:
         """Return those who carry lanes of a session, or all."""
         if session_id:
             return list(self._carriers.get(session_id, {}).values())
@@ -311,7 +318,7 @@ class Worker:
         )
         try:
             lane = await self._open(claim)
-            carrier = Carrier(
+            carrier = LaneRunner(
                 lane,
                 self._performers[claim.agent],
                 self._store,

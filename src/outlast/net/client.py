@@ -29,14 +29,14 @@ READS_FOR = 1.0
 PORTS = {"http": 80, "https": 443}
 
 
-class Answer(Struct, frozen=True):
+class HttpAnswer(Struct, frozen=True):
     """What came back: the status, and the headers by their names in lower case."""
 
     status: int
     headers: Mapping[str, str]
 
 
-class Outbound:
+class GuardedClient:
     """Opens lines to receivers. `timeout` seconds bound a look-up, and every post."""
 
     def __init__(
@@ -53,7 +53,7 @@ class Outbound:
         self._tls = tls or httpx.create_ssl_context(trust_env=False)
 
     @asynccontextmanager
-    async def open(self, url: str) -> AsyncIterator[Line]:
+    async def open(self, url: str) -> AsyncIterator[ReceiverConnection]:
         """Resolve and check where a URL leads; connections are kept as long as this is open."""
         target = self._parse(url)
         addresses = await self._addresses(target)
@@ -64,7 +64,7 @@ class Outbound:
             verify=self._tls, trust_env=False, follow_redirects=False, timeout=patience
         )
         async with client:
-            yield Line(client, target, addresses, self._timeout)
+            yield ReceiverConnection(client, target, addresses, self._timeout)
 
     def _parse(self, url: str) -> httpx.URL:
         check_url(url, allow_private=self._allow_private)
@@ -91,7 +91,7 @@ class Outbound:
         return found[:MOST_ADDRESSES]
 
 
-class Line:
+class ReceiverConnection:
     """A way to one receiver, as long as it is open."""
 
     def __init__(
@@ -102,13 +102,13 @@ class Line:
         self._addresses = list(addresses)
         self._timeout = timeout
 
-    async def post(self, body: bytes, headers: Mapping[str, str]) -> Answer:
+    async def post(self, body: bytes, headers: Mapping[str, str]) -> HttpAnswer:
         """Post once and return the answer, whatever its status; no answer is Unreachable."""
         async with self._in_time():
             response = await self._send(body, headers)
         self._client.cookies.clear()
         await finish(response)
-        return Answer(response.status_code, dict(response.headers))
+        return HttpAnswer(response.status_code, dict(response.headers))
 
     async def exchange(
         self, body: bytes, headers: Mapping[str, str], most: int

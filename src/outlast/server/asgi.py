@@ -18,11 +18,11 @@ from outlast.app import Outlast
 from outlast.errors import OutlastError, StoreError
 from outlast.log_context import get_logger
 from outlast.server.address import path_of
-from outlast.server.auth import Doorman
-from outlast.server.backend import Gate
-from outlast.server.error import Refusal, refusal_of, refusal_of_validation
+from outlast.server.auth import AuthMiddleware
+from outlast.server.backend import ServerBackend
+from outlast.server.error import ErrorResponse, refusal_of, refusal_of_validation
 from outlast.server.openapi import describe, operation_id
-from outlast.server.request_limit import Guard
+from outlast.server.request_limit import RequestLimitMiddleware
 from outlast.server.route import (
     agent,
     approval,
@@ -66,7 +66,7 @@ EXPOSED = (
 def create(app: Outlast, settings: ServerSettings | None = None) -> FastAPI:
     """Return the server of an app. By itself it opens the app and closes it at the end."""
     settings = settings or ServerSettings()
-    gate = Gate(app, settings)
+    gate = ServerBackend(app, settings)
     api = FastAPI(
         title="Outlast",
         version=version("outlast"),
@@ -91,7 +91,7 @@ def create(app: Outlast, settings: ServerSettings | None = None) -> FastAPI:
 
 def middleware(app: Outlast, settings: ServerSettings) -> list[Middleware]:
     """Return what a request passes, from the outside in."""
-    found = [Middleware(Guard, settings=settings)]
+    found = [Middleware(RequestLimitMiddleware, settings=settings)]
     if settings.cors_origins:
         found.append(
             Middleware(
@@ -103,11 +103,11 @@ def middleware(app: Outlast, settings: ServerSettings) -> list[Middleware]:
                 max_age=600,
             )
         )
-    found.append(Middleware(Doorman, store=app.store, clock=app.clock, settings=settings))
+    found.append(Middleware(AuthMiddleware, store=app.store, clock=app.clock, settings=settings))
     return found
 
 
-def life(gate: Gate) -> Callable[[FastAPI], Any]:
+def life(gate: ServerBackend) -> Callable[[FastAPI], Any]:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         async with nullcontext() if gate.app.is_open else gate.app:
@@ -134,7 +134,9 @@ def add_handlers(api: FastAPI) -> None:
 
     @api.exception_handler(HTTPException)
     async def of_http(request: Request, error: HTTPException) -> Response:
-        return (error if isinstance(error, Refusal) else of_routing(request, error)).response()
+        return (
+            error if isinstance(error, ErrorResponse) else of_routing(request, error)
+        ).response()
 
 
 def methods_at(path: str) -> list[str]:
@@ -144,21 +146,21 @@ def methods_at(path: str) -> list[str]:
     return sorted({method for route in matching for method in route.methods or ()})
 
 
-def of_routing(request: Request, error: HTTPException) -> Refusal:
+def of_routing(request: Request, error: HTTPException) -> ErrorResponse:
     """Return what a request is told that no route takes."""
     if error.status_code == 405:
         methods = ", ".join(methods_at(path_of(request.scope)))
-        return Refusal(
+        return ErrorResponse(
             405,
             "METHOD_NOT_ALLOWED",
             f"nothing is done here with {request.method[:20]}",
             headers={"Allow": methods} if methods else error.headers,
         )
     if error.status_code == 404:
-        return Refusal(
+        return ErrorResponse(
             404,
             "UNKNOWN_ROUTE",
             "there is nothing at this address",
             hint="GET /v1/openapi.json lists what there is.",
         )
-    return Refusal(error.status_code, "INVALID_REQUEST", str(error.detail))
+    return ErrorResponse(error.status_code, "INVALID_REQUEST", str(error.detail))

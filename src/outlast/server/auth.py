@@ -23,9 +23,9 @@ from outlast.server.address import (
     path_of,
 )
 from outlast.server.body import in_time
-from outlast.server.error import Refusal, refusal_of
+from outlast.server.error import ErrorResponse, refusal_of
 from outlast.server.key import find_principal
-from outlast.server.limit import Rate
+from outlast.server.limit import RateLimiter
 from outlast.server.principal import LOCAL, Principal
 from outlast.server.request_limit import PROBES, unknown_host
 from outlast.server.settings import ServerSettings
@@ -49,14 +49,14 @@ def principal_of(request: Request) -> Principal:
     return found
 
 
-class Doorman:
+class AuthMiddleware:
     """Middleware: behind the guard, before the routes."""
 
     def __init__(self, app: ASGIApp, store: Store, clock: Clock, settings: ServerSettings) -> None:
         self._app = app
         self._store = store
         self._settings = settings
-        self._rate = Rate(settings.rate, settings.burst, clock.monotonic)
+        self._rate = RateLimiter(settings.rate, settings.burst, clock.monotonic)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         inside = self._app
@@ -65,7 +65,7 @@ class Doorman:
                 principal = await in_time(self._identify(scope), self._settings.patience)
                 self._check_rate(principal)
                 scope.setdefault("state", {})[PRINCIPAL] = principal
-            except Refusal as refusal:
+            except ErrorResponse as refusal:
                 inside = refusal.response()
             except OutlastError as error:
                 inside = refusal_of(error).response()
@@ -112,7 +112,7 @@ class Doorman:
         hosts = headers(scope, b"host")
         own = {f"{scheme}://{host}" for host in hosts for scheme in ("http", "https")}
         if not own.union(self._settings.cors_origins).issuperset(headers(scope, b"origin")):
-            raise Refusal(
+            raise ErrorResponse(
                 403,
                 "ORIGIN_NOT_ALLOWED",
                 "this page may not call the server",
@@ -122,7 +122,7 @@ class Doorman:
     def _check_rate(self, principal: Principal) -> None:
         wait = self._rate.take(caller(principal)) if principal is not LOCAL else 0.0
         if wait:
-            raise Refusal(
+            raise ErrorResponse(
                 429,
                 "RATE_LIMITED",
                 f"this key is good for {self._settings.rate:g} requests a second",
@@ -146,8 +146,8 @@ def bearer(given: list[str]) -> str:
     return token.strip() if scheme.lower() == "bearer" and len(given) == 1 else ""
 
 
-def unauthenticated(message: str) -> Refusal:
-    return Refusal(
+def unauthenticated(message: str) -> ErrorResponse:
+    return ErrorResponse(
         401,
         "UNAUTHENTICATED",
         message,

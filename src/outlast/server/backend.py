@@ -18,32 +18,32 @@ from outlast.core.name import MAX_ID, is_storable
 from outlast.errors import StoreUnavailable, UnknownRequest, UnknownSession
 from outlast.server.auth import caller, principal_of
 from outlast.server.body import in_time
-from outlast.server.error import Refusal
-from outlast.server.limit import Streams
+from outlast.server.error import ErrorResponse
+from outlast.server.limit import StreamLimiter
 from outlast.server.principal import LOCAL, Principal
 from outlast.server.readiness import Readiness
 from outlast.server.settings import ServerSettings
-from outlast.server.stream.feeds import Feeds
+from outlast.server.stream.feeds import SessionFeeds
 from outlast.session import Session
 from outlast.store import RequestInfo, SessionInfo
 
 
-class Gate:
+class ServerBackend:
     """Stands between the routes and the app."""
 
     def __init__(self, app: Outlast, settings: ServerSettings) -> None:
         self.app = app
         self.settings = settings
         self.heartbeat = settings.heartbeat
-        self.streams = Streams(settings.max_streams_per_key)
+        self.streams = StreamLimiter(settings.max_streams_per_key)
         self.readiness = Readiness(app.store, app.clock)
-        self.feeds = Feeds(app.store, app.clock)
+        self.feeds = SessionFeeds(app.store, app.clock)
 
     def principal(self, request: Request, scope: str = "") -> Principal:
         """Return who is calling, if they may do what needs this scope."""
         principal = principal_of(request)
         if scope and not principal.may(scope):
-            raise Refusal(
+            raise ErrorResponse(
                 403,
                 "MISSING_SCOPE",
                 f"this needs the scope {scope}",
@@ -90,7 +90,7 @@ class Gate:
         """Count a stream for as long as it is open, or refuse it."""
         name = caller(principal)
         if not self.streams.enter(name, is_limited=principal is not LOCAL):
-            raise Refusal(
+            raise ErrorResponse(
                 429,
                 "TOO_MANY_STREAMS",
                 f"this key has {self.settings.max_streams_per_key} streams open, which is the most",

@@ -15,7 +15,7 @@ import msgspec
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
-from outlast.server.error import Refusal, unavailable
+from outlast.server.error import ErrorResponse, unavailable
 
 JSON = re.compile(r"application/(?:[\w.+-]+\+)?json\s*(?:;|$)", re.IGNORECASE)
 
@@ -42,9 +42,9 @@ def refuse_repeats(pairs: list[tuple[str, Any]]) -> None:
         seen.add(name)
 
 
-def malformed(error: Exception) -> Refusal:
+def malformed(error: Exception) -> ErrorResponse:
     what = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-    return Refusal(400, "INVALID_JSON", f"the body is not JSON: {what}")
+    return ErrorResponse(400, "INVALID_JSON", f"the body is not JSON: {what}")
 
 
 class JsonRequest(Request):
@@ -92,7 +92,7 @@ async def in_time(work: Awaitable[T], seconds: float) -> T:
 def check_type(request: Request) -> None:
     """Refuse a body that says of itself that it is something else, or says nothing."""
     if not JSON.match(request.headers.get("content-type", "")):
-        raise Refusal(
+        raise ErrorResponse(
             415,
             "UNSUPPORTED_MEDIA_TYPE",
             "the body has to be JSON",

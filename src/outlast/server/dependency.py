@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer, SecurityScopes
 
-from outlast.server.backend import Gate
+from outlast.server.backend import ServerBackend
 from outlast.server.model.shape import ErrorBody
 from outlast.server.principal import ADMIN, APPROVE, INTERNALS, READ, SEND, Principal
 
@@ -39,9 +39,9 @@ WITH_BODY = (400, 415)
 OF_CALLERS = (401, 403, 429)
 
 
-async def gate_of(request: Request) -> Gate:
+async def gate_of(request: Request) -> ServerBackend:
     """Return the gate; a coroutine, since FastAPI would start a thread for a plain function."""
-    found: Gate = request.app.state.gate
+    found: ServerBackend = request.app.state.gate
     return found
 
 
@@ -54,7 +54,7 @@ async def check(
     return (await gate_of(request)).principal(request, *needed.scopes)
 
 
-Served = Annotated[Gate, Depends(gate_of)]
+Served = Annotated[ServerBackend, Depends(gate_of)]
 Known = Annotated[Principal, Security(check)]
 Reader = Annotated[Principal, Security(check, scopes=[READ])]
 Sender = Annotated[Principal, Security(check, scopes=[SEND])]

@@ -68,7 +68,7 @@ HINTS = {
 }
 
 
-class Refusal(HTTPException):
+class ErrorResponse(HTTPException):
     """An answer that is an error: its status, and what its body says."""
 
     def __init__(
@@ -96,13 +96,13 @@ class Refusal(HTTPException):
         return JSONResponse({"error": body}, self.status_code, self.headers)
 
 
-def refusal_of(error: OutlastError) -> Refusal:
+def refusal_of(error: OutlastError) -> ErrorResponse:
     """Return what an error of ours means over HTTP."""
     status = next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
     headers = {"Retry-After": str(RETRY_AFTER)} if status in (429, 503) else {}
     if status >= 500:
-        return Refusal(status, error.code, within(status), headers=headers)
-    return Refusal(status, error.code, error.message, headers=headers, **plain(error.details))
+        return ErrorResponse(status, error.code, within(status), headers=headers)
+    return ErrorResponse(status, error.code, error.message, headers=headers, **plain(error.details))
 
 
 def within(status: int) -> str:
@@ -118,7 +118,7 @@ def plain(details: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v if isinstance(v, kinds) else str(v) for k, v in details.items() if k != "status"}
 
 
-def refusal_of_validation(error: RequestValidationError) -> Refusal:
+def refusal_of_validation(error: RequestValidationError) -> ErrorResponse:
     """Return what does not fit a request's shape; what was sent is not repeated."""
     found = error.errors()
     problems = [
@@ -127,7 +127,7 @@ def refusal_of_validation(error: RequestValidationError) -> Refusal:
     ]
     first = problems[0] if problems else {"at": "request", "problem": "does not fit"}
     more = f", and {len(found) - 1} more" if len(found) > 1 else ""
-    return Refusal(
+    return ErrorResponse(
         422,
         "INVALID_INPUT",
         f"the request does not fit: {first['at']}: {first['problem']}{more}",
@@ -136,11 +136,11 @@ def refusal_of_validation(error: RequestValidationError) -> Refusal:
     )
 
 
-def internal() -> Refusal:
-    return Refusal(500, "INTERNAL_ERROR", within(500))
+def internal() -> ErrorResponse:
+    return ErrorResponse(500, "INTERNAL_ERROR", within(500))
 
 
-def unavailable() -> Refusal:
+def unavailable() -> ErrorResponse:
     """Return what a request is told that took too long."""
     headers = {"Retry-After": str(RETRY_AFTER)}
-    return Refusal(503, "STORE_UNAVAILABLE", within(503), headers=headers)
+    return ErrorResponse(503, "STORE_UNAVAILABLE", within(503), headers=headers)

@@ -9,7 +9,7 @@ MOST_KNOWN = 10_000
 """So many callers are remembered; of those that are not, nothing is held against them."""
 
 
-class Rate:
+class RateLimiter:
     """A bucket of tokens per caller: `burst` fit in, `rate` are added every second."""
 
     def __init__(self, rate: float, burst: int, monotonic: Callable[[], float]) -> None:
@@ -32,7 +32,7 @@ class Rate:
         return wait
 
 
-class Streams:
+class StreamLimiter:
     """Counts the streams that each caller has open."""
 
     def __init__(self, most: int) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from outlast.engine.counters import tally_of
-from outlast.store import Census, WorkerInfo
+from outlast.store import StoreCounts, WorkerInfo
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -30,7 +30,7 @@ Sample = tuple[str, Labels, float]
 
 
 def exposition(
-    census: Census, workers: Sequence[WorkerInfo], streams: int, now: int
+    census: StoreCounts, workers: Sequence[WorkerInfo], streams: int, now: int
 ) -> Iterator[str]:
     """Give the lines of the whole document."""
     tallies = {info.worker: tally_of(info) for info in workers}
@@ -42,7 +42,7 @@ def exposition(
     )
 
 
-def of_store(census: Census, now: int) -> Iterator[str]:
+def of_store(census: StoreCounts, now: int) -> Iterator[str]:
     oldest = census.oldest_ready_at
     waited = 0.0 if oldest is None else max(0, now - oldest) / 1000
     yield from family(

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from outlast.log_context import get_logger
 from outlast.server.address import headers, host_of, is_allowed, path_of
-from outlast.server.error import Refusal, internal
+from outlast.server.error import ErrorResponse, internal
 from outlast.server.settings import ServerSettings
 
 log = get_logger("outlast.server")
@@ -31,7 +31,7 @@ SECURITY = (
 """Added where an answer does not say otherwise."""
 
 
-class Guard:
+class RequestLimitMiddleware:
     """Middleware: the outermost."""
 
     def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
@@ -40,7 +40,7 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            answer = Answer(send)
+            answer = HeaderedSend(send)
             try:
                 await self._pass(scope, receive, answer)
             except Exception:
@@ -57,10 +57,10 @@ class Guard:
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             self._check(scope)
-        except Refusal as refusal:
+        except ErrorResponse as refusal:
             await refusal.response()(scope, receive, send)
         else:
-            body = Body(receive, self._settings.max_body, self._settings.body_patience)
+            body = CountedReceive(receive, self._settings.max_body, self._settings.body_patience)
             await self._app(scope, body, send)
 
     def _check(self, scope: Scope) -> None:
@@ -71,7 +71,7 @@ class Guard:
         size = len(scope["path"]) + len(scope["query_string"])
         size += sum(len(key) + len(value) for key, value in scope["headers"])
         if size > settings.max_header:
-            raise Refusal(
+            raise ErrorResponse(
                 431,
                 "HEADERS_TOO_LARGE",
                 f"the address and the headers have {size:,} bytes, "
@@ -80,7 +80,7 @@ class Guard:
             )
         lengths = list(headers(scope, b"content-length"))
         if lengths and any(headers(scope, b"transfer-encoding")):
-            raise Refusal(
+            raise ErrorResponse(
                 400,
                 "INVALID_LENGTH",
                 "a body has a Content-Length or comes in chunks, not both",
@@ -90,7 +90,7 @@ class Guard:
             check_length(length, settings.max_body)
 
 
-class Answer:
+class HeaderedSend:
     """What is sent, with the headers that belong to every answer."""
 
     def __init__(self, send: Send) -> None:
@@ -107,7 +107,7 @@ class Answer:
         await self._send(message)
 
 
-class Body:
+class CountedReceive:
     """What is received: counted, and not waited for without end."""
 
     def __init__(self, receive: Receive, most: int, patience: float) -> None:
@@ -124,7 +124,7 @@ class Body:
             async with asyncio.timeout(self._patience):
                 message = await self._receive()
         except TimeoutError:
-            raise Refusal(
+            raise ErrorResponse(
                 408,
                 "BODY_TIMEOUT",
                 f"nothing more of the body came for {self._patience:g} seconds",
@@ -139,13 +139,13 @@ class Body:
 
 def check_length(length: str, most: int) -> None:
     if not (length.isascii() and length.isdigit()):
-        raise Refusal(400, "INVALID_LENGTH", "the Content-Length is not a number")
+        raise ErrorResponse(400, "INVALID_LENGTH", "the Content-Length is not a number")
     if len(length) > 18 or int(length) > most:
         raise too_large(most)
 
 
-def too_large(most: int) -> Refusal:
-    return Refusal(
+def too_large(most: int) -> ErrorResponse:
+    return ErrorResponse(
         413,
         "BODY_TOO_LARGE",
         f"the body is larger than {most:,} bytes, which is the most",
@@ -154,8 +154,8 @@ def too_large(most: int) -> Refusal:
     )
 
 
-def unknown_host() -> Refusal:
-    return Refusal(
+def unknown_host() -> ErrorResponse:
+    return ErrorResponse(
         421,
         "HOST_NOT_ALLOWED",
         "the server does not answer to the name in the Host header",

@@ -61,7 +61,7 @@ async def check_closed(app: Outlast, settings: ServerSettings, name: str = "MODU
         )
 
 
-class Listener(uvicorn.Server):
+class UvicornServer(uvicorn.Server):
     """Uvicorn, with signals left to whoever started it."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
@@ -89,7 +89,7 @@ async def listen(
     if not is_loopback(settings.host):
         settings = replace(settings, require_key=settings.authenticate is None)
     api = create(app, settings)
-    server = Listener(configuration(api, settings), ready)
+    server = UvicornServer(configuration(api, settings), ready)
     stopping = asyncio.create_task(stop.wait(), name="outlast server stop")
     stopping.add_done_callback(lambda _: end(server, api.state.gate.feeds.close))
     log = logging.getLogger("uvicorn.error")

@@ -12,7 +12,7 @@ from outlast.core.record import Tokens
 from outlast.log.explain import read_state
 from outlast.log.reader import EntriesBefore
 from outlast.server.model.request import request_out
-from outlast.server.model.session import SessionOut, Wait, item_fields, usage_out
+from outlast.server.model.session import LaneWait, SessionOut, item_fields, usage_out
 from outlast.server.model.shape import instant_or_none
 from outlast.server.principal import SEND, Principal
 from outlast.session import request_of
@@ -56,8 +56,8 @@ def token_of(info: SessionInfo) -> str | None:
     return info.token if info.token and not info.token.startswith(KEYED) else None
 
 
-def wait_of(info: LaneInfo, state: Lane, since: Mapping[str, int]) -> Wait:
-    return Wait(
+def wait_of(info: LaneInfo, state: Lane, since: Mapping[str, int]) -> LaneWait:
+    return LaneWait(
         lane=info.lane,
         status=info.status,
         wait=list(state.waiting) or ["message"],

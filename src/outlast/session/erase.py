@@ -14,7 +14,7 @@ from outlast.session.inbox import Inbox
 from outlast.store import Store
 
 
-class Erasure:
+class SessionEraser:
     """Erases sessions with their children, unless what they have going elsewhere goes on."""
 
     def __init__(

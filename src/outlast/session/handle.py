@@ -35,12 +35,12 @@ from outlast.log.explain import Explanation, explain, gather
 from outlast.log.reader import EventReader, Outcome, Wakeups, check_cursor, read_outcome
 from outlast.session.answer import check_answer, check_approver, checked_args
 from outlast.session.inbox import Inbox, instant_of
-from outlast.session.merged_events import Here, Interleaving
+from outlast.session.merged_events import LocalSource, MergedEvents
 from outlast.session.request import Request, request_of
 from outlast.session.rest import is_at_rest, needs_somebody
 from outlast.session.result import Result
-from outlast.session.watch import Lookout
-from outlast.store import Receipt as StoreReceipt
+from outlast.session.watch import IdleWorkerCheck
+from outlast.store import AdmissionReceipt as StoreReceipt
 from outlast.store import SessionInfo, Store
 
 Out = TypeVar("Out")
@@ -263,8 +263,8 @@ class Session(Generic[Out]):
         check_cursor(after)
         if children:
             events_of = partial(self._events_of, follow, internals)
-            here = Here(self._store, self._agents, events_of, follow=follow)
-            async for event in Interleaving(here, follow=follow).read(self.id, after):
+            here = LocalSource(self._store, self._agents, events_of, follow=follow)
+            async for event in MergedEvents(here, follow=follow).read(self.id, after):
                 yield event
             return
         reader = EventReader(self._store, self.id, after, internals)
@@ -290,7 +290,7 @@ class Session(Generic[Out]):
 
     async def wait(self) -> Result[Out]:
         """Wait until nothing is queued, ready or running, and say what the last turn came to."""
-        lookout = Lookout(self._store)
+        lookout = IdleWorkerCheck(self._store)
         with Wakeups(self._store, self.id, only_rests=True) as wakeups:
             while True:
                 wakeups.clear()
@@ -302,7 +302,7 @@ class Session(Generic[Out]):
 
     async def result_of(self, delivery_id: str) -> Result[Out]:
         """Wait for one delivery to be settled, or for its turn to need a human."""
-        lookout = Lookout(self._store)
+        lookout = IdleWorkerCheck(self._store)
         with Wakeups(self._store, self.id, only_rests=True) as wakeups:
             while True:
                 wakeups.clear()

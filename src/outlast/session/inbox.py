@@ -21,7 +21,7 @@ from outlast.core.message import MAX_MESSAGE, Content
 from outlast.core.name import KEYED, check_id, storable_key
 from outlast.core.record import AnyRecord
 from outlast.errors import InvalidInput, MessageTooLarge, OutlastError
-from outlast.store import Admission, Receipt, RequestInfo, Store
+from outlast.store import Admission, AdmissionReceipt, RequestInfo, Store
 
 _admissions = msgspec.msgpack.Decoder(Admission)
 
@@ -131,30 +131,30 @@ def without_deadline(
     return replace(record, deadline_at=0) if isinstance(record, r.DeliveryQueued) else record
 
 
-def with_secret(outlet: r.NewOutlet, secret: str) -> r.NewOutlet:
+def with_secret(outlet: r.NewOutboxCursor, secret: str) -> r.NewOutboxCursor:
     """Return an outlet as it is kept: a URL's own secret stands where it is never sent along."""
     return replace(outlet, url=f"{outlet.url}#{secret}") if outlet.url and secret else outlet
 
 
-class Room(Struct, frozen=True):
+class QueueLimits(Struct, frozen=True):
     """How many messages may wait in a session and in all of a tenant's; 0 is any number."""
 
     session: int = 0
     tenant: int = 0
 
 
-ANY_ROOM = Room()
+ANY_ROOM = QueueLimits()
 
 
 class Inbox:
     """Admits arrivals to sessions."""
 
-    def __init__(self, store: Store, clock: Clock, room: Room = ANY_ROOM) -> None:
+    def __init__(self, store: Store, clock: Clock, room: QueueLimits = ANY_ROOM) -> None:
         self._store = store
         self._clock = clock
         self._room = room
 
-    async def admit(self, admission: Admission) -> Receipt:
+    async def admit(self, admission: Admission) -> AdmissionReceipt:
         """Put one arrival into the log, or raise what the store says against it."""
         admission = codec.proven(admission, _admissions)
         room = self._room
@@ -175,7 +175,7 @@ class Inbox:
         mark: str = "",
         by: str = "",
         callback_secret: str = "",
-    ) -> Receipt:
+    ) -> AdmissionReceipt:
         """Create a session with its first message. What signs its callbacks is in no log."""
         delivery_id = self._clock.new_id("dlv")
         queued = r.DeliveryQueued(delivery_id=delivery_id, content=content, by=by)
@@ -213,7 +213,7 @@ class Inbox:
         scope: str,
         dispatch_id: str | None,
         mark: str = "",
-    ) -> Receipt:
+    ) -> AdmissionReceipt:
         """Add an arrival to a session that exists; the record's id is given here."""
         delivery_id = self._clock.new_id("dlv")
         named: AnyRecord = replace(record, delivery_id=delivery_id)
@@ -234,7 +234,7 @@ class Inbox:
             )
         )
 
-    async def reply(self, request: RequestInfo, reply: r.DeliveryQueued) -> Receipt:
+    async def reply(self, request: RequestInfo, reply: r.DeliveryQueued) -> AdmissionReceipt:
         """Hand a reply from outside to whoever waits for it; the same again is the same."""
         return await self.add(
             request.session_id,

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 
 from outlast.core.record import Failure, Tokens
-from outlast.errors import DeadlineExceeded, SessionFailed
+from outlast.errors import DeadlineExceeded, SessionError
 from outlast.session.request import Request
 
 Out = TypeVar("Out")
@@ -32,6 +32,6 @@ class Result(Struct, Generic[Out], frozen=True, kw_only=True):
         if self.status != "completed":
             reason = f"{self.error.code}: {self.error.message}" if self.error else self.status
             is_late = self.error is not None and self.error.code == DeadlineExceeded.code
-            failed = DeadlineExceeded if is_late else SessionFailed
+            failed = DeadlineExceeded if is_late else SessionError
             raise failed(f"there is no output: {reason}", status=self.status)
         return self.output  # type: ignore[return-value]

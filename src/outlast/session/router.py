@@ -17,7 +17,7 @@ from outlast.agents.registry import Agents, name_of
 from outlast.clock import Clock
 from outlast.core.message import Content, Said, content_of
 from outlast.core.name import MAIN, check_dispatch, check_id, check_token, check_who
-from outlast.core.record import DeliveryQueued, NewOutlet, SessionStarted
+from outlast.core.record import DeliveryQueued, NewOutboxCursor, SessionStarted
 from outlast.errors import (
     InvalidInput,
     NoActiveSession,
@@ -28,7 +28,7 @@ from outlast.errors import (
 from outlast.net.signature import secrets_of
 from outlast.session import Receipt, Session
 from outlast.session.inbox import ANYBODY, Inbox, fingerprint, instant_of, keyed_token
-from outlast.store import Receipt as StoreReceipt
+from outlast.store import AdmissionReceipt as StoreReceipt
 from outlast.store import Store
 
 NOWHERE = ""
@@ -36,7 +36,7 @@ NOWHERE = ""
 MOST_ABOVE = 1000
 
 
-class Terms(Struct, frozen=True, kw_only=True):
+class NewSession(Struct, frozen=True, kw_only=True):
     """What a caller wants of a new session, as it was said: see `Outlast.start`."""
 
     mode: str
@@ -53,7 +53,7 @@ class Terms(Struct, frozen=True, kw_only=True):
     depth: int
 
 
-class Addressed(Struct, frozen=True):
+class AddressedMessage(Struct, frozen=True):
     """A message on its way to where a token leads.
 
     `mark` tells it from others of its dispatch, `scope` is within what dispatches are compared.
@@ -79,10 +79,10 @@ class OutletsOf(Protocol):
         *,
         secret: str = "",
         token: str = "",
-    ) -> tuple[NewOutlet, ...]: ...
+    ) -> tuple[NewOutboxCursor, ...]: ...
 
 
-class Reception:
+class SessionRouter:
     """Brings messages to sessions, and starts those that there are not yet; no envoys', though."""
 
     def __init__(
@@ -106,7 +106,7 @@ class Reception:
         return Session(session_id, self._store, self._clock, self._all, self._inbox, receipt)
 
     async def start(
-        self, agent: Agent[Any, Any] | str, message: Said, terms: Terms
+        self, agent: Agent[Any, Any] | str, message: Said, terms: NewSession
     ) -> Session[Any]:
         """Start a session on the caller's terms."""
         started = self._started(agent, terms)
@@ -119,7 +119,7 @@ class Reception:
         )
         return self.handle(receipt.session_id, receipt)
 
-    def _started(self, agent: Agent[Any, Any] | str, terms: Terms) -> SessionStarted:
+    def _started(self, agent: Agent[Any, Any] | str, terms: NewSession) -> SessionStarted:
         """Return a session's first record, if its terms can be met."""
         check_terms(terms)
         name = name_of(agent, self._agents)
@@ -177,7 +177,7 @@ class Reception:
         return await self._store.find_token(check_id("tenant", tenant), token, living=False)
 
     async def _bring(
-        self, message: Addressed, agent: Agent[Any, Any] | str | None, *, living: bool
+        self, message: AddressedMessage, agent: Agent[Any, Any] | str | None, *, living: bool
     ) -> Receipt[Any]:
         for is_last in (False, False, True):
             found = await self._store.find_token(message.tenant, message.token, living=living)
@@ -195,7 +195,7 @@ class Reception:
                     raise
         raise AssertionError
 
-    async def _send_to(self, session_id: str, message: Addressed) -> Receipt[Any]:
+    async def _send_to(self, session_id: str, message: AddressedMessage) -> Receipt[Any]:
         return await self.handle(session_id).send(
             message.content,
             dispatch_id=message.dispatch_id,
@@ -204,7 +204,7 @@ class Reception:
             mark=message.mark,
         )
 
-    async def _repeat(self, message: Addressed) -> Receipt[Any]:
+    async def _repeat(self, message: AddressedMessage) -> Receipt[Any]:
         """Return the receipt that a message had before its token came to lead nowhere."""
         queued = DeliveryQueued(delivery_id="", content=message.content, by=message.principal)
         try:
@@ -221,7 +221,9 @@ class Reception:
             raise NoActiveSession("no living session has this continuation token") from None
         return Receipt(self.handle(receipt.session_id), receipt)
 
-    async def _start_at(self, message: Addressed, agent: Agent[Any, Any] | str) -> Receipt[Any]:
+    async def _start_at(
+        self, message: AddressedMessage, agent: Agent[Any, Any] | str
+    ) -> Receipt[Any]:
         """Start a session that a message's token leads to from now on."""
         name = name_of(agent, self._agents)
         started = SessionStarted(
@@ -245,10 +247,10 @@ class Reception:
 
 def addressed_to(
     how: str, token: str, message: Said, dispatch_id: str | None, tenant: str, principal: str
-) -> Addressed:
+) -> AddressedMessage:
     """Return a message for where a token leads, if it can be sent at all."""
     content = content_of(message)
-    return Addressed(
+    return AddressedMessage(
         token,
         content,
         fingerprint(how, token, content),
@@ -258,7 +260,7 @@ def addressed_to(
     )
 
 
-def check_terms(terms: Terms) -> None:
+def check_terms(terms: NewSession) -> None:
     """Say what is wrong with a new session's terms before anything is looked up."""
     if terms.mode not in ("conversation", "task"):
         raise InvalidInput(f'mode is "conversation" or "task", not {terms.mode!r}')

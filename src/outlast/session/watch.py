@@ -10,7 +10,7 @@ from outlast.store import SessionInfo, Store
 log = get_logger("outlast.session")
 
 
-class Lookout:
+class IdleWorkerCheck:
     """Looks for workers once, when something of the session is ready and nobody has it."""
 
     def __init__(self, store: Store) -> None:

@@ -12,55 +12,55 @@ Instants are milliseconds since the epoch. An arrival is an entry that somebody 
 than a lane's owner added: the session's start, a delivery, a cancel.
 """
 
-from outlast.store.admission import WAIT_THEIR_TURN, Admission, Receipt
-from outlast.store.commit import Commit, Committed, Effect, Refused, Snapshot, Transaction
+from outlast.store.admission import WAIT_THEIR_TURN, Admission, AdmissionReceipt
+from outlast.store.commit import Commit, Committed, EffectClaim, Refused, Snapshot, Transaction
 from outlast.store.contract import Store
 from outlast.store.key import KeyInfo
-from outlast.store.limit import Permit, PermitInfo, Wish
+from outlast.store.limit import Permit, PermitInfo, PermitRequest
 from outlast.store.listing import (
-    Census,
     DeliveryInfo,
     LaneCount,
     LaneInfo,
     RequestInfo,
     SessionInfo,
+    StoreCounts,
 )
-from outlast.store.log import Loaded, Page
-from outlast.store.outbox import DeadLetter, Outlet
+from outlast.store.log import Loaded, LogPage
+from outlast.store.outbox import DeadLetter, OutboxCursor
 from outlast.store.schedule import ScheduleInfo
-from outlast.store.vault import Secret
+from outlast.store.vault import StoredSecret
 from outlast.store.work import NO_LIMITS, Claim, Lease, Renewal, WorkerInfo
 
 __all__ = [
     "NO_LIMITS",
     "WAIT_THEIR_TURN",
     "Admission",
-    "Census",
+    "AdmissionReceipt",
     "Claim",
     "Commit",
     "Committed",
     "DeadLetter",
     "DeliveryInfo",
-    "Effect",
+    "EffectClaim",
     "KeyInfo",
     "LaneCount",
     "LaneInfo",
     "Lease",
     "Loaded",
-    "Outlet",
-    "Page",
+    "LogPage",
+    "OutboxCursor",
     "Permit",
     "PermitInfo",
-    "Receipt",
+    "PermitRequest",
     "Refused",
     "Renewal",
     "RequestInfo",
     "ScheduleInfo",
-    "Secret",
     "SessionInfo",
     "Snapshot",
     "Store",
+    "StoreCounts",
+    "StoredSecret",
     "Transaction",
-    "Wish",
     "WorkerInfo",
 ]

@@ -12,7 +12,7 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from outlast.core.record import AnyRecord, CancelRequested, NewOutlet
+from outlast.core.record import AnyRecord, CancelRequested, NewOutboxCursor
 from outlast.errors import OutlastError
 
 WAIT_THEIR_TURN = ("message", "retry")
@@ -48,11 +48,11 @@ class Admission(Struct, frozen=True, gc=False, kw_only=True):
     request_id: str = ""
     most_queued: int = 0
     most_queued_of_tenant: int = 0
-    outlets: tuple[NewOutlet, ...] = ()
+    outlets: tuple[NewOutboxCursor, ...] = ()
     parent: str = ""
 
 
-class Receipt(Struct, frozen=True, gc=False, kw_only=True):
+class AdmissionReceipt(Struct, frozen=True, gc=False, kw_only=True):
     """Proof that a delivery is in the log. `position` counts what is queued before it."""
 
     session_id: str
@@ -66,7 +66,9 @@ class Receipt(Struct, frozen=True, gc=False, kw_only=True):
 class Admissions(Protocol):
     """The inboxes of lanes."""
 
-    async def admit(self, admissions: Sequence[Admission]) -> Sequence[Receipt | OutlastError]:
+    async def admit(
+        self, admissions: Sequence[Admission]
+    ) -> Sequence[AdmissionReceipt | OutlastError]:
         """Add each arrival to its lane's inbox, and say for each what became of it.
 
         A repeated dispatch returns the first receipt, marked as duplicate; with other

@@ -21,7 +21,7 @@ class Snapshot(Struct, frozen=True, gc=False):
     data: bytes
 
 
-class Effect(Struct, frozen=True, gc=False):
+class EffectClaim(Struct, frozen=True, gc=False):
     """A call's hold on an idempotency key in a scope.
 
     `state`: held (by a call that has begun), done (with its outcome in `value`), unknown (it
@@ -70,7 +70,7 @@ class Commit(Struct, frozen=True, gc=False, kw_only=True):
     snapshot: Snapshot | None = None
     slices: Snapshot | None = None
     slices_seen: int | None = None
-    effects: tuple[Effect, ...] = ()
+    effects: tuple[EffectClaim, ...] = ()
     frees: tuple[str, ...] = ()
     awaits_permit: bool = False
     wait: str = ""
@@ -113,7 +113,7 @@ class Refused(Struct, frozen=True, gc=False):
 
     reason: str
     arrivals: tuple[Entry, ...] = ()
-    effect: Effect | None = None
+    effect: EffectClaim | None = None
 
 
 class Transaction(Protocol):
@@ -169,6 +169,6 @@ class Commits(Protocol):
         """
         ...
 
-    async def effect(self, scope: str, key: str) -> Effect | None:
+    async def effect(self, scope: str, key: str) -> EffectClaim | None:
         """Return who holds an idempotency key in a scope, if anybody."""
         ...

@@ -10,24 +10,24 @@ from outlast.store.commit import Commits
 from outlast.store.key import Keys
 from outlast.store.limit import Permits
 from outlast.store.listing import Listings
-from outlast.store.log import Logs
-from outlast.store.outbox import Outlets
-from outlast.store.schedule import Schedules
-from outlast.store.vault import Vault
-from outlast.store.work import Ownership
+from outlast.store.log import LogReads
+from outlast.store.outbox import OutboxCursors
+from outlast.store.schedule import ScheduleRows
+from outlast.store.vault import SecretStore
+from outlast.store.work import WorkerRegistry
 
 
 class Store(
     Admissions,
-    Ownership,
+    WorkerRegistry,
     Permits,
     Commits,
-    Logs,
+    LogReads,
     Listings,
-    Outlets,
-    Schedules,
+    OutboxCursors,
+    ScheduleRows,
     Keys,
-    Vault,
+    SecretStore,
     Protocol,
 ):
     """A database that keeps Outlast's promises."""

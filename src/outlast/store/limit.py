@@ -11,7 +11,7 @@ from outlast.core.limit import Bound
 from outlast.store.commit import Refused
 
 
-class Wish(Struct, frozen=True, gc=False, kw_only=True):
+class PermitRequest(Struct, frozen=True, gc=False, kw_only=True):
     """A call's wish to begin, made by the lane's owner; `bounds` in the order to take them in."""
 
     session_id: str
@@ -43,7 +43,7 @@ class PermitInfo(Struct, frozen=True, gc=False, kw_only=True):
 class Permits(Protocol):
     """The limits' places, and the queues for them."""
 
-    async def acquire(self, wishes: Sequence[Wish]) -> Sequence[Permit | Refused]:
+    async def acquire(self, wishes: Sequence[PermitRequest]) -> Sequence[Permit | Refused]:
         """Let calls begin as far as their limits allow.
 
         A call that may begin holds its permits until a commit frees them, whoever owns its

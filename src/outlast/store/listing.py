@@ -80,7 +80,7 @@ class LaneCount(Struct, frozen=True, gc=False):
     count: int
 
 
-class Census(Struct, frozen=True, gc=False):
+class StoreCounts(Struct, frozen=True, gc=False):
     """The lanes of living sessions by what they do, how many messages wait in all, and since
     when the lane has been ready that nobody has claimed for longest."""
 
@@ -159,6 +159,6 @@ class Listings(Protocol):
         """Return a session's tokens, oldest first, and whether each still leads to it."""
         ...
 
-    async def census(self) -> Census:
+    async def census(self) -> StoreCounts:
         """Count what all lanes of sessions that are not over do at this moment."""
         ...

@@ -35,7 +35,7 @@ class Loaded(Struct, frozen=True, gc=False):
     last_at: int = 0
 
 
-class Page(Struct, frozen=True, gc=False):
+class LogPage(Struct, frozen=True, gc=False):
     """Entries in order, and the cursor after them. `end` is the log's last offset."""
 
     entries: tuple[Entry, ...]
@@ -43,14 +43,14 @@ class Page(Struct, frozen=True, gc=False):
     end: int
 
 
-class Logs(Protocol):
+class LogReads(Protocol):
     """The logs of sessions."""
 
     async def load(self, session_id: str, lane: str, after: int | None = None) -> Loaded:
         """Return what is needed to fold the lane: from its snapshot on, or after an offset."""
         ...
 
-    async def read(self, session_id: str, after: int, limit: int = 500) -> Page:
+    async def read(self, session_id: str, after: int, limit: int = 500) -> LogPage:
         """Return the entries after a cursor, about `limit` of them, whole commits only.
 
         A page ends behind the commit with which it holds `limit` entries or `FULL_PAGE` bytes of
@@ -59,7 +59,7 @@ class Logs(Protocol):
         """
         ...
 
-    async def read_back(self, session_id: str, before: int, limit: int = 50) -> Page:
+    async def read_back(self, session_id: str, before: int, limit: int = 50) -> LogPage:
         """Return the last entries before an offset, oldest first; the cursor is their start.
 
         A page ends as it does in `read`.

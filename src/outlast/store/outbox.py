@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 
-class Outlet(Struct, frozen=True, gc=False, kw_only=True):
+class OutboxCursor(Struct, frozen=True, gc=False, kw_only=True):
     """A cursor over a session's log, from which its events are told to somebody outside.
 
     All up to `cursor` was told or given up. `told` counts how often there was something new;
@@ -60,10 +60,10 @@ class DeadLetter(Struct, frozen=True, gc=False, kw_only=True):
     at: int
 
 
-class Outlets(Protocol):
+class OutboxCursors(Protocol):
     """The outlets of all sessions."""
 
-    async def take_outlets(self, limit: int, hold: int) -> Sequence[Outlet]:
+    async def take_outlets(self, limit: int, hold: int) -> Sequence[OutboxCursor]:
         """Give out outlets that are due and that nobody holds, the longest due first.
 
         Nobody else is given them for `hold` milliseconds, unless they are settled before.
@@ -72,7 +72,7 @@ class Outlets(Protocol):
 
     async def settle_outlet(
         self,
-        outlet: Outlet,
+        outlet: OutboxCursor,
         *,
         cursor: int,
         again_at: int | None,
@@ -95,7 +95,7 @@ class Outlets(Protocol):
         tenant: str | None = None,
         failing_only: bool = False,
         limit: int = 100,
-    ) -> Sequence[Outlet]:
+    ) -> Sequence[OutboxCursor]:
         """List outlets of the newest session first, by name within a session."""
         ...
 

@@ -22,7 +22,7 @@ class ScheduleInfo(Struct, frozen=True, gc=False, kw_only=True):
     session_id: str = ""
 
 
-class Schedules(Protocol):
+class ScheduleRows(Protocol):
     """The schedules of all apps on this store."""
 
     async def arm_schedule(self, schedule: ScheduleInfo) -> None:

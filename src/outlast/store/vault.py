@@ -7,7 +7,7 @@ from typing import Protocol
 from msgspec import Struct
 
 
-class Secret(Struct, frozen=True, gc=False, kw_only=True):
+class StoredSecret(Struct, frozen=True, gc=False, kw_only=True):
     """Something sealed that only its owner can open; `expires_at` 0: it stays."""
 
     tenant: str
@@ -17,17 +17,17 @@ class Secret(Struct, frozen=True, gc=False, kw_only=True):
     expires_at: int = 0
 
 
-class Vault(Protocol):
+class SecretStore(Protocol):
     """Secrets by tenant and name, and who holds a name."""
 
-    async def keep_secret(self, secret: Secret, *, expected: int | None) -> bool:
+    async def keep_secret(self, secret: StoredSecret, *, expected: int | None) -> bool:
         """Keep a secret if there is none yet, or in the place of the version `expected`.
 
         Says whether it was kept. One that has expired is as if it were not there.
         """
         ...
 
-    async def secret(self, tenant: str, name: str) -> Secret | None:
+    async def secret(self, tenant: str, name: str) -> StoredSecret | None:
         """Return a secret as it was kept."""
         ...
 

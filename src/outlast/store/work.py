@@ -83,7 +83,7 @@ class Claim(Struct, frozen=True, gc=False):
     now: int = 0
 
 
-class Ownership(Protocol):
+class WorkerRegistry(Protocol):
     """The registry of workers, and what each of them owns."""
 
     async def enlist(self, worker: WorkerInfo, lease: int) -> Lease:

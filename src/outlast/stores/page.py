@@ -25,7 +25,7 @@ def size_of_value(data: bytes) -> int:
         return len(data)
 
 
-class Filling:
+class PageFiller:
     """A page while rows are put on it. The first of them always fits."""
 
     def __init__(self, limit: int) -> None:

@@ -6,15 +6,15 @@ from outlast.testing.clock import ManualClock
 from outlast.testing.crash import CrashingStore
 from outlast.testing.crash_everywhere import crash_everywhere
 from outlast.testing.ledger import Ledger
-from outlast.testing.scripted import Reply, ScriptedError, ScriptedModel, call, calls, say
+from outlast.testing.scripted import ScriptedError, ScriptedModel, ScriptedReply, call, calls, say
 
 __all__ = [
     "CrashingStore",
     "Ledger",
     "ManualClock",
-    "Reply",
     "ScriptedError",
     "ScriptedModel",
+    "ScriptedReply",
     "Simulation",
     "StoreContract",
     "call",

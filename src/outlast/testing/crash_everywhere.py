@@ -26,7 +26,7 @@ from outlast.store import Store
 from outlast.stores.sqlite import SqliteStore
 from outlast.testing.crash import Crashed, CrashingStore, CrashPoint, When
 from outlast.testing.ledger import Ledger, watch
-from outlast.testing.report import Report, Run
+from outlast.testing.report import CrashedRun, CrashReport
 from outlast.testing.wrapped_store import WrappedStore
 
 Scenario = Callable[[Outlast], Coroutine[Any, Any, object]]
@@ -45,7 +45,7 @@ async def crash_everywhere(
     store: Callable[[], Store] | None = None,
     within: float = 30.0,
     **options: Any,
-) -> Report:
+) -> CrashReport:
     """Run the scenario once undisturbed, then once for each crash before and after a commit.
 
     The scenario is given an open app; it starts sessions, answers requests, waits for what it
@@ -56,16 +56,16 @@ async def crash_everywhere(
     check(agents, store, options)
     ledger = ledger or Ledger()
     watched = watch(agents, ledger)
-    rehearsal = Rehearsal(scenario, watched, ledger, deps, store, within, options)
+    rehearsal = CrashRun(scenario, watched, ledger, deps, store, within, options)
     undisturbed, commits = await rehearsal.run(UNDISTURBED)
-    runs: list[Run] = []
+    runs: list[CrashedRun] = []
     for point in points():
         run, _ = await rehearsal.run(point)
         if run.point:
             runs.append(run)
         elif point.commit > commits:
             break
-    return Report(undisturbed, tuple(runs))
+    return CrashReport(undisturbed, tuple(runs))
 
 
 def check(agents: Any, store: Any, options: Mapping[str, Any]) -> None:
@@ -85,7 +85,7 @@ def points() -> Iterator[CrashPoint]:
             yield CrashPoint(commit, when)
 
 
-class KeptOpen(WrappedStore):
+class SharedStore(WrappedStore):
     """A store that its users share: none of them closes it."""
 
     async def close(self) -> None:
@@ -93,7 +93,7 @@ class KeptOpen(WrappedStore):
 
 
 @dataclass(frozen=True)
-class Rehearsal:
+class CrashRun:
     """A scenario and all that it takes to run it again and again."""
 
     scenario: Scenario
@@ -104,7 +104,7 @@ class Rehearsal:
     within: float
     options: Mapping[str, Any]
 
-    async def run(self, point: CrashPoint) -> tuple[Run, int]:
+    async def run(self, point: CrashPoint) -> tuple[CrashedRun, int]:
         """Run the scenario with a crash at that point; say also how many commits it made."""
         page = self.ledger.turn_page()
         output, error = None, ""
@@ -119,7 +119,7 @@ class Rehearsal:
                     error = f"{type(failure).__name__}: {failure}"
             unsettled = await count_unsettled(store)
         effects = tuple(page)
-        run = Run(
+        run = CrashedRun(
             point=crashing.point, effects=effects, output=output, error=error, unsettled=unsettled
         )
         return run, crashing.commits
@@ -176,7 +176,7 @@ class Rehearsal:
             store = make()
             await store.migrate()
             try:
-                yield KeptOpen(store)
+                yield SharedStore(store)
             finally:
                 await store.close()
 

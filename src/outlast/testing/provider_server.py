@@ -21,17 +21,17 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 from msgspec import Struct
 
-from outlast.testing.provider_wire import PROTOCOLS, Reply, call, reply, thoughts, words
+from outlast.testing.provider_wire import PROTOCOLS, WireReply, call, reply, thoughts, words
 
 if TYPE_CHECKING:
     from pydantic_ai.models.anthropic import AnthropicModel
     from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 
 __all__ = [
-    "Fault",
-    "Received",
-    "Reply",
-    "Reset",
+    "ConnectionReset",
+    "ErrorStatus",
+    "ReceivedCall",
+    "WireReply",
     "WireServer",
     "anthropic_model",
     "call",
@@ -46,7 +46,7 @@ KEY = "sk-loopback-0123456789"
 """The API key that the models built here send."""
 
 
-class Fault(Struct, frozen=True):
+class ErrorStatus(Struct, frozen=True):
     """An answer with an error status."""
 
     status: int
@@ -55,11 +55,11 @@ class Fault(Struct, frozen=True):
     code: str = ""
 
 
-class Reset(Struct, frozen=True):
+class ConnectionReset(Struct, frozen=True):
     """No answer: the connection is reset once the request has arrived."""
 
 
-class Received(Struct, frozen=True):
+class ReceivedCall(Struct, frozen=True):
     """A request as it came over the wire. `hung_up` is set if the client left during the answer."""
 
     path: str
@@ -72,14 +72,14 @@ class Received(Struct, frozen=True):
         return msgspec.json.decode(self.raw)
 
 
-Scripted = Reply | Fault | Reset
+Scripted = WireReply | ErrorStatus | ConnectionReset
 
 
 class WireServer:
     """Answers one request after the other from its script, each on a connection of its own."""
 
     def __init__(self, *script: Scripted) -> None:
-        self.requests: list[Received] = []
+        self.requests: list[ReceivedCall] = []
         self._script = list(script)
         self._server: asyncio.Server | None = None
 
@@ -106,7 +106,7 @@ class WireServer:
         try:
             received = await receive(reader)
             self.requests.append(received)
-            over = Fault(500, "the script is over: one more request came than it has answers")
+            over = ErrorStatus(500, "the script is over: one more request came than it has answers")
             await respond(self._script.pop(0) if self._script else over, received, reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError):
             pass  # the client went away; what it sent before is in `requests`
@@ -116,31 +116,34 @@ class WireServer:
                 await writer.wait_closed()
 
 
-async def receive(reader: asyncio.StreamReader) -> Received:
+async def receive(reader: asyncio.StreamReader) -> ReceivedCall:
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     request, *lines = head.rstrip().split("\r\n")
     pairs = (line.partition(":") for line in lines)
     headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
     raw = await reader.readexactly(int(headers.get("content-length", 0)))
     path = request.split(" ")[1].partition("?")[0]
-    return Received(path, headers, raw, asyncio.Event())
+    return ReceivedCall(path, headers, raw, asyncio.Event())
 
 
 async def respond(
-    answer: Scripted, received: Received, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    answer: Scripted,
+    received: ReceivedCall,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
 ) -> None:
     protocol = PROTOCOLS.get(received.path)
     match answer:
         case _ if protocol is None:
             await write_whole(writer, 404, {"error": {"message": f"no such path: {received.path}"}})
-        case Reset():
+        case ConnectionReset():
             reset(writer)
-        case Fault():
+        case ErrorStatus():
             error = {"message": answer.message, "type": "made_up", "code": answer.code or None}
             await write_whole(writer, answer.status, {"error": error}, answer.headers)
-        case Reply() if received.body.get("stream"):
+        case WireReply() if received.body.get("stream"):
             await stream(protocol.events(answer), answer, received, reader, writer)
-        case Reply():
+        case WireReply():
             await write_whole(writer, 200, protocol.body(answer))
 
 
@@ -161,8 +164,8 @@ def heading(status: int, headers: Mapping[str, str]) -> bytes:
 
 async def stream(
     events: Iterator[bytes],
-    answer: Reply,
-    received: Received,
+    answer: WireReply,
+    received: ReceivedCall,
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
 ) -> None:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 Json = dict[str, Any]
 
 
-class Piece(Struct, frozen=True):
+class WirePiece(Struct, frozen=True):
     """A part of an answer, in the chunks in which it is streamed."""
 
     kind: Literal["words", "thoughts", "call"]
@@ -31,14 +31,14 @@ class Piece(Struct, frozen=True):
         return "".join(self.chunks)
 
 
-class Reply(Struct, frozen=True):
+class WireReply(Struct, frozen=True):
     """A whole answer, and what befalls it on the way.
 
     `hold` waits after so many events until the gate is opened or the client hangs up. `cut` ends
     the stream after so many: `quietly` as if it were over, or else by resetting the connection.
     """
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[WirePiece, ...]
     input_tokens: int = 11
     output_tokens: int = 7
     cached_tokens: int = 0
@@ -49,21 +49,21 @@ class Reply(Struct, frozen=True):
     quietly: bool = False
 
 
-def words(*chunks: str) -> Piece:
-    return Piece("words", chunks)
+def words(*chunks: str) -> WirePiece:
+    return WirePiece("words", chunks)
 
 
-def thoughts(*chunks: str, signature: str = "") -> Piece:
-    return Piece("thoughts", chunks, signature=signature)
+def thoughts(*chunks: str, signature: str = "") -> WirePiece:
+    return WirePiece("thoughts", chunks, signature=signature)
 
 
-def call(tool: str, *chunks: str, id: str = "call_1") -> Piece:
-    return Piece("call", chunks, tool=tool, id=id)
+def call(tool: str, *chunks: str, id: str = "call_1") -> WirePiece:
+    return WirePiece("call", chunks, tool=tool, id=id)
 
 
-def reply(*pieces: Piece, **changes: Any) -> Reply:
-    """Return an answer made of these pieces; `changes` are fields of `Reply`."""
-    return replace(Reply(pieces), **changes)
+def reply(*pieces: WirePiece, **changes: Any) -> WireReply:
+    """Return an answer made of these pieces; `changes` are fields of `WireReply`."""
+    return replace(WireReply(pieces), **changes)
 
 
 def event(data: Json, name: str = "") -> bytes:
@@ -71,12 +71,12 @@ def event(data: Json, name: str = "") -> bytes:
     return head + b"data: " + msgspec.json.encode(data) + b"\n\n"
 
 
-def chat_stop(answer: Reply) -> str:
+def chat_stop(answer: WireReply) -> str:
     calls = any(piece.kind == "call" for piece in answer.pieces)
     return answer.stop or ("tool_calls" if calls else "stop")
 
 
-def chat_usage(answer: Reply) -> Json:
+def chat_usage(answer: WireReply) -> Json:
     return {
         "prompt_tokens": answer.input_tokens,
         "completion_tokens": answer.output_tokens,
@@ -85,7 +85,7 @@ def chat_usage(answer: Reply) -> Json:
     }
 
 
-def chat_events(answer: Reply) -> Iterator[bytes]:
+def chat_events(answer: WireReply) -> Iterator[bytes]:
     """Give the events of Chat Completions."""
 
     def chunk(delta: Json, finish: str | None = None) -> bytes:
@@ -114,8 +114,8 @@ def chat_events(answer: Reply) -> Iterator[bytes]:
     yield b"data: [DONE]\n\n"
 
 
-def chat_body(answer: Reply) -> Json:
-    def of(kind: str) -> Iterator[Piece]:
+def chat_body(answer: WireReply) -> Json:
+    def of(kind: str) -> Iterator[WirePiece]:
         return (piece for piece in answer.pieces if piece.kind == kind)
 
     message: Json = {"role": "assistant", "content": "".join(p.whole for p in of("words")) or None}
@@ -140,7 +140,7 @@ def chat_body(answer: Reply) -> Json:
     }
 
 
-def anthropic_usage(answer: Reply) -> Json:
+def anthropic_usage(answer: WireReply) -> Json:
     return {
         "input_tokens": answer.input_tokens,
         "output_tokens": answer.output_tokens,
@@ -149,12 +149,12 @@ def anthropic_usage(answer: Reply) -> Json:
     }
 
 
-def anthropic_stop(answer: Reply) -> str:
+def anthropic_stop(answer: WireReply) -> str:
     calls = any(piece.kind == "call" for piece in answer.pieces)
     return answer.stop or ("tool_use" if calls else "end_turn")
 
 
-def anthropic_block(piece: Piece, begun: bool) -> Json:
+def anthropic_block(piece: WirePiece, begun: bool) -> Json:
     """Return a content block: whole, or as it looks when it begins."""
     text = "" if begun else piece.whole
     match piece.kind:
@@ -168,7 +168,7 @@ def anthropic_block(piece: Piece, begun: bool) -> Json:
             return {"type": "tool_use", "id": piece.id, "name": piece.tool, "input": args}
 
 
-def anthropic_body(answer: Reply) -> Json:
+def anthropic_body(answer: WireReply) -> Json:
     return {
         "id": "msg_1",
         "type": "message",
@@ -181,7 +181,7 @@ def anthropic_body(answer: Reply) -> Json:
     }
 
 
-def anthropic_events(answer: Reply) -> Iterator[bytes]:
+def anthropic_events(answer: WireReply) -> Iterator[bytes]:
     """Give the events of Messages."""
 
     def named(name: str, **data: Any) -> bytes:
@@ -212,7 +212,7 @@ def anthropic_events(answer: Reply) -> Iterator[bytes]:
     yield named("message_stop")
 
 
-def responses_item(index: int, piece: Piece) -> Json:
+def responses_item(index: int, piece: WirePiece) -> Json:
     item: Json = {"id": f"item_{index}", "status": "completed"}
     match piece.kind:
         case "words":
@@ -229,7 +229,7 @@ def responses_item(index: int, piece: Piece) -> Json:
     return item
 
 
-def responses_body(answer: Reply) -> Json:
+def responses_body(answer: WireReply) -> Json:
     return {
         "id": "resp_1",
         "object": "response",
@@ -250,7 +250,7 @@ def responses_body(answer: Reply) -> Json:
     }
 
 
-def responses_events(answer: Reply) -> Iterator[bytes]:
+def responses_events(answer: WireReply) -> Iterator[bytes]:
     """Give the events of Responses."""
     number = iter(range(1_000_000))
 
@@ -281,13 +281,13 @@ def responses_events(answer: Reply) -> Iterator[bytes]:
     yield named("response.completed", response=responses_body(answer))
 
 
-class Protocol(Struct, frozen=True):
-    events: Callable[[Reply], Iterator[bytes]]
-    body: Callable[[Reply], Json]
+class WireProtocol(Struct, frozen=True):
+    events: Callable[[WireReply], Iterator[bytes]]
+    body: Callable[[WireReply], Json]
 
 
 PROTOCOLS = {
-    "/v1/chat/completions": Protocol(chat_events, chat_body),
-    "/v1/messages": Protocol(anthropic_events, anthropic_body),
-    "/v1/responses": Protocol(responses_events, responses_body),
+    "/v1/chat/completions": WireProtocol(chat_events, chat_body),
+    "/v1/messages": WireProtocol(anthropic_events, anthropic_body),
+    "/v1/responses": WireProtocol(responses_events, responses_body),
 }

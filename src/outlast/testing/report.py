@@ -12,7 +12,7 @@ from outlast.testing.crash import CrashPoint
 from outlast.testing.ledger import Effect
 
 
-class Run(Struct, frozen=True, kw_only=True):
+class CrashedRun(Struct, frozen=True, kw_only=True):
     """One run of a scenario. `unsettled` counts deliveries accepted and never dealt with."""
 
     point: CrashPoint | None
@@ -22,7 +22,7 @@ class Run(Struct, frozen=True, kw_only=True):
     unsettled: int = 0
 
 
-class Repeated(Struct, frozen=True):
+class RepeatedEffect(Struct, frozen=True):
     """An effect that a crash made happen more often than it should."""
 
     what: str
@@ -39,19 +39,19 @@ class Repeated(Struct, frozen=True):
         )
 
 
-class Report(Struct, frozen=True):
+class CrashReport(Struct, frozen=True):
     """All runs. `str(report)` is for people."""
 
-    undisturbed: Run
-    runs: tuple[Run, ...]
+    undisturbed: CrashedRun
+    runs: tuple[CrashedRun, ...]
 
     @property
-    def repeated(self) -> tuple[Repeated, ...]:
+    def repeated(self) -> tuple[RepeatedEffect, ...]:
         """The effects that happened more often after a crash than without one."""
         return tuple(found for run in self.runs for found in compare(self.undisturbed, run))
 
     @property
-    def unfinished(self) -> tuple[Run, ...]:
+    def unfinished(self) -> tuple[CrashedRun, ...]:
         """The runs in which the scenario itself failed, or did not end in time."""
         return tuple(run for run in self.runs if run.error)
 
@@ -100,13 +100,13 @@ class Report(Struct, frozen=True):
         return "\n".join(lines)
 
 
-def compare(undisturbed: Run, run: Run) -> Iterator[Repeated]:
+def compare(undisturbed: CrashedRun, run: CrashedRun) -> Iterator[RepeatedEffect]:
     assert run.point is not None
     expected = Counter(effect.what for effect in undisturbed.effects)
     tools = {effect.what: effect.tool for effect in run.effects}
     for what, times in Counter(effect.what for effect in run.effects).items():
         if times > expected[what]:
-            yield Repeated(what, tools[what], times, expected[what], run.point)
+            yield RepeatedEffect(what, tools[what], times, expected[what], run.point)
 
 
 def listed(title: str, lines: list[str]) -> list[str]:

@@ -15,15 +15,15 @@ from msgspec import Struct
 
 from outlast.agents.model.client import (
     AnswerCutOff,
-    BeganToolCall,
-    Finished,
+    FinishedAnswer,
     ModelFailure,
     ModelRequest,
+    ReasoningPiece,
     Said,
-    SaidReasoning,
-    SaidText,
+    TextPiece,
+    ToolCallPiece,
 )
-from outlast.core.message import Answer, Part, Reasoning, Text, ToolCall, UserMessage, text_of
+from outlast.core.message import ModelAnswer, Part, Reasoning, Text, ToolCall, UserMessage, text_of
 from outlast.core.record import Failure
 from outlast.core.result import Usage
 from outlast.core.view import GO_ON
@@ -38,7 +38,7 @@ class ScriptedError(Exception):
         self.retry_after = retry_after
 
 
-class Reply(Struct, frozen=True, kw_only=True):
+class ScriptedReply(Struct, frozen=True, kw_only=True):
     """One answer of the script. `chunks` texts are streamed `pace` seconds apart."""
 
     text: str = ""
@@ -51,22 +51,22 @@ class Reply(Struct, frozen=True, kw_only=True):
     cut_after: int | None = None
 
 
-def say(text: str, *, chunks: int = 1, pace: float = 0.0, delay: float = 0.0) -> Reply:
+def say(text: str, *, chunks: int = 1, pace: float = 0.0, delay: float = 0.0) -> ScriptedReply:
     """Answer with a text."""
-    return Reply(text=text, chunks=chunks, pace=pace, delay=delay)
+    return ScriptedReply(text=text, chunks=chunks, pace=pace, delay=delay)
 
 
-def call(tool: str, **args: Any) -> Reply:
+def call(tool: str, **args: Any) -> ScriptedReply:
     """Ask for one tool."""
-    return Reply(calls=((tool, args),))
+    return ScriptedReply(calls=((tool, args),))
 
 
-def calls(*wanted: tuple[str, Mapping[str, Any]], text: str = "") -> Reply:
+def calls(*wanted: tuple[str, Mapping[str, Any]], text: str = "") -> ScriptedReply:
     """Ask for several tools at once."""
-    return Reply(calls=wanted, text=text)
+    return ScriptedReply(calls=wanted, text=text)
 
 
-Script = Sequence[Reply] | Callable[[ModelRequest], Reply]
+Script = Sequence[ScriptedReply] | Callable[[ModelRequest], ScriptedReply]
 
 
 class ScriptedModel:
@@ -83,7 +83,7 @@ class ScriptedModel:
         self._script = script
         self._on_request = on_request
 
-    async def request(self, request: ModelRequest) -> Finished:
+    async def request(self, request: ModelRequest) -> FinishedAnswer:
         reply = self._reply(request)
         if reply.delay:
             await asyncio.sleep(reply.delay)
@@ -111,7 +111,7 @@ class ScriptedModel:
     async def close(self) -> None:
         """There is nothing to let go of."""
 
-    def _reply(self, request: ModelRequest) -> Reply:
+    def _reply(self, request: ModelRequest) -> ScriptedReply:
         if self._on_request:
             self._on_request(request)
         if callable(self._script):
@@ -128,7 +128,7 @@ class ScriptedModel:
 
 def answers_given(request: ModelRequest) -> int:
     """Count the whole answers in the conversation."""
-    return sum(isinstance(m, Answer) and not m.aborted for m in request.view.messages)
+    return sum(isinstance(m, ModelAnswer) and not m.aborted for m in request.view.messages)
 
 
 def said_before(request: ModelRequest) -> str:
@@ -138,14 +138,14 @@ def said_before(request: ModelRequest) -> str:
     for message in reversed(messages):
         if isinstance(message, UserMessage) and text_of(message.content) == GO_ON:
             continue
-        if isinstance(message, Answer) and message.aborted:
+        if isinstance(message, ModelAnswer) and message.aborted:
             said = text_of(message.parts) + said
             continue
         break
     return said
 
 
-def finished(reply: Reply, request: ModelRequest) -> Finished:
+def finished(reply: ScriptedReply, request: ModelRequest) -> FinishedAnswer:
     parts: list[Part] = []
     if reply.reasoning:
         parts.append(Reasoning(reply.reasoning))
@@ -155,20 +155,20 @@ def finished(reply: Reply, request: ModelRequest) -> Finished:
     for tool, args in reply.calls:
         parts.append(ToolCall("", tool, msgspec.json.encode(args).decode()))
     usage = Usage(input_tokens=len(request.view.messages) * 10, output_tokens=len(text) // 4 + 1)
-    return Finished(tuple(parts), usage, "scripted", "stop")
+    return FinishedAnswer(tuple(parts), usage, "scripted", "stop")
 
 
-def pieces(reply: Reply, whole: Finished) -> list[Said]:
+def pieces(reply: ScriptedReply, whole: FinishedAnswer) -> list[Said]:
     """Return the answer in pieces; an answer in one chunk is not streamed at all."""
     found: list[Said] = []
     for number, part in enumerate(whole.parts):
         match part:
             case Text() if reply.chunks > 1:
-                found += [SaidText(number, text) for text in split(part.text, reply.chunks)]
+                found += [TextPiece(number, text) for text in split(part.text, reply.chunks)]
             case Reasoning() if reply.chunks > 1:
-                found += [SaidReasoning(number, text) for text in split(part.text, reply.chunks)]
+                found += [ReasoningPiece(number, text) for text in split(part.text, reply.chunks)]
             case ToolCall() if reply.chunks > 1:
-                found.append(BeganToolCall(number, part.tool))
+                found.append(ToolCallPiece(number, part.tool))
     return found
 
 

@@ -14,30 +14,30 @@ from outlast.errors import OutlastError
 from outlast.store import (
     NO_LIMITS,
     Admission,
-    Census,
+    AdmissionReceipt,
     Claim,
     Commit,
     Committed,
     DeadLetter,
     DeliveryInfo,
-    Effect,
+    EffectClaim,
     KeyInfo,
     LaneInfo,
     Lease,
     Loaded,
-    Outlet,
-    Page,
+    LogPage,
+    OutboxCursor,
     Permit,
     PermitInfo,
-    Receipt,
+    PermitRequest,
     Refused,
     RequestInfo,
     ScheduleInfo,
-    Secret,
     SessionInfo,
     Store,
+    StoreCounts,
+    StoredSecret,
     Transaction,
-    Wish,
     WorkerInfo,
 )
 
@@ -59,7 +59,9 @@ class WrappedStore:
     async def close(self) -> None:
         await self.inner.close()
 
-    async def admit(self, admissions: Sequence[Admission]) -> Sequence[Receipt | OutlastError]:
+    async def admit(
+        self, admissions: Sequence[Admission]
+    ) -> Sequence[AdmissionReceipt | OutlastError]:
         return await self.inner.admit(admissions)
 
     async def enlist(self, worker: WorkerInfo, lease: int) -> Lease:
@@ -86,7 +88,7 @@ class WrappedStore:
     ) -> Sequence[Claim]:
         return await self.inner.claim(worker, limit, held, agents, version, lanes, most)
 
-    async def acquire(self, wishes: Sequence[Wish]) -> Sequence[Permit | Refused]:
+    async def acquire(self, wishes: Sequence[PermitRequest]) -> Sequence[Permit | Refused]:
         return await self.inner.acquire(wishes)
 
     async def pass_by(self, patience: int) -> int:
@@ -106,10 +108,10 @@ class WrappedStore:
     async def load(self, session_id: str, lane: str, after: int | None = None) -> Loaded:
         return await self.inner.load(session_id, lane, after)
 
-    async def read(self, session_id: str, after: int, limit: int = 500) -> Page:
+    async def read(self, session_id: str, after: int, limit: int = 500) -> LogPage:
         return await self.inner.read(session_id, after, limit)
 
-    async def read_back(self, session_id: str, before: int, limit: int = 50) -> Page:
+    async def read_back(self, session_id: str, before: int, limit: int = 50) -> LogPage:
         return await self.inner.read_back(session_id, before, limit)
 
     async def session(self, session_id: str) -> SessionInfo | None:
@@ -186,13 +188,13 @@ class WrappedStore:
     async def tokens(self, session_id: str) -> Sequence[tuple[str, bool]]:
         return await self.inner.tokens(session_id)
 
-    async def effect(self, scope: str, key: str) -> Effect | None:
+    async def effect(self, scope: str, key: str) -> EffectClaim | None:
         return await self.inner.effect(scope, key)
 
     async def erase(self, session_id: str) -> bool:
         return await self.inner.erase(session_id)
 
-    async def census(self) -> Census:
+    async def census(self) -> StoreCounts:
         return await self.inner.census()
 
     async def add_key(self, key: KeyInfo) -> None:
@@ -210,10 +212,10 @@ class WrappedStore:
     async def doomed(self, limit: int = 100) -> Sequence[str]:
         return await self.inner.doomed(limit)
 
-    async def keep_secret(self, secret: Secret, *, expected: int | None) -> bool:
+    async def keep_secret(self, secret: StoredSecret, *, expected: int | None) -> bool:
         return await self.inner.keep_secret(secret, expected=expected)
 
-    async def secret(self, tenant: str, name: str) -> Secret | None:
+    async def secret(self, tenant: str, name: str) -> StoredSecret | None:
         return await self.inner.secret(tenant, name)
 
     async def drop_secret(self, tenant: str, name: str) -> bool:
@@ -244,12 +246,12 @@ class WrappedStore:
     async def drop_schedule(self, name: str) -> bool:
         return await self.inner.drop_schedule(name)
 
-    async def take_outlets(self, limit: int, hold: int) -> Sequence[Outlet]:
+    async def take_outlets(self, limit: int, hold: int) -> Sequence[OutboxCursor]:
         return await self.inner.take_outlets(limit, hold)
 
     async def settle_outlet(
         self,
-        outlet: Outlet,
+        outlet: OutboxCursor,
         *,
         cursor: int,
         again_at: int | None,
@@ -268,7 +270,7 @@ class WrappedStore:
         tenant: str | None = None,
         failing_only: bool = False,
         limit: int = 100,
-    ) -> Sequence[Outlet]:
+    ) -> Sequence[OutboxCursor]:
         return await self.inner.outlets(
             session_id, tenant=tenant, failing_only=failing_only, limit=limit
         )

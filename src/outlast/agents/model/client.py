@@ -42,28 +42,28 @@ class ModelRequest(Struct, frozen=True, gc=False, kw_only=True):
     settings: Mapping[str, Any] = {}
 
 
-class SaidText(Struct, frozen=True, gc=False):
+class TextPiece(Struct, frozen=True, gc=False):
     """A piece of the answer's text; `part` is the index of the answer's part it belongs to."""
 
     part: int
     text: str
 
 
-class SaidReasoning(Struct, frozen=True, gc=False):
+class ReasoningPiece(Struct, frozen=True, gc=False):
     part: int
     text: str
 
 
-class BeganToolCall(Struct, frozen=True, gc=False):
+class ToolCallPiece(Struct, frozen=True, gc=False):
     part: int
     tool: str
 
 
-class StillSpeaking(Struct, frozen=True, gc=False):
+class KeepAlive(Struct, frozen=True, gc=False):
     """A sign of life while nothing can be shown: long arguments are being written, say."""
 
 
-class Finished(Struct, frozen=True, gc=False):
+class FinishedAnswer(Struct, frozen=True, gc=False):
     """The whole answer. Its parts are those announced by the pieces, in the same order.
 
     ToolCall parts come with an empty `call_id`: naming calls is the engine's.
@@ -75,7 +75,7 @@ class Finished(Struct, frozen=True, gc=False):
     finish: str = ""
 
 
-Said = SaidText | SaidReasoning | BeganToolCall | StillSpeaking | Finished
+Said = TextPiece | ReasoningPiece | ToolCallPiece | KeepAlive | FinishedAnswer
 
 
 class ModelFailure(Struct, frozen=True, gc=False):
@@ -100,7 +100,7 @@ class ModelClient(Protocol):
         """What the model is called in records and listings."""
         ...
 
-    async def request(self, request: ModelRequest) -> Finished:
+    async def request(self, request: ModelRequest) -> FinishedAnswer:
         """Return the whole answer; raise AnswerCutOff if it is not whole."""
         ...
 

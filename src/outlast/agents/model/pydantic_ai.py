@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Any, cast
 from outlast.agents.agent import Agent
 from outlast.agents.model.client import (
     AnswerCutOff,
-    Finished,
+    FinishedAnswer,
+    KeepAlive,
     ModelClient,
     ModelFailure,
     ModelRequest,
     Said,
-    StillSpeaking,
     ToolSpec,
 )
 from outlast.agents.model.error import classify
-from outlast.agents.model.translation import Announcer, read_parts, read_usage, render
-from outlast.core.message import Answer, Foreign, Message
+from outlast.agents.model.translation import StreamTranslator, read_parts, read_usage, render
+from outlast.core.message import Message, ModelAnswer, ProviderPart
 from outlast.core.view import View
 from outlast.errors import InvalidDefinition, StoreFromTheFuture
 
@@ -62,11 +62,11 @@ async def prepare(client: ModelClient, agent: str) -> None:
         ) from error
 
 
-class AnswerRefused(Exception):
+class AnswerFiltered(Exception):
     """The provider's filter kept the answer back."""
 
 
-class Library:
+class PydanticAI:
     """What is used of pydantic-ai."""
 
     def __init__(self) -> None:
@@ -92,10 +92,10 @@ class Library:
         self.ToolDefinition = ToolDefinition
 
 
-library = cache(Library)
+library = cache(PydanticAI)
 
 
-STILL_SPEAKING = StillSpeaking()
+STILL_SPEAKING = KeepAlive()
 
 
 class ProviderModel:
@@ -115,7 +115,7 @@ class ProviderModel:
     def name(self) -> str:
         return self._given if isinstance(self._given, str) else self._given.model_id
 
-    async def request(self, request: ModelRequest) -> Finished:
+    async def request(self, request: ModelRequest) -> FinishedAnswer:
         """Return the whole answer; raise AnswerCutOff if it is not whole."""
         model = await self.ready()
         response = await library().model_request(
@@ -129,7 +129,7 @@ class ProviderModel:
     async def stream(self, request: ModelRequest) -> AsyncIterator[Said]:
         """Give the answer piece by piece, ending with Finished, or raise AnswerCutOff."""
         model = await self.ready()
-        announcer = Announcer()
+        announcer = StreamTranslator()
         async with library().model_request_stream(
             model,
             history(request.view),
@@ -235,8 +235,8 @@ def translate(message: Message) -> ModelMessage:
 
 def writers(message: Message) -> list[str]:
     """Return the versions of pydantic-ai that wrote parts of a message down."""
-    parts = message.parts if isinstance(message, Answer) else ()
-    return sorted({part.version for part in parts if isinstance(part, Foreign)})
+    parts = message.parts if isinstance(message, ModelAnswer) else ()
+    return sorted({part.version for part in parts if isinstance(part, ProviderPart)})
 
 
 def settings(given: Mapping[str, Any]) -> ModelSettings:
@@ -264,7 +264,7 @@ def definition(tool: ToolSpec, output: bool = False) -> ToolDefinition:
     )
 
 
-def finished(response: ModelResponse, model: Model) -> Finished:
+def finished(response: ModelResponse, model: Model) -> FinishedAnswer:
     """Return the answer if it is whole.
 
     A stream that ends early raises nothing, and some clients make up a finish reason for it:
@@ -273,11 +273,11 @@ def finished(response: ModelResponse, model: Model) -> Finished:
     reason = (response.provider_details or {}).get("finish_reason")
     if response.finish_reason == "content_filter" and not (reason and response.parts):
         refusal = (response.provider_details or {}).get("refusal") or "no reason was given"
-        raise AnswerRefused(f"the provider's filter kept the answer back: {refusal}")
+        raise AnswerFiltered(f"the provider's filter kept the answer back: {refusal}")
     if response.state != "complete" or not (reason or model.system in SCRIPTED):
         raise AnswerCutOff("the answer ended before the provider said that it was over")
     (plain,) = library().adapter.dump_python([response], mode="json")
-    return Finished(
+    return FinishedAnswer(
         parts=read_parts(plain, library().version),
         usage=read_usage(response.usage),
         model=response.model_name or model.model_name,

@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 import msgspec
 
-from outlast.agents.model.client import AnswerCutOff, BeganToolCall, Said, SaidReasoning, SaidText
+from outlast.agents.model.client import AnswerCutOff, ReasoningPiece, Said, TextPiece, ToolCallPiece
 from outlast.core.message import (
-    Answer,
     Content,
     File,
-    Foreign,
     Image,
     Message,
+    ModelAnswer,
     Part,
+    ProviderPart,
     Reasoning,
     Text,
     ToolCall,
-    ToolResult,
-    ToolResults,
+    ToolOutput,
+    ToolOutputs,
     UserMessage,
 )
 from outlast.core.result import Usage
@@ -56,11 +56,11 @@ def render(message: Message) -> Plain:
         case UserMessage():
             prompt = {"part_kind": "user-prompt", "content": render_content(message.content)}
             return {"kind": "request", "parts": [prompt]}
-        case Answer():
+        case ModelAnswer():
             parts = [render_part(part) for part in message.parts]
             origins = [part.pop(RESPONSE) for part in parts if RESPONSE in part]
             return {"kind": "response", "parts": parts, **(origins[0] if origins else {})}
-        case ToolResults():
+        case ToolOutputs():
             return {"kind": "request", "parts": [render_result(it) for it in message.results]}
         case _:
             assert_never(message)
@@ -101,7 +101,7 @@ def render_part(part: Part) -> Plain:
                 "args": part.args,
                 "tool_call_id": part.provider_id or part.call_id,
             }
-        case Foreign():
+        case ProviderPart():
             return restore(part)
         case _:
             assert_never(part)
@@ -111,7 +111,7 @@ def leftovers(extra: str) -> Plain:
     return msgspec.json.decode(extra, type=Plain) if extra else {}
 
 
-def restore(part: Foreign) -> Plain:
+def restore(part: ProviderPart) -> Plain:
     """Return a part as it was written, if it still is what was written."""
     if part.codec != CODEC:
         raise InvalidDefinition(
@@ -127,7 +127,7 @@ def restore(part: Foreign) -> Plain:
     return msgspec.json.decode(part.data, type=Plain)
 
 
-def render_result(result: ToolResult) -> Plain:
+def render_result(result: ToolOutput) -> Plain:
     """Return a result; one that failed is an ordinary result too, marked where providers can."""
     return {
         "part_kind": "tool-return",
@@ -153,7 +153,7 @@ def read_parts(response: Plain, version: str) -> tuple[Part, ...]:
 def keep_origin(parts: tuple[Part, ...], origin: Plain) -> Iterator[Part]:
     """Write where an answer came from beside the first of its parts that has room for it."""
     for part in parts:
-        if origin and not isinstance(part, Foreign):
+        if origin and not isinstance(part, ProviderPart):
             extra = to_text({**leftovers(part.extra), RESPONSE: origin})
             yield msgspec.structs.replace(part, extra=extra)
             origin = {}
@@ -177,7 +177,7 @@ def read_part(part: Plain, version: str) -> Part:
             )
         case _:
             data = msgspec.json.encode(part)
-            return Foreign(CODEC, version, sha256(data).hexdigest(), data)
+            return ProviderPart(CODEC, version, sha256(data).hexdigest(), data)
 
 
 def extra_of(part: Plain, *known: str) -> str:
@@ -209,7 +209,7 @@ def read_usage(usage: RequestUsage) -> Usage:
     )
 
 
-class Announcer:
+class StreamTranslator:
     """Turns the events of a stream into pieces of an answer, and remembers what it has said."""
 
     def __init__(self) -> None:
@@ -226,7 +226,7 @@ class Announcer:
                 yield from self._reasoning(event.index, part.content)
             elif part.part_kind == "tool-call" and event.index not in self._calls:
                 self._calls.add(event.index)
-                yield BeganToolCall(event.index, part.tool_name)
+                yield ToolCallPiece(event.index, part.tool_name)
         elif event.event_kind == "part_delta":
             delta = event.delta
             if delta.part_delta_kind == "text":
@@ -253,9 +253,9 @@ class Announcer:
     def _text(self, part: int, text: str) -> Iterator[Said]:
         if text:
             self._texts.setdefault(part, []).append(text)
-            yield SaidText(part, text)
+            yield TextPiece(part, text)
 
     def _reasoning(self, part: int, text: str | None) -> Iterator[Said]:
         if text:
             self._texts.setdefault(part, []).append(text)
-            yield SaidReasoning(part, text)
+            yield ReasoningPiece(part, text)

@@ -10,15 +10,15 @@ from datetime import timedelta
 
 import msgspec
 
-from outlast.agents.runtime.durable_wait import Waiting
-from outlast.agents.runtime.environment import SignIns
-from outlast.core.result import Wait
-from outlast.errors import AuthorizationFailed
+from outlast.agents.runtime.durable_wait import WaitTracker
+from outlast.agents.runtime.environment import TokenSource
+from outlast.core.result import NewWait
+from outlast.errors import AuthorizationError
 
 
 async def require(
-    waiting: Waiting,
-    sign_ins: SignIns,
+    waiting: WaitTracker,
+    sign_ins: TokenSource,
     connection: str,
     *,
     scopes: Sequence[str],
@@ -34,16 +34,16 @@ async def require(
     if grant and grant.covers(scopes):
         return grant.access_token
     if not lane.can_ask:
-        raise AuthorizationFailed(f"nobody can be asked here to sign in to {connection}")
+        raise AuthorizationError(f"nobody can be asked here to sign in to {connection}")
     if waiting.has_begun(name):
-        raise await waiting.stop_at(Wait(name))
+        raise await waiting.stop_at(NewWait(name))
     wanted = (*(grant.scopes if grant else ()), *scopes)
     with waiting.busy():
         begun = await account.begin(wanted, within, waiting.desk.now())
-    raise await waiting.stop_at(Wait(name, authorization=begun))
+    raise await waiting.stop_at(NewWait(name, authorization=begun))
 
 
-def open_round(waiting: Waiting, connection: str) -> str:
+def open_round(waiting: WaitTracker, connection: str) -> str:
     """Name the wait; a sign-in that was completed may not suffice any more, or not for all."""
     first, known = waiting.next("authorization", connection)
     name, rounds = first, 1
@@ -58,8 +58,8 @@ def open_round(waiting: Waiting, connection: str) -> str:
 def check(came: dict[str, str], connection: str) -> None:
     """Say so if a sign-in was not completed."""
     if "denied" in came:
-        raise AuthorizationFailed(f"the user did not allow the sign-in to {connection}")
+        raise AuthorizationError(f"the user did not allow the sign-in to {connection}")
     if "expired" in came:
-        raise AuthorizationFailed(f"nobody signed in to {connection} in time")
+        raise AuthorizationError(f"nobody signed in to {connection} in time")
     if "failed" in came:
-        raise AuthorizationFailed(f"{connection} refused the sign-in: {came['failed']}")
+        raise AuthorizationError(f"{connection} refused the sign-in: {came['failed']}")

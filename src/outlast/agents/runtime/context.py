@@ -16,22 +16,22 @@ import msgspec
 from msgspec import Struct
 
 from outlast.agents.runtime.authorization import require
-from outlast.agents.runtime.durable_wait import Waiting
-from outlast.agents.runtime.environment import ALONE, Surroundings
+from outlast.agents.runtime.durable_wait import WaitTracker
+from outlast.agents.runtime.environment import ALONE, Environment
 from outlast.agents.runtime.inbound_webhook import Webhook
 from outlast.agents.runtime.json_value import from_json, slice_name, to_json
 from outlast.agents.runtime.step import Steps
 from outlast.agents.runtime.subagent_call import Subagent
 from outlast.core.instant import milliseconds, since_epoch
-from outlast.core.lane import Call, Lane
+from outlast.core.lane import Lane, OpenCall
 from outlast.core.message import check_text
 from outlast.core.name import KEYED, check_id, check_token, effect_key, round_token
 from outlast.core.policy import OnExpiry
 from outlast.core.record import Option, SessionRekeyed, StateChanged, ToolEmitted
-from outlast.core.result import Question, Update, Wait
+from outlast.core.result import NewWait, Question, SliceUpdate
 from outlast.core.setting import one_of
 from outlast.core.slices import Slices, change
-from outlast.engine.executor import Desk
+from outlast.engine.executor import CallJournal
 from outlast.errors import (
     InvalidInput,
     NotInTransaction,
@@ -47,16 +47,16 @@ P = ParamSpec("P")
 Deps = TypeVar("Deps")
 
 
-class Waits(Protocol):
+class WaitingContext(Protocol):
     """What a tool is given and can wait with. `path` is what tools write to get it."""
 
     path: ClassVar[str]
 
     @property
-    def waiting(self) -> Waiting | None: ...
+    def waiting(self) -> WaitTracker | None: ...
 
 
-Given = TypeVar("Given", bound=Waits)
+Given = TypeVar("Given", bound=WaitingContext)
 
 
 def for_async_tools(
@@ -102,7 +102,7 @@ class SessionContext:
 
     path: ClassVar[str] = "ctx.session"
 
-    def __init__(self, lane: Lane, slices: Slices, desk: Desk | None = None) -> None:
+    def __init__(self, lane: Lane, slices: Slices, desk: CallJournal | None = None) -> None:
         self.id = lane.session
         self.lane = lane.name
         self.turn = lane.turn.id if lane.turn else ""
@@ -112,10 +112,10 @@ class SessionContext:
         self.parent = lane.parent.session_id if lane.parent else None
         self.can_ask = lane.can_ask
         self.deadline = lane.deadline
-        self.changes: list[StateChanged | SessionRekeyed | Update] = []
+        self.changes: list[StateChanged | SessionRekeyed | SliceUpdate] = []
         self._slices = slices
         self._desk = desk
-        self.waiting: Waiting | None = None
+        self.waiting: WaitTracker | None = None
 
     def query(self, kind: type[T]) -> Slice[T]:
         """Return what the session keeps of a type, this call's own changes included."""
@@ -142,7 +142,7 @@ class SessionContext:
             return StateChanged(slice=name, op="put", value=to_json(value))
 
         self._apply(made_of(self._slices))
-        self.changes.append(Update(made_of))
+        self.changes.append(SliceUpdate(made_of))
         return from_json(self._slices[name][-1], kind)  # type: ignore[no-any-return]
 
     def _change(self, op: str, kind: type, value: object) -> None:
@@ -179,10 +179,10 @@ class Context(Generic[Deps]):
         *,
         deps: Deps,
         session: SessionContext,
-        call: Call,
-        desk: Desk,
+        call: OpenCall,
+        desk: CallJournal,
         key: str = "",
-        around: Surroundings = ALONE,
+        around: Environment = ALONE,
         max_depth: int = 0,
     ) -> None:
         self.deps = deps
@@ -193,7 +193,7 @@ class Context(Generic[Deps]):
         self.idempotency_key = key or effect_key(session.id, call.call_id)
         self.approved_by = call.by
         self.emitted: list[ToolEmitted] = []
-        self.waiting = session.waiting = Waiting(call, desk)
+        self.waiting = session.waiting = WaitTracker(call, desk)
         self._steps = Steps()
         self._call = call
         self._desk = desk
@@ -276,7 +276,7 @@ class Context(Generic[Deps]):
                 raise ToolError("nobody answered in time")
             return msgspec.convert(answer, Answer)
         if self.waiting.has_begun(name):
-            raise await self.waiting.stop_at(Wait(name))
+            raise await self.waiting.stop_at(NewWait(name))
         if not self._desk.lane.can_ask:
             raise ToolError("nobody can be asked in this session")
         choices = choices_of(options)
@@ -290,7 +290,7 @@ class Context(Generic[Deps]):
             expires_at,
             one_of(OnExpiry, "on_expiry", on_expiry),
         )
-        raise await self.waiting.stop_at(Wait(name, question=question))
+        raise await self.waiting.stop_at(NewWait(name, question=question))
 
     @for_async_tools
     async def sleep(self, duration: timedelta) -> None:
@@ -307,7 +307,7 @@ class Context(Generic[Deps]):
         due_at = since_epoch("an instant", at)
         name, known = self.waiting.next("wait_until")
         if known is None and due_at > self._desk.now():
-            raise await self.waiting.stop_at(Wait(name, due_at=due_at))
+            raise await self.waiting.stop_at(NewWait(name, due_at=due_at))
 
     @for_async_tools
     async def webhook(self, *, timeout: timedelta) -> Webhook:  # noqa: ASYNC109 - a week, perhaps

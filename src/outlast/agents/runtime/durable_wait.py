@@ -19,10 +19,10 @@ from typing import Any, TypeVar, cast
 
 from msgspec import Struct
 
-from outlast.core.lane import Call, Lane
+from outlast.core.lane import Lane, OpenCall
 from outlast.core.name import PAUSE
-from outlast.core.result import Wait, Waits
-from outlast.engine.executor import Desk
+from outlast.core.result import NewWait, ToolWaits
+from outlast.engine.executor import CallJournal
 
 ROUNDS = 20
 """Of the event loop, in which a task's end reaches those who wait for it: two for each level."""
@@ -46,21 +46,21 @@ class Parked(BaseException):
         super().__init__("the tool waits")
 
 
-class Course(Struct):
+class TaskPath(Struct):
     """What one task of a tool waits for, one after the other: `count` waits up to now."""
 
     name: str
     count: int = 0
 
 
-class Waiting:
+class WaitTracker:
     """The waits of one run of a call. It `is_parked` when it has been unwound at one.
 
     Waits that follow one another are told apart by their order. Tasks that a tool starts may
     come in another order each time: each is known by the step or wait that it comes to first.
     """
 
-    def __init__(self, call: Call, desk: Desk) -> None:
+    def __init__(self, call: OpenCall, desk: CallJournal) -> None:
         self.call_id = call.call_id
         self.tool = call.tool
         self.desk = desk
@@ -72,7 +72,7 @@ class Waiting:
         self._awaits: Any = None
         self._reconciles = 0
         self._begin()
-        self._stopped: dict[asyncio.Task[Any], Wait] = {}
+        self._stopped: dict[asyncio.Task[Any], NewWait] = {}
         self._deeds: set[asyncio.Future[None]] = set()
 
     @property
@@ -80,10 +80,10 @@ class Waiting:
         return self.desk.lane
 
     @property
-    def waits(self) -> Waits:
+    def waits(self) -> ToolWaits:
         """What the call waits for, once it is parked."""
         named = {wait.name: wait for wait in self._stopped.values()}
-        return Waits(self.call_id, tuple(named.values()), self._reconciles)
+        return ToolWaits(self.call_id, tuple(named.values()), self._reconciles)
 
     @property
     def of(self) -> str:
@@ -91,7 +91,7 @@ class Waiting:
         return f"reconcile{self._reconciles}." if self._reconciles else ""
 
     def _begin(self) -> None:
-        self._courses: dict[asyncio.Task[Any] | None, Course] = {self._main: Course(self.of)}
+        self._courses: dict[asyncio.Task[Any] | None, TaskPath] = {self._main: TaskPath(self.of)}
 
     @contextmanager
     def finding_out(self, attempt: int) -> Iterator[None]:
@@ -115,18 +115,18 @@ class Waiting:
         name = f"{kind}:{course.name}{course.count}"
         return name, self.come_since(name)
 
-    def course(self, kind: str, about: str) -> Course:
+    def course(self, kind: str, about: str) -> TaskPath:
         """Return what this task has done so far; it is known from now on by what it does first."""
         task = asyncio.current_task()
         if task not in self._courses:
             said = f"{kind}\n{about}".encode(errors="surrogatepass")
             first = self.of + blake2b(said, digest_size=10).hexdigest()
             twins = sum(each.name.startswith(first) for each in self._courses.values())
-            self._courses[task] = Course(f"{first}.{twins + 1}.")
+            self._courses[task] = TaskPath(f"{first}.{twins + 1}.")
         return self._courses[task]
 
     @property
-    def _call(self) -> Call:
+    def _call(self) -> OpenCall:
         """The call as it is now, for a run of it that goes on."""
         self.check()
         assert self.lane.turn is not None
@@ -198,7 +198,7 @@ class Waiting:
             if task is not self._main:
                 task.cancel()
 
-    async def stop_at(self, wait: Wait) -> Parked:
+    async def stop_at(self, wait: NewWait) -> Parked:
         """Wait, and so have the tool unwound until one of its waits is over.
 
         What its other tasks can do goes first, up to their waits, and the tool may come to its end
@@ -249,7 +249,7 @@ class Waiting:
     async def stop_until(self, name: str, milliseconds: int) -> Parked:
         """Return the same for a wait that takes so long from when it began."""
         due_at = self._call.timers.get(name) or self.desk.now() + max(1, milliseconds)
-        return await self.stop_at(Wait(name, due_at=due_at))
+        return await self.stop_at(NewWait(name, due_at=due_at))
 
     async def pause(
         self, awaited: str, since: int, *, first: timedelta, longest: timedelta

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from outlast.agents.decision import Decider
-from outlast.core.record import NewOutlet
+from outlast.core.record import NewOutboxCursor
 from outlast.core.result import NewAuthorization
 
 
@@ -25,7 +25,7 @@ class Credential(Protocol):
     def covers(self, scopes: Iterable[str]) -> bool: ...
 
 
-class SignIn(Protocol):
+class AccountTokens(Protocol):
     """One account at a connection."""
 
     async def live(self, instead_of: str = "") -> Credential | None:
@@ -39,23 +39,23 @@ class SignIn(Protocol):
         ...
 
 
-class SignIns(Protocol):
+class TokenSource(Protocol):
     """The app's connections, as tools use them."""
 
-    def of(self, connection: str, tenant: str, principal: str) -> SignIn:
+    def of(self, connection: str, tenant: str, principal: str) -> AccountTokens:
         """Return whose token a session uses at a connection."""
         ...
 
 
-class Kin(Struct, frozen=True):
+class AgentRef(Struct, frozen=True):
     """Another agent of the app, as one that asks it needs to know it."""
 
     name: str
     parse: Callable[[str], Any]
-    outlets: tuple[NewOutlet, ...] = ()
+    outlets: tuple[NewOutboxCursor, ...] = ()
 
 
-class Surroundings(Struct, frozen=True):
+class Environment(Struct, frozen=True):
     """`public_url` is where the app is reached from outside, `kin` are its agents by name.
 
     `deciders` are the hooks that are asked about every tool call. Without `sign_ins` the app has
@@ -63,9 +63,9 @@ class Surroundings(Struct, frozen=True):
     """
 
     public_url: str = ""
-    kin: Mapping[str, Kin] = {}
+    kin: Mapping[str, AgentRef] = {}
     deciders: tuple[Decider, ...] = ()
-    sign_ins: SignIns | None = None
+    sign_ins: TokenSource | None = None
 
 
-ALONE = Surroundings()
+ALONE = Environment()

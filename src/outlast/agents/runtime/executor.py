@@ -16,17 +16,17 @@ from outlast.agents.decision import LONGEST_DECISION
 from outlast.agents.model.client import (
     ModelClient,
 )
-from outlast.agents.runtime.environment import ALONE, Surroundings
+from outlast.agents.runtime.environment import ALONE, Environment
 from outlast.agents.runtime.idempotency import dedupe_of
 from outlast.agents.runtime.json_value import to_json
-from outlast.agents.runtime.model_call import ModelAsker, model_bounds
+from outlast.agents.runtime.model_call import ModelCaller, model_bounds
 from outlast.agents.runtime.output import output_of
 from outlast.agents.runtime.thread import ToolThreads
 from outlast.agents.runtime.tool_call import ToolRunner
 from outlast.agents.tool import Tool
 from outlast.clock import Clock
 from outlast.core.action import CallModel, Start
-from outlast.core.lane import Call, Lane, Reply
+from outlast.core.lane import ArrivedReply, Lane, OpenCall
 from outlast.core.limit import Bound
 from outlast.core.policy import Policy
 from outlast.core.request import requesters
@@ -37,16 +37,16 @@ from outlast.core.result import (
 )
 from outlast.core.slices import Slices
 from outlast.core.view import View
-from outlast.engine.executor import Desk, Hear, Place
-from outlast.engine.running_call import Patience
+from outlast.engine.executor import CallJournal, CallSlot, Hear
+from outlast.engine.running_call import CallTimeouts
 from outlast.log_context import get_logger
 
 log = get_logger("outlast.agents")
 
-A_MINUTE = Patience(60.0)
+A_MINUTE = CallTimeouts(60.0)
 
 
-class AgentPerformer:
+class AgentExecutor:
     """One agent at work in one worker."""
 
     def __init__(
@@ -56,15 +56,17 @@ class AgentPerformer:
         deps: Any,
         threads: ToolThreads,
         clock: Clock,
-        around: Surroundings = ALONE,
+        around: Environment = ALONE,
     ) -> None:
         self._agent = agent
         self._client = client
         self._threads = threads
-        self._asker = ModelAsker(agent, client, deps, clock, around)
+        self._asker = ModelCaller(agent, client, deps, clock, around)
         self._runner = ToolRunner(agent, deps, clock, around)
         # Who answers in one piece shows no sign of life before.
-        self._patience = Patience(agent.model_timeout, agent.idle_timeout if agent.stream else inf)
+        self._patience = CallTimeouts(
+            agent.model_timeout, agent.idle_timeout if agent.stream else inf
+        )
         self._bounds_of_call = model_bounds(agent, client.name, starts_turn=False)
         self._bounds_of_turn = model_bounds(agent, client.name, starts_turn=True)
 
@@ -75,7 +77,7 @@ class AgentPerformer:
     # The model
 
     @property
-    def patience(self) -> Patience:
+    def patience(self) -> CallTimeouts:
         return self._patience
 
     def bounds_of_model(self, *, starts_turn: bool) -> tuple[Bound, ...]:
@@ -97,14 +99,16 @@ class AgentPerformer:
 
     # The tools
 
-    def run_tool(self, call: Call, start: Start, desk: Desk) -> Coroutine[Any, Any, ToolEnd | None]:
+    def run_tool(
+        self, call: OpenCall, start: Start, desk: CallJournal
+    ) -> Coroutine[Any, Any, ToolEnd | None]:
         return self._runner.run_tool(call, start, desk)
 
-    def patience_with(self, tool: str) -> Patience:
+    def patience_with(self, tool: str) -> CallTimeouts:
         known = self._agent.tools.get(tool)
-        return Patience(known.timeout) if known else A_MINUTE
+        return CallTimeouts(known.timeout) if known else A_MINUTE
 
-    def bounds_of_tool(self, call: Call, lane: Lane) -> tuple[Bound, ...]:
+    def bounds_of_tool(self, call: OpenCall, lane: Lane) -> tuple[Bound, ...]:
         tool = self._agent.tools.get(call.tool)
         if tool is None or (tool.lane is None and tool.limit is None):
             return ()
@@ -113,18 +117,18 @@ class AgentPerformer:
         except Exception:  # noqa: BLE001 - running it says what is wrong with its arguments or lane
             return ()
 
-    def key_of_tool(self, call: Call, lane: Lane) -> str:
+    def key_of_tool(self, call: OpenCall, lane: Lane) -> str:
         tool = self._agent.tools.get(call.tool)
         try:
             return dedupe_of(tool, tool.arguments.parse(call.args), lane) if tool else ""
         except Exception:  # noqa: BLE001 - running it says what is wrong with its arguments or key
             return ""
 
-    def place_for(self, call: Call, start: Start, tell: Callable[[], None]) -> Place | None:
+    def place_for(self, call: OpenCall, start: Start, tell: Callable[[], None]) -> CallSlot | None:
         tool = self._agent.tools.get(call.tool)
         return self._threads.place(tell) if tool and needs_thread(tool, start) else None
 
-    async def may_answer(self, lane: Lane, reply: Reply) -> bool:
+    async def may_answer(self, lane: Lane, reply: ArrivedReply) -> bool:
         """Ask the tool; what it cannot say in time is a no."""
         tool = self._tool_asked_about(lane, reply)
         if tool is None:
@@ -139,7 +143,7 @@ class AgentPerformer:
             log.exception("approvers failed; the answer is refused", extra={"tool": tool.name})
             return False
 
-    def _tool_asked_about(self, lane: Lane, reply: Reply) -> Tool | None:
+    def _tool_asked_about(self, lane: Lane, reply: ArrivedReply) -> Tool | None:
         """Return the tool whose call waits for this answer to run; other waits are anybody's."""
         request = lane.turn.requests.get(reply.request_id) if lane.turn else None
         if not (lane.turn and request and request.is_question) or request.name or request.origin:

@@ -6,12 +6,12 @@ from hashlib import blake2b
 from typing import Any
 
 from outlast.agents.tool import Tool
-from outlast.core.lane import Call, Lane
+from outlast.core.lane import Lane, OpenCall
 from outlast.core.name import storable_key
 from outlast.errors import InvalidDefinition
 
 
-def read(tool: Tool, call: Call, lane: Lane) -> tuple[dict[str, Any], str]:
+def read(tool: Tool, call: OpenCall, lane: Lane) -> tuple[dict[str, Any], str]:
     """Return a call's arguments and its own key, or raise what stands against running it."""
     args = tool.arguments.parse(call.args)
     tool.bounds(args, lane.tenant)

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from outlast.agents.runtime.durable_wait import Waiting
+from outlast.agents.runtime.durable_wait import WaitTracker
 from outlast.core.instant import milliseconds
 from outlast.core.name import PAUSE
-from outlast.core.result import Wait
+from outlast.core.result import NewWait
 from outlast.errors import ToolError
 
 
@@ -38,7 +38,7 @@ class Webhook:
     empty once the call has come, when the tool runs again.
     """
 
-    def __init__(self, waiting: Waiting, name: str, url: str) -> None:
+    def __init__(self, waiting: WaitTracker, name: str, url: str) -> None:
         self.url = url
         self.name = name
         self._waiting = waiting
@@ -47,7 +47,7 @@ class Webhook:
     async def wait(self) -> Callback:
         """Wait for the call, holding nothing; the tool is run again from its first line then."""
         if (known := self._waiting.come_since(self.name)) is None:
-            raise await self._waiting.stop_at(Wait(self.name))
+            raise await self._waiting.stop_at(NewWait(self.name))
         return self._callback(known)
 
     async def wait_for(self, duration: timedelta) -> Callback | None:

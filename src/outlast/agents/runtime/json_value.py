@@ -15,7 +15,7 @@ from outlast.errors import InvalidInput, NotEncodable, StoreCorrupt
 T = TypeVar("T")
 
 
-class Misfit(Exception):
+class TypeMismatch(Exception):
     """A JSON text is no value of a type, for what is said."""
 
 
@@ -60,7 +60,7 @@ def from_json(text: str, kind: type[T] | Any = Any) -> Any:
         return msgspec.json.decode(text)
     try:
         return fitted(text, kind)
-    except Misfit as why:
+    except TypeMismatch as why:
         raise StoreCorrupt(
             f"a stored value does not fit {getattr(kind, '__name__', kind)}: {why}; "
             "did the type change? give its new fields defaults"
@@ -74,9 +74,9 @@ def fitted(text: str, kind: Any) -> Any:
             return msgspec.json.decode(text, type=kind)
         return TypeAdapter(kind).validate_json(text)
     except ValidationError as error:
-        raise Misfit(findings(error)) from error
+        raise TypeMismatch(findings(error)) from error
     except (msgspec.MsgspecError, PydanticSchemaGenerationError) as error:
-        raise Misfit(str(error)) from error
+        raise TypeMismatch(str(error)) from error
 
 
 def findings(error: ValidationError) -> str:

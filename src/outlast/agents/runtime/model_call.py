@@ -14,22 +14,22 @@ import msgspec
 from msgspec.structs import replace
 
 from outlast.agents.agent import Agent
-from outlast.agents.decision import Proposed, decided
+from outlast.agents.decision import ProposedCall, decided
 from outlast.agents.limit import Limit, in_order
 from outlast.agents.model.client import (
     AnswerCutOff,
-    BeganToolCall,
-    Finished,
+    FinishedAnswer,
+    KeepAlive,
     ModelClient,
     ModelRequest,
+    ReasoningPiece,
     Said,
-    SaidReasoning,
-    SaidText,
-    StillSpeaking,
+    TextPiece,
+    ToolCallPiece,
 )
 from outlast.agents.model.error import judge
 from outlast.agents.runtime.context import SessionContext
-from outlast.agents.runtime.environment import Surroundings
+from outlast.agents.runtime.environment import Environment
 from outlast.agents.runtime.failure import backoff, failure_of, storable
 from outlast.agents.runtime.idempotency import dedupe_of
 from outlast.agents.runtime.json_value import from_json
@@ -43,7 +43,7 @@ from outlast.core.limit import Bound
 from outlast.core.message import Part, Reasoning, Text, ToolCall, text_of
 from outlast.core.name import args_digest, tool_call_name
 from outlast.core.record import Failure, MessageDelta, ReasoningDelta
-from outlast.core.result import Answered, ModelFailed, Wanted
+from outlast.core.result import Answered, ModelFailed, RequestedCall
 from outlast.core.slices import Slices
 from outlast.core.view import View
 from outlast.engine.executor import Hear
@@ -53,10 +53,10 @@ Delta = MessageDelta | ReasoningDelta
 
 INSTRUCTIONS_FAILED = "INSTRUCTIONS_FAILED"
 
-_answers = msgspec.msgpack.Decoder(Finished)
+_answers = msgspec.msgpack.Decoder(FinishedAnswer)
 
 
-class ModelAsker:
+class ModelCaller:
     """One agent's model in one worker."""
 
     def __init__(
@@ -65,7 +65,7 @@ class ModelAsker:
         client: ModelClient,
         deps: Any,
         clock: Clock,
-        around: Surroundings,
+        around: Environment,
     ) -> None:
         self._agent = agent
         self._client = client
@@ -115,16 +115,16 @@ class ModelAsker:
         said = instructions(InstructionContext(self._deps, SessionContext(lane, slices)))
         return await said if inspect.isawaitable(said) else said
 
-    async def _ask(self, request: ModelRequest, hear: Hear) -> Finished:
+    async def _ask(self, request: ModelRequest, hear: Hear) -> FinishedAnswer:
         """Return the whole answer, having said what was said on the way."""
         if not self._agent.stream:
             return await self._client.request(request)
         pieces = self._client.stream(request)
         try:
             async for said in pieces:
-                if isinstance(said, Finished):
+                if isinstance(said, FinishedAnswer):
                     return said
-                hear(None if isinstance(said, StillSpeaking) else delta(said, request))
+                hear(None if isinstance(said, KeepAlive) else delta(said, request))
         finally:
             if isinstance(pieces, AsyncGenerator):
                 await pieces.aclose()
@@ -145,10 +145,10 @@ class ModelAsker:
         )
 
     async def _answered(
-        self, finished: Finished, action: CallModel, lane: Lane, hear: Hear
+        self, finished: FinishedAnswer, action: CallModel, lane: Lane, hear: Hear
     ) -> Answered:
         parts: list[Part] = []
-        wanted: list[Wanted] = []
+        wanted: list[RequestedCall] = []
         for part in finished.parts:
             if isinstance(part, ToolCall):
                 call_id = tool_call_name(action.call_id, len(wanted) + 1)
@@ -169,9 +169,9 @@ class ModelAsker:
             whole.parts, whole.usage, tuple(wanted), whole.model, whole.finish, misfit=misfit
         )
 
-    async def _decided(self, wanted: Wanted, part: ToolCall, lane: Lane) -> Wanted:
+    async def _decided(self, wanted: RequestedCall, part: ToolCall, lane: Lane) -> RequestedCall:
         """Let the hooks have their say about a call that the model asks for."""
-        call = Proposed(
+        call = ProposedCall(
             session_id=lane.session,
             agent=lane.agent,
             tenant=lane.tenant,
@@ -188,10 +188,10 @@ class ModelAsker:
             lambda args: self._wanted(replace(part, args=args), lane),
         )
 
-    def _wanted(self, part: ToolCall, lane: Lane) -> Wanted:
+    def _wanted(self, part: ToolCall, lane: Lane) -> RequestedCall:
         """Look at a call that the model asks for, before anything runs."""
         digest = args_digest(part.tool, part.args)
-        seen = Wanted(part.call_id, part.tool, digest)
+        seen = RequestedCall(part.call_id, part.tool, digest)
         try:
             if part.tool == OUTPUT_TOOL and self._agent.output:
                 check_output(part.args, self._agent)
@@ -218,13 +218,13 @@ class InstructionContext:
 def delta(said: Said, request: ModelRequest) -> Delta:
     call_id, attempt = request.call_id, request.attempt
     match said:
-        case SaidText():
+        case TextPiece():
             text = storable(said.text)
             return MessageDelta(call_id=call_id, attempt=attempt, part=int(said.part), text=text)
-        case SaidReasoning():
+        case ReasoningPiece():
             text = storable(said.text)
             return ReasoningDelta(call_id=call_id, attempt=attempt, part=int(said.part), text=text)
-        case BeganToolCall():
+        case ToolCallPiece():
             return MessageDelta(
                 call_id=call_id, attempt=attempt, part=int(said.part), tool=storable(said.tool)
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from outlast.agents.agent import Agent
-from outlast.agents.runtime.json_value import Misfit, fitted, from_json, to_json
+from outlast.agents.runtime.json_value import TypeMismatch, fitted, from_json, to_json
 from outlast.agents.validation import OUTPUT_TOOL
 from outlast.errors import OutputChanged, Retry
 
@@ -14,7 +14,7 @@ def check_output(args: str, agent: Agent[Any, Any]) -> None:
     """Have the model correct an answer that is not of the agent's output type."""
     try:
         value_of(args, agent)
-    except Misfit as why:
+    except TypeMismatch as why:
         raise Retry(f"the answer does not fit: {why}") from None
 
 
@@ -22,7 +22,7 @@ def misfit_of(text: str, agent: Agent[Any, Any]) -> str:
     """Say why a text is no answer of an agent with an output type; nothing, if it is one."""
     try:
         fitted(text, agent.output_type)
-    except Misfit as why:
+    except TypeMismatch as why:
         return f"{why}; call {OUTPUT_TOOL} with it"
     return ""
 
@@ -36,7 +36,7 @@ def output_of(text: str, output: str | None, agent: Agent[Any, Any]) -> Any:
         return text if output is None else from_json(output)
     try:
         return fitted(text, agent.output_type) if output is None else value_of(output, agent)
-    except Misfit as why:
+    except TypeMismatch as why:
         name = getattr(agent.output_type, "__name__", agent.output_type)
         said = text if output is None else output
         raise OutputChanged(

@@ -9,13 +9,13 @@ from typing import Any
 
 import msgspec
 
-from outlast.agents.runtime.durable_wait import Waiting
-from outlast.agents.runtime.environment import Kin
+from outlast.agents.runtime.durable_wait import WaitTracker
+from outlast.agents.runtime.environment import AgentRef
 from outlast.core import codec
 from outlast.core.message import Content, Said, content_of
 from outlast.core.record import Failure
-from outlast.core.result import NewChild, Wait
-from outlast.errors import SubagentFailed, ToolError
+from outlast.core.result import NewChild, NewWait
+from outlast.errors import SubagentError, ToolError
 
 _contents: msgspec.msgpack.Decoder[Content] = msgspec.msgpack.Decoder(Content)
 
@@ -23,7 +23,7 @@ _contents: msgspec.msgpack.Decoder[Content] = msgspec.msgpack.Decoder(Content)
 class Subagent:
     """Another agent of the app; made by `ctx.agent`."""
 
-    def __init__(self, waiting: Waiting, kin: Kin, max_depth: int) -> None:
+    def __init__(self, waiting: WaitTracker, kin: AgentRef, max_depth: int) -> None:
         self._waiting = waiting
         self._kin = kin
         self._max_depth = max_depth
@@ -40,17 +40,17 @@ class Subagent:
         if known is not None:
             return self._come_to(known)
         if waiting.has_begun(name):
-            raise await waiting.stop_at(Wait(name))
+            raise await waiting.stop_at(NewWait(name))
         check_depth(self._kin.name, waiting.lane.depth, self._max_depth)
         child_id = waiting.desk.new_id("ses")
         child = NewChild(child_id, self._kin.name, content, self._kin.outlets)
-        raise await waiting.stop_at(Wait(name, child=child))
+        raise await waiting.stop_at(NewWait(name, child=child))
 
     def _come_to(self, known: str) -> Any:
         came = msgspec.json.decode(known)
         if error := came.get("error"):
             failure = msgspec.convert(error, Failure)
-            raise SubagentFailed(f"{self._kin.name} failed: {failure.code}: {failure.message}")
+            raise SubagentError(f"{self._kin.name} failed: {failure.code}: {failure.message}")
         return self._kin.parse(came["value"])
 
 

@@ -26,11 +26,11 @@ class ToolThreads:
 
     def __init__(self, limit: int = 64) -> None:
         self._free = limit
-        self._line: deque[Place] = deque()
+        self._line: deque[ThreadSlot] = deque()
 
-    def place(self, tell: Callable[[], None]) -> Place:
+    def place(self, tell: Callable[[], None]) -> ThreadSlot:
         """Return a place for one thread. Where it is not taken yet, `tell` is called when it is."""
-        place = Place(self._let_go, tell)
+        place = ThreadSlot(self._let_go, tell)
         if not self._line and not self._free:
             log.info("all threads are taken: a sync tool waits for one")
         self._line.append(place)
@@ -48,14 +48,14 @@ class ToolThreads:
         finally:
             place.leave()
 
-    def _let_go(self, place: Place) -> None:
+    def _let_go(self, place: ThreadSlot) -> None:
         if place.is_taken:
             self._free += 1
             self._seat()
         else:
             self._line.remove(place)
 
-    def _seat(self, at_once: Place | None = None) -> None:
+    def _seat(self, at_once: ThreadSlot | None = None) -> None:
         while self._free and self._line:
             self._free -= 1
             place = self._line.popleft()
@@ -64,10 +64,10 @@ class ToolThreads:
                 place.tell()
 
 
-class Place:
+class ThreadSlot:
     """Room for one thread: waited for in a line, taken, used, and left for the next."""
 
-    def __init__(self, let_go: Callable[[Place], None], tell: Callable[[], None]) -> None:
+    def __init__(self, let_go: Callable[[ThreadSlot], None], tell: Callable[[], None]) -> None:
         self.is_taken = False
         self.tell = tell
         self._let_go = let_go

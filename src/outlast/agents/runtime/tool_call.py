@@ -14,7 +14,7 @@ from typing import Any
 from outlast.agents.agent import Agent
 from outlast.agents.runtime.context import Context, SessionContext
 from outlast.agents.runtime.durable_wait import Parked
-from outlast.agents.runtime.environment import Surroundings
+from outlast.agents.runtime.environment import Environment
 from outlast.agents.runtime.failure import backoff, failure_of, reason_of, storable
 from outlast.agents.runtime.idempotency import read
 from outlast.agents.runtime.json_value import to_json
@@ -22,11 +22,11 @@ from outlast.agents.runtime.transaction import LazyTransaction
 from outlast.agents.tool import NotDone, Tool, ToolResult
 from outlast.clock import Clock
 from outlast.core.action import Start
-from outlast.core.lane import UNDONE, UNSTORABLE, Call
+from outlast.core.lane import UNDONE, UNSTORABLE, OpenCall
 from outlast.core.record import Failure
-from outlast.core.result import Interrupted, Leftovers, Raised, Returned, ToolEnd
-from outlast.engine.executor import Desk
-from outlast.engine.owned_lane import LaneLost, LaneStale, Undone
+from outlast.core.result import BufferedEffects, Interrupted, Raised, Returned, ToolEnd
+from outlast.engine.executor import CallJournal
+from outlast.engine.owned_lane import LaneLost, LaneStale, TransactionUndone
 from outlast.errors import NotEncodable, StoreUnavailable, ToolError
 from outlast.log_context import get_logger
 
@@ -47,14 +47,14 @@ class ToolRunner:
     """One agent's tools in one worker."""
 
     def __init__(
-        self, agent: Agent[Any, Any], deps: Any, clock: Clock, around: Surroundings
+        self, agent: Agent[Any, Any], deps: Any, clock: Clock, around: Environment
     ) -> None:
         self._agent = agent
         self._deps = deps
         self._clock = clock
         self._around = around
 
-    async def run_tool(self, call: Call, start: Start, desk: Desk) -> ToolEnd | None:
+    async def run_tool(self, call: OpenCall, start: Start, desk: CallJournal) -> ToolEnd | None:
         tool = self._agent.tools.get(call.tool)
         if tool is None:
             return Raised(call.call_id, Failure("UNKNOWN_TOOL", f"{call.tool} is no longer there"))
@@ -98,13 +98,13 @@ class ToolRunner:
         finally:
             ctx.waiting.leave()
 
-    def _raised(self, call: Call, error: BaseException) -> Raised:
+    def _raised(self, call: OpenCall, error: BaseException) -> Raised:
         if not isinstance(error, ToolError):  # which says all that there is to say
             log.warning("a tool raised an error", exc_info=error, extra={"tool": call.tool})
         return Raised(call.call_id, failure_of(error), backoff=backoff(self._clock, call.failed))
 
     async def _run(
-        self, tool: Tool, ctx: Context[Any], args: dict[str, Any], start: Start, desk: Desk
+        self, tool: Tool, ctx: Context[Any], args: dict[str, Any], start: Start, desk: CallJournal
     ) -> ToolEnd | None:
         if start.reconciles:
             with ctx.waiting.finding_out(start.reconciles):
@@ -116,7 +116,7 @@ class ToolRunner:
         return ended(ctx, await with_its_deeds(ctx, self._call(tool, ctx, args, desk)))
 
     async def _transact(
-        self, tool: Tool, ctx: Context[Any], args: dict[str, Any], desk: Desk
+        self, tool: Tool, ctx: Context[Any], args: dict[str, Any], desk: CallJournal
     ) -> ToolEnd | None:
         """Run a tool whose transaction, once opened, its outcome is recorded in."""
         try:
@@ -131,10 +131,12 @@ class ToolRunner:
             return Interrupted(ctx.call_id, UNDONE)  # with the transaction: nothing was done
         except NotEncodable as error:
             return Raised(ctx.call_id, failure_of(error))  # it was undone, and would be again
-        except Undone as undone:
+        except TransactionUndone as undone:
             return Interrupted(ctx.call_id, str(undone))
 
-    async def _call(self, tool: Tool, ctx: Context[Any], args: dict[str, Any], desk: Desk) -> Any:
+    async def _call(
+        self, tool: Tool, ctx: Context[Any], args: dict[str, Any], desk: CallJournal
+    ) -> Any:
         given = (ctx,) if tool.arguments.takes_context else ()
         if tool.is_async:
             return await tool.function(*given, **args)
@@ -145,7 +147,7 @@ class ToolRunner:
             return await value
         return value
 
-    async def _call_in_thread(self, function: Callable[[], Any], desk: Desk) -> Any:
+    async def _call_in_thread(self, function: Callable[[], Any], desk: CallJournal) -> Any:
         running = in_thread(desk, function)
         try:
             return await asyncio.shield(running)
@@ -157,7 +159,7 @@ class ToolRunner:
             raise
 
     async def _reconcile(
-        self, tool: Tool, ctx: Context[Any], args: Any, desk: Desk
+        self, tool: Tool, ctx: Context[Any], args: Any, desk: CallJournal
     ) -> ToolEnd | None:
         """Find out what an interrupted call came to; None if it was not done."""
         if not callable(tool.on_interrupt):
@@ -179,7 +181,7 @@ class ToolRunner:
             return Interrupted(ctx.call_id, "unreconciled", final=True)
 
 
-def in_thread(desk: Desk, function: Callable[[], Any]) -> asyncio.Future[Any]:
+def in_thread(desk: CallJournal, function: Callable[[], Any]) -> asyncio.Future[Any]:
     """Run a function in the thread that its call has waited for."""
     assert desk.place is not None
     return desk.place.begin(function)
@@ -213,7 +215,7 @@ def returned(call_id: str, value: Any, ctx: Context[Any]) -> Returned:
     message = None
     if isinstance(value, ToolResult):
         message, value = words_of(value.message), value.value
-    leftovers = Leftovers(tuple(ctx.emitted), tuple(ctx.session.changes))
+    leftovers = BufferedEffects(tuple(ctx.emitted), tuple(ctx.session.changes))
     return Returned(call_id, to_json(value), message, leftovers)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
-from outlast.engine.executor import Desk
+from outlast.engine.executor import CallJournal
 from outlast.errors import InvalidInput, NotInTransaction
 from outlast.store import Commit, Committed, Refused, Transaction
 
@@ -14,7 +14,7 @@ from outlast.store import Commit, Committed, Refused, Transaction
 class LazyTransaction:
     """What `ctx.tx` is in a transactional tool."""
 
-    def __init__(self, desk: Desk, stack: AsyncExitStack) -> None:
+    def __init__(self, desk: CallJournal, stack: AsyncExitStack) -> None:
         self.opened: Transaction | None = None
         self._desk = desk
         self._stack = stack

@@ -34,7 +34,7 @@ from outlast.session import Request, request_of
 HEADERS = ("REQUEST", "SESSION", "AGENT", "KIND", "ASKS")
 
 
-class Action(StrEnum):
+class ApprovalAction(StrEnum):
     """What is done with a request."""
 
     approve = "approve"
@@ -45,9 +45,9 @@ class Action(StrEnum):
 @command
 async def approvals(
     action: Annotated[
-        Action | None,
+        ApprovalAction | None,
         typer.Argument(
-            metavar="ACTION", help="approve, deny or edit a request.", parser=one_of(Action)
+            metavar="ACTION", help="approve, deny or edit a request.", parser=one_of(ApprovalAction)
         ),
     ] = None,
     request: Annotated[
@@ -117,7 +117,7 @@ async def find(place: Outlast, request_id: str, tenant: str | None, agent: str |
 
 async def answer(
     place: Outlast,
-    action: Action,
+    action: ApprovalAction,
     request: Request,
     *,
     text: str | None,
@@ -127,11 +127,11 @@ async def answer(
     as_json: bool,
 ) -> int:
     """Answer a request, and show what became of that."""
-    if args is not None and action is not Action.edit:
+    if args is not None and action is not ApprovalAction.edit:
         raise typer.BadParameter("--args is for `edit`")
-    if action is Action.edit and args is None:
+    if action is ApprovalAction.edit and args is None:
         args = await edited(request)
-    option = "deny" if action is Action.deny else "approve"
+    option = "deny" if action is ApprovalAction.deny else "approve"
     session = await place.session(request.session_id)
     receipt = await session.answer(request.request_id, option, text=text, args=args, by=by)
     await note_idleness(place.store, as_json=as_json)

@@ -12,8 +12,8 @@ import typer
 from rich.console import Console
 
 from outlast.cli.demo.plan import MOST_KILLS, chance
-from outlast.cli.demo.process import StageFailed
-from outlast.cli.demo.run import Stuck, perform
+from outlast.cli.demo.process import WorkerFailed
+from outlast.cli.demo.run import DemoStuck, perform
 from outlast.cli.terminal.output import error_out, json_out
 from outlast.cli.terminal.run import command
 from outlast.clock import Clock
@@ -52,8 +52,8 @@ async def demo(
     if seed is None:
         seed = int(chance(Clock().token()) * SEEDS)
     try:
-        report = await perform(prepared(directory), seed, kills, Screen(as_json=as_json))
-    except (Stuck, StageFailed) as error:
+        report = await perform(prepared(directory), seed, kills, DemoScreen(as_json=as_json))
+    except (DemoStuck, WorkerFailed) as error:
         error_out(f"error: {error}", "bold red")
         return 1
     except asyncio.CancelledError:
@@ -62,11 +62,11 @@ async def demo(
     if as_json:
         json_out(report.to_json())
     else:
-        report.show(Screen())
+        report.show(DemoScreen())
     return 0 if report.is_good else 1
 
 
-class Screen(Console):
+class DemoScreen(Console):
     """Where the story is shown; beside JSON only to somebody who watches."""
 
     def __init__(self, *, as_json: bool = False) -> None:

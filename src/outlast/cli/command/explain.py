@@ -5,7 +5,7 @@ from __future__ import annotations
 from outlast.cli.terminal.output import STATUS_STYLES, clean, json_out, moment, out
 from outlast.cli.terminal.run import command
 from outlast.cli.terminal.store_url import DEFAULT_STORE, AsJson, SessionId, StoreUrl, open_place
-from outlast.log.explain import Explanation, Link
+from outlast.log.explain import Cause, Explanation
 
 STYLES = {"failure": "red", "request": "yellow", "provider": "yellow", "retry": "yellow"}
 
@@ -37,7 +37,7 @@ def show(told: Explanation) -> None:
             out(f"  {line(link)}", STYLES.get(link.kind, ""))
 
 
-def line(link: Link) -> str:
+def line(link: Cause) -> str:
     """Return a link on one line, with its instants."""
     words = [clean(" ".join(link.text.split()))]
     if link.fence:

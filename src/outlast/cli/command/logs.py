@@ -14,7 +14,7 @@ from outlast.cli.terminal.output import json_line, out
 from outlast.cli.terminal.run import command
 from outlast.cli.terminal.store_url import DEFAULT_STORE, AsJson, SessionId, StoreUrl, open_place
 from outlast.core.event import Event
-from outlast.session.merged_events import Here, Interleaving
+from outlast.session.merged_events import LocalSource, MergedEvents
 
 STYLES = {"turn": "bold", "session": "dim", "step": "dim", "delivery": "cyan", "input": "yellow"}
 
@@ -46,8 +46,8 @@ async def logs(
         handle = await app.session(session)
         follow_one = partial(follow_session, app.store, internals=internals)
         if follow and children:
-            here = Here(app.store, app.agents, follow_one, follow=True)
-            events: AsyncIterator[Event] = Interleaving(here, follow=True).read(handle.id, after)
+            here = LocalSource(app.store, app.agents, follow_one, follow=True)
+            events: AsyncIterator[Event] = MergedEvents(here, follow=True).read(handle.id, after)
         elif follow:
             events = follow_one(handle.id, after)
         else:

@@ -26,10 +26,10 @@ from outlast.cli.terminal.store_url import (
     one_place,
     open_place,
 )
-from outlast.integration.schedule.cron import Timetable
+from outlast.integration.schedule.cron import CronTimes
 from outlast.integration.schedule.schedule import read_fingerprint
 from outlast.integration.schedule.schedules import find, unknown
-from outlast.integration.schedule.status import Standing, as_armed
+from outlast.integration.schedule.status import ScheduleStatus, as_armed
 
 HEADERS = ("SCHEDULE", "STATUS", "CRON", "ZONE", "NEXT", "LAST", "OUTCOME", "SESSION")
 
@@ -62,7 +62,7 @@ async def list_schedules(
     """
     if app:
         async with opened(app) as its:
-            found: Sequence[Standing] = await its.schedules()
+            found: Sequence[ScheduleStatus] = await its.schedules()
     else:
         async with open_place(store) as place:
             found = [as_armed(row) for row in await place.store.schedules()]
@@ -184,7 +184,7 @@ def say(text: str, *, as_json: bool, **facts: Any) -> None:
         out(text)
 
 
-def row(standing: Standing) -> tuple[str, ...]:
+def row(standing: ScheduleStatus) -> tuple[str, ...]:
     is_due = standing.next_at is not None and standing.status != "paused"
     return (
         standing.name,
@@ -198,7 +198,7 @@ def row(standing: Standing) -> tuple[str, ...]:
     )
 
 
-def local(timetable: Timetable, instant: int) -> str:
+def local(timetable: CronTimes, instant: int) -> str:
     return f"{timetable.local(instant):%a %Y-%m-%d %H:%M %Z}"
 
 

@@ -63,13 +63,13 @@ async def serve(
     async with opened:
         await server.check_closed(opened, chosen, app)
         with server.open_socket(chosen) as to:
-            say = Announcement(opened, url_of(to), as_json=as_json)
+            say = ServerInfo(opened, url_of(to), as_json=as_json)
             await server.listen(opened, chosen, to, stop, say.ready)
     say.stopped()
     return 0
 
 
-class Announcement:
+class ServerInfo:
     """What a server says of itself."""
 
     def __init__(self, app: Outlast, url: str, *, as_json: bool) -> None:

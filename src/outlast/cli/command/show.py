@@ -19,7 +19,7 @@ from outlast.session import Request
 from outlast.store import SessionInfo, Store
 
 
-class Told(Struct):
+class LogSummary(Struct):
     """What only the log tells: the whole cost, what each lane waits for, the queue's words."""
 
     usage: Tokens = Tokens()
@@ -73,8 +73,8 @@ async def show(
             show_all(info, requests, told, last)
 
 
-async def read_all(store: Store, session_id: str) -> Told:
-    told, cursor = Told(), 0
+async def read_all(store: Store, session_id: str) -> LogSummary:
+    told, cursor = LogSummary(), 0
     while (page := await store.read(session_id, cursor)).entries:
         for entry in page.entries:
             told.see(entry.lane, entry.record)
@@ -83,7 +83,7 @@ async def read_all(store: Store, session_id: str) -> Told:
 
 
 def plain(
-    info: SessionInfo, requests: tuple[Request, ...], told: Told, last: Outcome | None
+    info: SessionInfo, requests: tuple[Request, ...], told: LogSummary, last: Outcome | None
 ) -> dict[str, Any]:
     lanes = [{**asdict(lane), "waits_for": told.waits.get(lane.lane, ())} for lane in info.lanes]
     queue = [{"delivery_id": name, "text": text} for name, text in told.queue.items()]
@@ -101,7 +101,7 @@ def plain(
 
 
 def show_all(
-    info: SessionInfo, requests: tuple[Request, ...], told: Told, last: Outcome | None
+    info: SessionInfo, requests: tuple[Request, ...], told: LogSummary, last: Outcome | None
 ) -> None:
     usage = told.usage
     pairs = [
@@ -130,7 +130,7 @@ def show_all(
         out(answer_text(last))
 
 
-def waits_for(info: SessionInfo, told: Told) -> list[str]:
+def waits_for(info: SessionInfo, told: LogSummary) -> list[str]:
     """Name what the lanes wait for that have nothing to go on with."""
     resting = [n.lane for n in info.lanes if n.status in ("idle", "waiting", "sleeping")]
     return list(dict.fromkeys(wait for lane in resting for wait in told.waits.get(lane, ())))

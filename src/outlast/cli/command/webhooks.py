@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from outlast.cli.terminal.output import json_out, moment, one_line, out, table
 from outlast.cli.terminal.run import command
 from outlast.cli.terminal.store_url import DEFAULT_STORE, AsJson, StoreUrl, open_place
-from outlast.store import DeadLetter, Outlet
+from outlast.store import DeadLetter, OutboxCursor
 
 OUTLETS = ("SESSION", "NAME", "RECEIVER", "TOLD TO", "STATE", "NEXT", "TRIES", "ERROR")
 LETTERS = ("DEAD SINCE", "SESSION", "NAME", "OFFSET", "TYPE", "ERROR")
@@ -70,13 +70,13 @@ async def dead_webhooks(
         out("no dead webhooks")
 
 
-def receiver(outlet: Outlet) -> str:
+def receiver(outlet: OutboxCursor) -> str:
     """Return whose place it is; the rest of a URL may be a secret."""
     parts = urlsplit(outlet.url)
     return f"{parts.scheme}://{parts.netloc}" if outlet.url else ""
 
 
-def outlet_row(outlet: Outlet) -> tuple[str, ...]:
+def outlet_row(outlet: OutboxCursor) -> tuple[str, ...]:
     return (
         outlet.session_id,
         outlet.name,
@@ -89,7 +89,7 @@ def outlet_row(outlet: Outlet) -> tuple[str, ...]:
     )
 
 
-def state(outlet: Outlet) -> str:
+def state(outlet: OutboxCursor) -> str:
     if outlet.tries:
         return "failing"
     return "due" if outlet.due_at is not None else "told"

@@ -103,7 +103,7 @@ async def worker(
         name=name,
         grace=grace,
     )
-    shift = Shift(opened, as_json=as_json)
+    shift = WorkerRun(opened, as_json=as_json)
     shift.heed_signals()
     async with opened:
         await shift.work()
@@ -122,7 +122,7 @@ def listed(values: Names) -> tuple[str, ...] | None:
     return tuple(part for part in parts if part) or None
 
 
-class Shift:
+class WorkerRun:
     """One worker's time at work, and what ends it."""
 
     def __init__(self, app: Outlast, *, as_json: bool) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 from outlast.agents.model.client import ModelRequest
 from outlast.cli.demo.world import LIMIT, ORDERS, euros
-from outlast.core.message import ToolResult, ToolResults
+from outlast.core.message import ToolOutput, ToolOutputs
 from outlast.core.name import turn_and_step
-from outlast.testing.scripted import Reply, ScriptedModel
+from outlast.testing.scripted import ScriptedModel, ScriptedReply
 
 JOB = "Friday's pallet was lost at sea. Please settle the four orders on it: A-101 to A-104."
 FOLLOW_UP = "Thank you! Please post each of them a letter of apology, too."
@@ -22,9 +22,9 @@ CHUNK, PACE, THOUGHT = 4, 0.045, 0.4
 Call = tuple[str, Mapping[str, Any]]
 
 
-def reply(text: str, *calls: Call) -> Reply:
+def reply(text: str, *calls: Call) -> ScriptedReply:
     chunks = max(2, len(text) // CHUNK)
-    return Reply(text=text, calls=calls, chunks=chunks, pace=PACE, delay=THOUGHT)
+    return ScriptedReply(text=text, calls=calls, chunks=chunks, pace=PACE, delay=THOUGHT)
 
 
 LOOK_UP = reply(
@@ -67,7 +67,7 @@ GOODBYE = reply(
 )
 
 
-def next_reply(request: ModelRequest) -> Reply:
+def next_reply(request: ModelRequest) -> ScriptedReply:
     """Return what the model says next, given all that was said and done."""
     turn, step = turn_and_step(request.call_id)
     if turn != "t1":
@@ -76,15 +76,15 @@ def next_reply(request: ModelRequest) -> Reply:
     return opening[step - 1] if step <= len(opening) else after_ringing(last_result(request))
 
 
-def after_ringing(last: ToolResult) -> Reply:
+def after_ringing(last: ToolOutput) -> ScriptedReply:
     """Never ring twice on a guess: find out first."""
     if last.tool == "call_list":
         return RING_AFTER_ALL if "no call" in last.text else REPORT
     return CHECK if "unknown" in last.text else REPORT
 
 
-def last_result(request: ModelRequest) -> ToolResult:
-    given = (m for m in reversed(request.view.messages) if isinstance(m, ToolResults))
+def last_result(request: ModelRequest) -> ToolOutput:
+    given = (m for m in reversed(request.view.messages) if isinstance(m, ToolOutputs))
     return next(given).results[-1]
 
 

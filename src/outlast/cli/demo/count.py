@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from outlast.cli.demo.effect import Asked, Effect
+from outlast.cli.demo.effect import DemoEffect, ModelAsked
 from outlast.cli.demo.kill import Kill
 from outlast.core import record as r
 from outlast.core.record import Entry
@@ -20,7 +20,7 @@ Fact = TypeVar("Fact")
 WANTED = {"refund": 4, "call": 1, "letter": 4}
 
 
-class Tally(Struct, frozen=True, kw_only=True):
+class DemoCounts(Struct, frozen=True, kw_only=True):
     """The numbers of one telling.
 
     A model call is cut off if its worker died before the answer was recorded, and repeated if
@@ -50,12 +50,12 @@ class Tally(Struct, frozen=True, kw_only=True):
 
 def count(
     entries: Sequence[Entry],
-    asked: Sequence[Asked],
-    effects: Sequence[Effect],
+    asked: Sequence[ModelAsked],
+    effects: Sequence[DemoEffect],
     kills: Sequence[Kill],
     receipts: Sequence[str],
     findings: Sequence[str] = (),
-) -> Tally:
+) -> DemoCounts:
     """Count everything, and say in sentences which promises were not kept.
 
     `findings` are what a check of the log and its indexes found wrong.
@@ -67,7 +67,7 @@ def count(
     settled = Counter(e.delivery_id for _, e in of_kind(entries, r.DeliverySettled))
     runs, ends = runs_of(entries)
     kinds = Counter(what for what, _ in done)
-    tally = Tally(
+    tally = DemoCounts(
         kills=len(kills),
         kills_by_phase=dict(Counter(kill.phase for kill in kills)),
         model_calls_paid=len(asked),
@@ -106,7 +106,7 @@ def runs_of(entries: Sequence[Entry]) -> tuple[set[Run], set[Run]]:
     return runs, completed | failed
 
 
-def broken(tally: Tally) -> list[str]:
+def broken(tally: DemoCounts) -> list[str]:
     """Return a sentence for each promise that was not kept."""
     wrong = []
     if tally.model_calls_repeated:

@@ -8,11 +8,11 @@ from msgspec import Struct
 
 from outlast.app import Outlast
 from outlast.cli.demo.agent import FOLLOW_UP, JOB
-from outlast.cli.demo.display import YOU, Narrator
-from outlast.cli.demo.kill import Kill, Reaper
-from outlast.cli.demo.plan import Cue
-from outlast.cli.demo.process import Stage, StageFailed
-from outlast.cli.demo.scenario import Scene
+from outlast.cli.demo.display import YOU, EventDisplay
+from outlast.cli.demo.kill import Kill, ProcessKiller
+from outlast.cli.demo.plan import KillPoint
+from outlast.cli.demo.process import WorkerFailed, WorkerPool
+from outlast.cli.demo.scenario import DemoProgress
 from outlast.cli.demo.story import AGENT
 from outlast.cli.demo.timeline import Timeline
 from outlast.core.event import Event
@@ -24,7 +24,7 @@ THINKING = 1.2
 REST = 0.05
 
 
-class Played(Struct, frozen=True):
+class DemoOutcome(Struct, frozen=True):
     """What was done in a telling: to whom, how often killed, which deliveries had a receipt."""
 
     session_id: str
@@ -33,21 +33,23 @@ class Played(Struct, frozen=True):
     status: str
 
 
-class Director:
+class DemoRunner:
     """Holds the strings of one telling."""
 
-    def __init__(self, app: Outlast, stage: Stage, cues: list[Cue], timeline: Timeline) -> None:
+    def __init__(
+        self, app: Outlast, stage: WorkerPool, cues: list[KillPoint], timeline: Timeline
+    ) -> None:
         self._app = app
         self._stage = stage
         self._timeline = timeline
-        self._scene = Scene()
-        self._narrator = Narrator(timeline, self._scene)
+        self._scene = DemoProgress()
+        self._narrator = EventDisplay(timeline, self._scene)
         self._cues = cues
         self._receipts: list[str] = []
         self._aside = asyncio.TaskGroup()
         self._followed_up = False
 
-    async def direct(self) -> Played:
+    async def direct(self) -> DemoOutcome:
         """Tell the story to its end."""
         self._timeline.follow(self._scene, self._stage)
         for _ in range(WORKERS):
@@ -58,11 +60,11 @@ class Director:
         self._receipts.append(session.receipt.delivery_id)
         try:
             return await self._tell(session)
-        except* (StageFailed, OutlastError, OSError) as group:
+        except* (WorkerFailed, OutlastError, OSError) as group:
             raise group.exceptions[0] from None
 
-    async def _tell(self, session: Session[str]) -> Played:
-        reaper = Reaper(
+    async def _tell(self, session: Session[str]) -> DemoOutcome:
+        reaper = ProcessKiller(
             self._cues,
             self._stage,
             self._scene,
@@ -76,16 +78,16 @@ class Director:
             await self._follow(session, reaper)
             watch.cancel()
         result = await session.wait()
-        return Played(session.id, reaper.kills, self._receipts, result.status)
+        return DemoOutcome(session.id, reaper.kills, self._receipts, result.status)
 
-    async def _follow(self, session: Session[str], reaper: Reaper) -> None:
+    async def _follow(self, session: Session[str], reaper: ProcessKiller) -> None:
         """Read the events to the end of the story; they pause while a human is awaited."""
         while not (self._followed_up and self._scene.is_over):
             async for event in session.events(self._scene.offset, internals=True):
                 await self._see(event, session, reaper)
             await asyncio.sleep(REST)
 
-    async def _see(self, event: Event, session: Session[str], reaper: Reaper) -> None:
+    async def _see(self, event: Event, session: Session[str], reaper: ProcessKiller) -> None:
         self._scene.see(event)
         if event.type in ("turn.started", "session.resumed"):
             self._scene.worker = (await session.info()).lanes[0].worker or self._scene.worker

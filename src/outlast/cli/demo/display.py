@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from outlast.cli.demo.kill import Kill
-from outlast.cli.demo.scenario import Scene
+from outlast.cli.demo.scenario import DemoProgress
 from outlast.cli.demo.timeline import Timeline
 from outlast.core.event import Event
 
@@ -17,10 +17,10 @@ TOGETHER = 0.03
 """Seconds within which calls that begin again are told in one line."""
 
 
-class Narrator:
+class EventDisplay:
     """Knows how each kind of event is told; most are not."""
 
-    def __init__(self, timeline: Timeline, scene: Scene) -> None:
+    def __init__(self, timeline: Timeline, scene: DemoProgress) -> None:
         self._timeline = timeline
         self._scene = scene
         self._goes_on = False

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 
-class Asked(Struct, frozen=True):
+class ModelAsked(Struct, frozen=True):
     """A model was asked, and will send its bill."""
 
     at: int
@@ -26,7 +26,7 @@ class Asked(Struct, frozen=True):
     attempt: int
 
 
-class Effect(Struct, frozen=True):
+class DemoEffect(Struct, frozen=True):
     """Something was asked of the world; `done` unless it knew the key and had done it before."""
 
     at: int
@@ -40,7 +40,7 @@ class Effect(Struct, frozen=True):
 Line = TypeVar("Line", bound=Struct)
 
 
-class Ledger(Generic[Line]):
+class EffectFile(Generic[Line]):
     """An append-only file of JSON lines of one kind, shared by processes."""
 
     def __init__(self, path: Path, kind: type[Line]) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from outlast.cli.demo.plan import LAST, Cue, Phase
-from outlast.cli.demo.process import Stage
-from outlast.cli.demo.scenario import Scene
+from outlast.cli.demo.plan import LAST, KillPoint, Phase
+from outlast.cli.demo.process import WorkerPool
+from outlast.cli.demo.scenario import DemoProgress
 from outlast.clock import Clock
 from outlast.core.event import Event
 from outlast.store import SessionInfo
@@ -42,14 +42,14 @@ class Kill(Struct):
     takeover_ms: int | None = None
 
 
-class Reaper:
+class ProcessKiller:
     """Strikes once at a time, and only while another worker stands by."""
 
     def __init__(
         self,
-        cues: list[Cue],
-        stage: Stage,
-        scene: Scene,
+        cues: list[KillPoint],
+        stage: WorkerPool,
+        scene: DemoProgress,
         clock: Clock,
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
         look: Callable[[], Awaitable[SessionInfo]],
@@ -84,7 +84,7 @@ class Reaper:
         self._open = None
         return kill
 
-    def _cue(self, phase: Phase) -> Cue | None:
+    def _cue(self, phase: Phase) -> KillPoint | None:
         """Return the cue whose moment this is.
 
         One that was missed waits for its like; when more were, or none can come, any will do.
@@ -96,7 +96,7 @@ class Reaper:
         due = (cue for cue in self._cues if cue.place <= here and cue.phase == phase)
         return next((cue for cue in due if phase != "stream" or scene.deltas >= cue.deltas), None)
 
-    async def _kill(self, cue: Cue, phase: Phase) -> None:
+    async def _kill(self, cue: KillPoint, phase: Phase) -> None:
         if phase == "tool":
             await asyncio.sleep(cue.delay)
         await self._stage.until_ready(2)

@@ -28,7 +28,7 @@ PLACES: tuple[Where, ...] = tuple(
 MOST_KILLS = 2 * len(PLACES)
 
 
-class Cue(Struct, frozen=True, order=True):
+class KillPoint(Struct, frozen=True, order=True):
     """Strike in such a phase of this step or a later one, at a moment from 0 to 1 of it."""
 
     turn: int
@@ -57,7 +57,7 @@ def chance(*of: object) -> float:
     return int.from_bytes(digest) / 2**64
 
 
-def plan(seed: int, kills: int) -> list[Cue]:
+def plan(seed: int, kills: int) -> list[KillPoint]:
     """Choose so many places; three or more strike in each phase, one of them amid an effect."""
     shuffled = sorted(PLACES, key=lambda place: chance(seed, place))
     firsts = [
@@ -68,6 +68,6 @@ def plan(seed: int, kills: int) -> list[Cue]:
     order = firsts + [place for place in shuffled if place not in firsts]
     chosen = [order[number % len(order)] for number in range(kills)]
     return sorted(
-        Cue(turn, step, phase, chance(seed, number))
+        KillPoint(turn, step, phase, chance(seed, number))
         for number, (turn, step, phase) in enumerate(chosen)
     )

@@ -8,17 +8,17 @@ from asyncio.subprocess import PIPE, Process
 from types import TracebackType
 from typing import Self
 
-from outlast.cli.demo.story import Files
+from outlast.cli.demo.story import DemoFiles
 from outlast.cli.demo.worker import READY
 
 GRACE = 3.0
 
 
-class StageFailed(Exception):
+class WorkerFailed(Exception):
     """A worker did what no worker of the demo should."""
 
 
-class Player:
+class WorkerProcess:
     """One worker process."""
 
     def __init__(self, name: str, process: Process) -> None:
@@ -53,11 +53,11 @@ class Player:
         return await self._process.wait()
 
 
-class Stage:
+class WorkerPool:
     """The workers of one telling. Leaving it leaves no process behind."""
 
-    def __init__(self, files: Files) -> None:
-        self.players: dict[str, Player] = {}
+    def __init__(self, files: DemoFiles) -> None:
+        self.players: dict[str, WorkerProcess] = {}
         self._files = files
         self._changed = asyncio.Condition()
         self._trouble: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -90,17 +90,17 @@ class Stage:
                 stderr=log,
                 start_new_session=True,  # Ctrl-C is for the demo, which then ends them all
             )
-        player = self.players[name] = Player(name, process)
+        player = self.players[name] = WorkerProcess(name, process)
         self._watches.append(asyncio.create_task(self._watch(player)))
 
-    async def _watch(self, player: Player) -> None:
+    async def _watch(self, player: WorkerProcess) -> None:
         await player.until_ready()
         async with self._changed:
             self._changed.notify_all()
         code = await player.until_gone()
         if not player.is_killed and not self._trouble.done():
             self._trouble.set_exception(
-                StageFailed(
+                WorkerFailed(
                     f"worker {player.name} ended by itself (code {code}): "
                     f"see {self._files.worker_log}"
                 )
@@ -111,7 +111,7 @@ class Stage:
         async with self._changed:
             await self._changed.wait_for(lambda: sum(p.is_ready for p in self._all()) >= count)
 
-    def _all(self) -> list[Player]:
+    def _all(self) -> list[WorkerProcess]:
         return list(self.players.values())
 
     async def until_trouble(self) -> None:

@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from outlast.cli.demo.count import Tally
+from outlast.cli.demo.count import DemoCounts
 from outlast.cli.demo.plan import Phase
-from outlast.cli.demo.story import Files
+from outlast.cli.demo.story import DemoFiles
 
 PHASES: dict[Phase, str] = {"stream": "mid-sentence", "tool": "mid-tool", "between": "between"}
 EFFECTS = {
@@ -28,15 +28,15 @@ MUST_BE_NONE = ("repeated", "lost")
 Row = tuple[str, str, int, str]
 
 
-class Report(Struct, frozen=True, kw_only=True):
+class DemoReport(Struct, frozen=True, kw_only=True):
     """A telling's numbers and where to find what they were counted from."""
 
     seed: int
     planned: int
     seconds: float
     session_id: str
-    files: Files
-    tally: Tally
+    files: DemoFiles
+    tally: DemoCounts
 
     @property
     def is_good(self) -> bool:
@@ -90,7 +90,7 @@ def program() -> str:
     return "outlast" if shutil.which("outlast") else f"{sys.executable} -m outlast.cli"
 
 
-def table(tally: Tally) -> Table:
+def table(tally: DemoCounts) -> Table:
     made = Table(box=ROUNDED, show_header=False, border_style="dim", title_style="bold")
     made.title = f"What {kills(tally)} changed"
     made.add_column(style="bold")
@@ -104,7 +104,7 @@ def table(tally: Tally) -> Table:
     return made
 
 
-def rows_of(t: Tally) -> list[Row]:
+def rows_of(t: DemoCounts) -> list[Row]:
     return [
         ("workers", "killed", t.kills, phases(t)),
         ("model calls", "paid", t.model_calls_paid, ""),
@@ -128,26 +128,26 @@ def figure(name: str, number: int) -> Text:
     return Text(str(number), "bold")
 
 
-def kills(tally: Tally) -> str:
+def kills(tally: DemoCounts) -> str:
     return "1 kill" if tally.kills == 1 else f"{tally.kills} kills"
 
 
-def phases(tally: Tally) -> str:
+def phases(tally: DemoCounts) -> str:
     counted = tally.kills_by_phase
     return ", ".join(f"{counted[phase]} {PHASES[phase]}" for phase in PHASES if phase in counted)
 
 
-def effects(tally: Tally) -> str:
+def effects(tally: DemoCounts) -> str:
     counted = tally.effects_by_kind
     return ", ".join(f"{n} {EFFECTS[kind][n != 1]}" for kind, n in counted.items())
 
 
-def asked_again(tally: Tally) -> str:
+def asked_again(tally: DemoCounts) -> str:
     n = tally.effects_asked_again
     return f"the bank knew {n} key{'s' * (n > 1)} again, and paid nothing" if n else ""
 
 
-def takeovers(tally: Tally) -> str:
+def takeovers(tally: DemoCounts) -> str:
     if not tally.takeover_ms:
         return ""
     return f"median {round(median(tally.takeover_ms))} ms, longest {max(tally.takeover_ms)} ms"

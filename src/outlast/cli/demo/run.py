@@ -8,12 +8,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from outlast.cli.demo.count import Tally, count
-from outlast.cli.demo.director import Director, Played
+from outlast.cli.demo.count import DemoCounts, count
+from outlast.cli.demo.director import DemoOutcome, DemoRunner
 from outlast.cli.demo.plan import plan
-from outlast.cli.demo.process import Stage
-from outlast.cli.demo.report import Report
-from outlast.cli.demo.story import Files, make_app
+from outlast.cli.demo.process import WorkerPool
+from outlast.cli.demo.report import DemoReport
+from outlast.cli.demo.story import DemoFiles, make_app
 from outlast.cli.demo.timeline import Timeline
 from outlast.clock import Clock
 from outlast.core.record import Entry
@@ -23,25 +23,25 @@ from outlast.store import Store
 PATIENCE = 120.0
 
 
-class Stuck(Exception):
+class DemoStuck(Exception):
     """The story did not come to its end."""
 
 
-async def perform(directory: Path, seed: int, kills: int, console: Console) -> Report:
+async def perform(directory: Path, seed: int, kills: int, console: Console) -> DemoReport:
     """Tell the story with so many kills, and count what it came to."""
-    files, clock = Files(directory), Clock()
+    files, clock = DemoFiles(directory), Clock()
     introduce(console, seed, kills)
     timeline = Timeline(console, clock, kills)
     async with make_app(directory) as app:
         try:
-            async with asyncio.timeout(PATIENCE), timeline, Stage(files) as stage:
-                played = await Director(app, stage, plan(seed, kills), timeline).direct()
+            async with asyncio.timeout(PATIENCE), timeline, WorkerPool(files) as stage:
+                played = await DemoRunner(app, stage, plan(seed, kills), timeline).direct()
         except TimeoutError:
-            raise Stuck(
+            raise DemoStuck(
                 f"the story is stuck: no end after {PATIENCE:.0f} s; see {files.worker_log}"
             ) from None
         tally = await take_stock(app.store, files, played)
-    return Report(
+    return DemoReport(
         seed=seed,
         planned=kills,
         seconds=timeline.seconds,
@@ -51,7 +51,7 @@ async def perform(directory: Path, seed: int, kills: int, console: Console) -> R
     )
 
 
-async def take_stock(store: Store, files: Files, played: Played) -> Tally:
+async def take_stock(store: Store, files: DemoFiles, played: DemoOutcome) -> DemoCounts:
     """Count from the whole log and the ledgers, and have the log checked."""
     found = await verify(store, played.session_id)
     wrong = [f"outlast verify: {finding.code}: {finding.message}" for finding in found]

@@ -10,7 +10,7 @@ from outlast.core.event import Event
 ENDS = {"tool.completed", "tool.failed", "tool.interrupted", "tool.denied"}
 
 
-class Scene:
+class DemoProgress:
     """A fold of the events, kept by a reader that knows no more than any other."""
 
     def __init__(self) -> None:

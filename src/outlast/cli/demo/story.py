@@ -10,23 +10,23 @@ from outlast.agents.agent import Agent
 from outlast.agents.model.client import ModelRequest
 from outlast.app import Outlast
 from outlast.cli.demo.agent import scripted_model
-from outlast.cli.demo.effect import Asked, Effect, Ledger
-from outlast.cli.demo.world import TOOLS, World
+from outlast.cli.demo.effect import DemoEffect, EffectFile, ModelAsked
+from outlast.cli.demo.world import TOOLS, OutsideWorld
 from outlast.clock import Clock
 from outlast.engine.settings import WorkerSettings
 
 AGENT = "claims"
 
 
-class Files:
+class DemoFiles:
     """Where a telling of the story keeps its things."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory.resolve()
         self.store = self.directory / "outlast.db"
         self.worker_log = self.directory / "workers.log"
-        self.asked = Ledger(self.directory / "model.jsonl", Asked)
-        self.effects = Ledger(self.directory / "world.jsonl", Effect)
+        self.asked = EffectFile(self.directory / "model.jsonl", ModelAsked)
+        self.effects = EffectFile(self.directory / "world.jsonl", DemoEffect)
 
     @property
     def store_url(self) -> str:
@@ -35,16 +35,16 @@ class Files:
 
 def make_app(directory: Path, worker: str = "") -> Outlast:
     """Return the story's application: one that works under a name, or one that only watches."""
-    files, clock = Files(directory), Clock()
+    files, clock = DemoFiles(directory), Clock()
 
     def pay(request: ModelRequest) -> None:
-        files.asked.write(Asked(clock.now(), worker, request.call_id, request.attempt))
+        files.asked.write(ModelAsked(clock.now(), worker, request.call_id, request.attempt))
 
     @asynccontextmanager
-    async def world() -> AsyncIterator[World]:
-        yield World(files.effects, worker, clock)
+    async def world() -> AsyncIterator[OutsideWorld]:
+        yield OutsideWorld(files.effects, worker, clock)
 
-    agent: Agent[World, str] = Agent(
+    agent: Agent[OutsideWorld, str] = Agent(
         AGENT,
         scripted_model(pay),
         instructions="You settle the claims of a small shop.",

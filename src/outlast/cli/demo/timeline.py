@@ -14,8 +14,8 @@ from rich.live import Live
 from rich.rule import Rule
 from rich.text import Text
 
-from outlast.cli.demo.process import Stage
-from outlast.cli.demo.scenario import Scene
+from outlast.cli.demo.process import WorkerPool
+from outlast.cli.demo.scenario import DemoProgress
 from outlast.clock import Clock
 
 COLOURS = ("cyan", "magenta", "yellow", "blue", "bright_cyan", "bright_magenta", "bright_yellow")
@@ -38,8 +38,8 @@ class Timeline:
         self._clock = clock
         self._kills = kills
         self._began = clock.monotonic()
-        self._scene: Scene | None = None
-        self._stage: Stage | None = None
+        self._scene: DemoProgress | None = None
+        self._stage: WorkerPool | None = None
         self._live = Live(
             get_renderable=self._present,
             console=console,
@@ -58,7 +58,7 @@ class Timeline:
     def width(self) -> int:
         return min(self._console.width, WIDEST)
 
-    def follow(self, scene: Scene, stage: Stage) -> None:
+    def follow(self, scene: DemoProgress, stage: WorkerPool) -> None:
         self._scene, self._stage = scene, stage
 
     async def __aenter__(self) -> Self:
@@ -101,7 +101,7 @@ class Timeline:
         rows = [*self._speech(self._scene), *self._tools(self._scene)]
         return Group(*rows, Rule(style="dim"), self._footer(self._scene, self._stage))
 
-    def _speech(self, scene: Scene) -> list[Text]:
+    def _speech(self, scene: DemoProgress) -> list[Text]:
         if not scene.said:
             return []
         text = Text(scene.said + "▌").wrap(self._console, self.width - INDENT)
@@ -110,7 +110,7 @@ class Timeline:
         blank = Text(" " * 4 + "│ ")
         return [margin + (who if row is text[0] else blank) + row for row in text]
 
-    def _tools(self, scene: Scene) -> list[Text]:
+    def _tools(self, scene: DemoProgress) -> list[Text]:
         if not scene.running:
             return []
         frame = SPINNER[int(self.seconds / TICK) % len(SPINNER)]
@@ -120,7 +120,7 @@ class Timeline:
         row.truncate(self.width, overflow="ellipsis")
         return [row]
 
-    def _footer(self, scene: Scene, stage: Stage) -> Text:
+    def _footer(self, scene: DemoProgress, stage: WorkerPool) -> Text:
         players = list(stage.players.values())
         dead = sum(player.is_killed for player in players)
         row = Text(f" {self.seconds:5.1f}s  ", "dim")

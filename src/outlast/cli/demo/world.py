@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from outlast.agents.runtime.context import Context
 from outlast.agents.tool import NotDone, tool
-from outlast.cli.demo.effect import Effect, Ledger
+from outlast.cli.demo.effect import DemoEffect, EffectFile
 from outlast.clock import Clock
 from outlast.errors import ToolError
 
@@ -36,24 +36,24 @@ ORDERS = {
 }
 
 
-class World:
+class OutsideWorld:
     """All that is outside, as one worker reaches it."""
 
-    def __init__(self, effects: Ledger[Effect], worker: str, clock: Clock) -> None:
+    def __init__(self, effects: EffectFile[DemoEffect], worker: str, clock: Clock) -> None:
         self._effects = effects
         self._worker = worker
         self._clock = clock
 
     def do(self, what: str, subject: str, key: str) -> None:
         """Do it, as often as it is asked for."""
-        self._effects.write(Effect(self._clock.now(), self._worker, what, subject, key))
+        self._effects.write(DemoEffect(self._clock.now(), self._worker, what, subject, key))
 
     def do_once(self, what: str, subject: str, key: str) -> None:
         """Do it unless it was done under this key."""
         with self._effects.locked():
             known = any(e.key == key and e.done for e in self._effects.lines())
             now = self._clock.now()
-            self._effects.write(Effect(now, self._worker, what, subject, key, not known))
+            self._effects.write(DemoEffect(now, self._worker, what, subject, key, not known))
 
     def was_done(self, what: str, subject: str) -> bool:
         return any((e.what, e.subject) == (what, subject) for e in self._effects.lines())
@@ -78,7 +78,7 @@ async def look_up(order: str) -> str:
 
 
 @tool(idempotent=True, approval=lambda args: args["cents"] > LIMIT)
-async def refund(ctx: Context[World], order: str, cents: int) -> str:
+async def refund(ctx: Context[OutsideWorld], order: str, cents: int) -> str:
     """Give the money back."""
     found = known(order)
     await asyncio.sleep(found.pace * 0.6)  # on the way to the bank
@@ -88,7 +88,7 @@ async def refund(ctx: Context[World], order: str, cents: int) -> str:
 
 
 @tool  # nobody can unring a telephone: interrupted, it is reported as unknown, the default
-async def ring_carrier(ctx: Context[World], about: str) -> str:
+async def ring_carrier(ctx: Context[OutsideWorld], about: str) -> str:
     """Ring the freight company."""
     await asyncio.sleep(0.8)
     ctx.deps.do("call", about, ctx.idempotency_key)
@@ -97,20 +97,20 @@ async def ring_carrier(ctx: Context[World], about: str) -> str:
 
 
 @tool(readonly=True)
-async def call_list(ctx: Context[World], about: str) -> str:
+async def call_list(ctx: Context[OutsideWorld], about: str) -> str:
     """Look whether a call was made."""
     await asyncio.sleep(0.5)
     return "called once today" if ctx.deps.was_done("call", about) else "no call today"
 
 
-def find_letter(ctx: Context[World], args: dict[str, str]) -> str | type[NotDone]:
+def find_letter(ctx: Context[OutsideWorld], args: dict[str, str]) -> str | type[NotDone]:
     """Ask the post office what became of a letter whose posting was interrupted."""
     found = ctx.deps.was_done("letter", args["order"])
     return "posted, as the post office knows" if found else NotDone
 
 
 @tool(on_interrupt=find_letter)
-async def post_letter(ctx: Context[World], order: str) -> str:
+async def post_letter(ctx: Context[OutsideWorld], order: str) -> str:
     """Post a letter of apology."""
     found = known(order)
     await asyncio.sleep(found.pace * 0.6)

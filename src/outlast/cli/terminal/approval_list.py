@@ -7,7 +7,7 @@ from msgspec import Struct
 from outlast.app import Outlast
 from outlast.cli.terminal.event_line import call_text, failure_text, value_text
 from outlast.cli.terminal.output import one_line
-from outlast.cli.terminal.prompt import Answer
+from outlast.cli.terminal.prompt import ParsedAnswer
 from outlast.core import record as r
 from outlast.core.event import Event
 from outlast.errors import UnknownSession
@@ -19,7 +19,7 @@ MOST_READ = 2000
 """How far back the log is looked through for whoever answered."""
 
 
-class Sent(Struct, frozen=True):
+class SentAnswer(Struct, frozen=True):
     """An answer of ours that is on its way."""
 
     request: Request
@@ -39,7 +39,7 @@ class ApprovalList:
         self._agent = agent
         self._limit = limit
         self._last = 0
-        self._sent: dict[int, Sent] = {}
+        self._sent: dict[int, SentAnswer] = {}
 
     async def refresh(self) -> None:
         """Look what is open now, and what became of what was."""
@@ -65,7 +65,7 @@ class ApprovalList:
         found = [each for each in self.open.items() if each[1].request_id.startswith(name)]
         return found[0] if name.startswith("req_") and len(found) == 1 else None
 
-    async def answer(self, number: int, answer: Answer, by: str) -> None:
+    async def answer(self, number: int, answer: ParsedAnswer, by: str) -> None:
         """Answer a request; what is wrong with that is raised."""
         request = self.open[number]
         session = await self._app.session(request.session_id)
@@ -76,7 +76,7 @@ class ApprovalList:
         said += " with other arguments" if answer.args is not None else ""
         store, after = self._app.store, receipt.offset
         reader = EventReader(store, request.session_id, after, internals=False)
-        self._sent[number] = Sent(request, said, reader)
+        self._sent[number] = SentAnswer(request, said, reader)
         self.open.pop(number, None)
         self.note(number, f"{said}: sent as {receipt.delivery_id}")
 
@@ -91,7 +91,7 @@ class ApprovalList:
         del self.open[number]
         self.note(number, await who_answered(self._app, request))
 
-    async def _follow(self, number: int, sent: Sent) -> None:
+    async def _follow(self, number: int, sent: SentAnswer) -> None:
         """Say what became of an answer, up to what its call came to."""
         try:
             events = await sent.reader.next_page()

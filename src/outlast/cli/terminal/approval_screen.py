@@ -16,7 +16,7 @@ from outlast.cli.terminal.approval_list import ApprovalList, asks
 from outlast.cli.terminal.editor import edit_arguments
 from outlast.cli.terminal.keyboard import Keyboard
 from outlast.cli.terminal.output import clean, console, moment
-from outlast.cli.terminal.prompt import Answer, parse_answer
+from outlast.cli.terminal.prompt import ParsedAnswer, parse_answer
 from outlast.cli.terminal.run import INTERRUPTED
 from outlast.errors import OutlastError
 from outlast.session import Request
@@ -149,7 +149,7 @@ class ApprovalScreen:
         await self._list.answer(number, answer, self._by)
         return ""
 
-    async def _edit(self, request: Request) -> Answer:
+    async def _edit(self, request: Request) -> ParsedAnswer:
         """Leave the terminal to an editor for a while."""
         self._is_editing = True
         self._live.stop()
@@ -160,7 +160,11 @@ class ApprovalScreen:
             self._keyboard.start()
             self._live.start()
             self._is_editing = False
-        return Answer(problem=found) if isinstance(found, str) else Answer("approve", args=found)
+        return (
+            ParsedAnswer(problem=found)
+            if isinstance(found, str)
+            else ParsedAnswer("approve", args=found)
+        )
 
 
 def split(text: str) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from outlast.app import Outlast
 from outlast.cli.terminal.follow import until_moved
-from outlast.cli.terminal.line_reader import Lines
+from outlast.cli.terminal.line_reader import LineReader
 from outlast.cli.terminal.output import error_out
 from outlast.cli.terminal.prompt import parse_answer, question_lines
 from outlast.cli.terminal.transcript import Transcript
@@ -22,11 +22,11 @@ COMMANDS = "/cancel stops an answer, /quit leaves"
 A_COMMAND = re.compile(r"/[^\s/]*")
 
 
-class News:
+class SessionProgress:
     """Says that the session went on by itself."""
 
 
-NEWS = News()
+NEWS = SessionProgress()
 
 
 class Conversation:
@@ -39,7 +39,7 @@ class Conversation:
         self._session: Session[Any] | None = None
         self._cursor = 0
         self._shown = Transcript(as_json=as_json)
-        self._lines = Lines()
+        self._lines = LineReader()
         self._leaving = asyncio.Event()
         self._interrupted = asyncio.Event()
         self._is_busy = False
@@ -114,7 +114,7 @@ class Conversation:
         assert receipt is not None
         self._shown.said_here(receipt.delivery_id)
 
-    async def _line_or_news(self) -> str | News | None:
+    async def _line_or_news(self) -> str | SessionProgress | None:
         """Return the next line, None at the end, or NEWS if the session went on by itself."""
         if self._session is None:
             return await self._lines.next()
@@ -200,7 +200,7 @@ class Conversation:
         while True:
             self._shown.prompt()
             said = await self._line_or_news()
-            if isinstance(said, News):
+            if isinstance(said, SessionProgress):
                 return
             if said is None or said == "/quit":
                 error_out(f"still open: {request.request_id}", "dim")

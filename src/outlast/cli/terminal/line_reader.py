@@ -10,7 +10,7 @@ from collections import deque
 from contextlib import suppress
 
 
-class Lines:
+class LineReader:
     """The standard input. Read by a thread that nothing has to wait for at the end.
 
     The thread reads the descriptor itself: one that waits in `sys.stdin` would hold its lock

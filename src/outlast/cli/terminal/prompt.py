@@ -14,7 +14,7 @@ from outlast.session import Request
 ALIASES = {"y": "approve", "yes": "approve", "n": "deny", "no": "deny"}
 
 
-class Answer(Struct, frozen=True):
+class ParsedAnswer(Struct, frozen=True):
     """What a line means for a request, or the `problem` with it."""
 
     option: str | None = None
@@ -34,7 +34,7 @@ def question_lines(request: Request) -> Iterator[str]:
         yield f"  {option.id}" + ("" if option.label == option.id else f": {option.label}")
 
 
-def parse_answer(request: Request, line: str) -> Answer:
+def parse_answer(request: Request, line: str) -> ParsedAnswer:
     """Return what a line says to a request."""
     if request.kind == "question":
         return to_question(request, line)
@@ -43,18 +43,18 @@ def parse_answer(request: Request, line: str) -> Answer:
         return edited(rest)
     option = chosen(request, ALIASES.get(word.lower(), word.lower()))
     if option is None:
-        return Answer(problem=f"say one of: {', '.join(o.id for o in request.options)}")
-    return Answer(option, text=rest.strip() or None)
+        return ParsedAnswer(problem=f"say one of: {', '.join(o.id for o in request.options)}")
+    return ParsedAnswer(option, text=rest.strip() or None)
 
 
-def to_question(request: Request, line: str) -> Answer:
+def to_question(request: Request, line: str) -> ParsedAnswer:
     """An option if the line is exactly one; else words, where those are taken."""
     for option in request.options:
         if line.lower() in (option.id.lower(), option.label.lower()):
-            return Answer(option.id)
+            return ParsedAnswer(option.id)
     if request.allow_freeform:
-        return Answer(text=line)
-    return Answer(problem=f"say one of: {', '.join(o.id for o in request.options)}")
+        return ParsedAnswer(text=line)
+    return ParsedAnswer(problem=f"say one of: {', '.join(o.id for o in request.options)}")
 
 
 def chosen(request: Request, word: str) -> str | None:
@@ -63,8 +63,8 @@ def chosen(request: Request, word: str) -> str | None:
     return found[0] if word and len(found) == 1 else None
 
 
-def edited(text: str) -> Answer:
+def edited(text: str) -> ParsedAnswer:
     try:
-        return Answer("approve", args=msgspec.json.decode(text, type=dict[str, Any]))
+        return ParsedAnswer("approve", args=msgspec.json.decode(text, type=dict[str, Any]))
     except msgspec.MsgspecError:
-        return Answer(problem='write the arguments as JSON: edit {"name": "value"}')
+        return ParsedAnswer(problem='write the arguments as JSON: edit {"name": "value"}')

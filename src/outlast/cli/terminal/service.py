@@ -43,7 +43,7 @@ CorsOrigins = Annotated[
 ]
 
 
-class Parts(NamedTuple):
+class ServerParts(NamedTuple):
     """What of the server the commands use."""
 
     open_socket: Callable[[ServerSettings], socket.socket]
@@ -51,14 +51,14 @@ class Parts(NamedTuple):
     listen: Callable[..., Coroutine[Any, Any, None]]
 
 
-def load_server() -> Parts:
+def load_server() -> ServerParts:
     try:
         from outlast.server.serve import check_closed, listen, open_socket
     except ImportError as error:
         raise InvalidDefinition(
             f"the server is not installed ({error}): pip install 'outlast[server]'"
         ) from error
-    return Parts(open_socket, check_closed, listen)
+    return ServerParts(open_socket, check_closed, listen)
 
 
 def server_settings(

@@ -4,21 +4,27 @@ A channel takes in what is said there, and tells there what its sessions answer.
 """
 
 from outlast.integration.channel.channel import DEFAULT_EVENTS, Channel
-from outlast.integration.channel.http import Post
-from outlast.integration.channel.inbound import Immediate, Inbound, InboundRequest, Received, Reply
-from outlast.integration.channel.outgoing import Outgoing, SignIn
+from outlast.integration.channel.http import ChannelClient
+from outlast.integration.channel.inbound import (
+    HttpReply,
+    Inbound,
+    InboundAnswer,
+    InboundRequest,
+    ReceivedRequest,
+)
+from outlast.integration.channel.outgoing import Outgoing, SignInPrompt
 from outlast.integration.channel.signed_webhook import SignedWebhookChannel
 
 __all__ = [
     "DEFAULT_EVENTS",
     "Channel",
-    "Immediate",
+    "ChannelClient",
+    "HttpReply",
     "Inbound",
+    "InboundAnswer",
     "InboundRequest",
     "Outgoing",
-    "Post",
-    "Received",
-    "Reply",
-    "SignIn",
+    "ReceivedRequest",
+    "SignInPrompt",
     "SignedWebhookChannel",
 ]

@@ -11,7 +11,7 @@ from outlast.agents.agent import Agent
 from outlast.agents.subscription import check_events
 from outlast.core.name import OF_CHANNEL, check_id
 from outlast.errors import InvalidDefinition
-from outlast.integration.channel.inbound import Immediate, Inbound, InboundRequest
+from outlast.integration.channel.inbound import HttpReply, Inbound, InboundRequest
 from outlast.integration.channel.outgoing import Outgoing
 
 DEFAULT_EVENTS = ("turn.completed", "turn.failed", "input.requested", "authorization.required")
@@ -50,7 +50,7 @@ class Channel(ABC):
         """
 
     @abstractmethod
-    def read(self, request: InboundRequest) -> Inbound | Immediate | None:
+    def read(self, request: InboundRequest) -> Inbound | HttpReply | None:
         """Return what a verified request says; None if that is nothing for an agent.
 
         An Immediate is answered at once, and nothing else is done: a handshake.

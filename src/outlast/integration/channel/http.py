@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from outlast.errors import Unreachable
 
 if TYPE_CHECKING:
-    from outlast.net.client import Outbound
+    from outlast.net.client import GuardedClient
 
 MOST_READ = 256 * 1024
 GONE = 410
 
 
-class Post:
+class ChannelClient:
     """Follows no redirect, and reaches no private network unless `allow_private`."""
 
     def __init__(
@@ -28,7 +28,7 @@ class Post:
         self._allow_private = allow_private
         self._timeout = timeout
         self._tls = tls
-        self._outbound: Outbound | None = None
+        self._outbound: GuardedClient | None = None
 
     async def send(self, url: str, body: bytes, headers: Mapping[str, str]) -> None:
         """Post, and raise Unreachable unless the answer is 2xx."""
@@ -43,11 +43,11 @@ class Post:
         check_status(status)
         return text
 
-    def _opened(self) -> Outbound:
+    def _opened(self) -> GuardedClient:
         if self._outbound is None:
-            from outlast.net.client import Outbound
+            from outlast.net.client import GuardedClient
 
-            self._outbound = Outbound(
+            self._outbound = GuardedClient(
                 allow_private=self._allow_private, timeout=self._timeout, tls=self._tls
             )
         return self._outbound

@@ -43,7 +43,7 @@ class InboundRequest(Struct, frozen=True, kw_only=True):
         return dict(parse_qsl(self.body.decode(errors="replace"), keep_blank_values=True))
 
 
-class Immediate(Struct, frozen=True):
+class HttpReply(Struct, frozen=True):
     """What is answered to the request itself, at once."""
 
     body: bytes = b""
@@ -51,7 +51,7 @@ class Immediate(Struct, frozen=True):
     status: int = 200
 
 
-class Reply(Struct, frozen=True, kw_only=True):
+class InboundAnswer(Struct, frozen=True, kw_only=True):
     """An answer to an open request: a button that was pressed, a form that was filled in."""
 
     request_id: str
@@ -70,18 +70,18 @@ class Inbound(Struct, frozen=True, kw_only=True):
     id: str
     thread: str
     message: Said | None = None
-    reply: Reply | None = None
+    reply: InboundAnswer | None = None
     principal: str = ""
     tenant: str = ""
-    answer: Immediate | None = None
+    answer: HttpReply | None = None
 
     def __post_init__(self) -> None:
         if (self.message is None) == (self.reply is None):
             raise InvalidMessage("what comes in is either a message or a reply")
 
 
-class Received(Struct, frozen=True):
+class ReceivedRequest(Struct, frozen=True):
     """What became of a request: the receipt if it was for a session, and what to answer."""
 
     receipt: Receipt[Any] | None = None
-    answer: Immediate | None = None
+    answer: HttpReply | None = None

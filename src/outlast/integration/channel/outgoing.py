@@ -15,7 +15,7 @@ from outlast.session import Request
 from outlast.store import SessionInfo
 
 
-class SignIn(Struct, frozen=True, kw_only=True):
+class SignInPrompt(Struct, frozen=True, kw_only=True):
     """Somebody has to sign in at `url`: the `principal`, or whoever does so for the app.
 
     Show the address to nobody else: who signs in there gives their token to the principal.
@@ -47,7 +47,7 @@ class Outgoing(Struct, frozen=True, kw_only=True):
     event: Event
     output: Any = None
     request: Request | None = None
-    sign_in: SignIn | None = None
+    sign_in: SignInPrompt | None = None
 
 
 def compose(event: Event, info: SessionInfo, output: Any, at: int) -> Outgoing:
@@ -69,7 +69,7 @@ def compose(event: Event, info: SessionInfo, output: Any, at: int) -> Outgoing:
     )
 
 
-def words(event: Event, output: Any, request: Request | None, sign_in: SignIn | None) -> str:
+def words(event: Event, output: Any, request: Request | None, sign_in: SignInPrompt | None) -> str:
     if sign_in:
         return f"{sign_in.principal or 'Somebody'} has to sign in to {sign_in.connection}."
     if request:
@@ -108,9 +108,9 @@ def asked(event: Event, info: SessionInfo) -> Request:
     )
 
 
-def required(event: Event) -> SignIn:
+def required(event: Event) -> SignInPrompt:
     data = event.data
-    return SignIn(
+    return SignInPrompt(
         request_id=data["request_id"],
         connection=data["connection"],
         url=data["url"],

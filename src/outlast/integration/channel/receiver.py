@@ -14,24 +14,31 @@ from outlast.errors import (
     UnknownSession,
 )
 from outlast.integration.channel.channel import Channel
-from outlast.integration.channel.inbound import Inbound, InboundRequest, Received, Reply
+from outlast.integration.channel.inbound import (
+    Inbound,
+    InboundAnswer,
+    InboundRequest,
+    ReceivedRequest,
+)
 from outlast.session import Receipt, Session
-from outlast.session.router import Reception
+from outlast.session.router import SessionRouter
 from outlast.store import Store
 
 TRIES = 3
 """How often a message looks for its session, if that ends while it is on its way."""
 
 
-class Switchboard:
+class ChannelReceiver:
     """Knows the channels by name."""
 
-    def __init__(self, channels: Mapping[str, Channel], store: Store, reception: Reception) -> None:
+    def __init__(
+        self, channels: Mapping[str, Channel], store: Store, reception: SessionRouter
+    ) -> None:
         self._channels = channels
         self._store = store
         self._reception = reception
 
-    async def receive(self, name: str, request: InboundRequest) -> Received:
+    async def receive(self, name: str, request: InboundRequest) -> ReceivedRequest:
         """Verify what came in, and bring it to its session. Refused, it has changed nothing."""
         channel = self._channels.get(name)
         if channel is None:
@@ -39,9 +46,9 @@ class Switchboard:
         channel.verify(request)
         found = channel.read(request)
         if not isinstance(found, Inbound):
-            return Received(answer=found)
+            return ReceivedRequest(answer=found)
         take = self._send if found.reply is None else self._answer
-        return Received(await take(channel, found), found.answer)
+        return ReceivedRequest(await take(channel, found), found.answer)
 
     async def _send(self, channel: Channel, found: Inbound) -> Receipt[Any]:
         assert found.message is not None
@@ -74,7 +81,7 @@ class Switchboard:
             by=found.principal,
         )
 
-    async def _asker(self, channel: Channel, found: Inbound, reply: Reply) -> Session[Any]:
+    async def _asker(self, channel: Channel, found: Inbound, reply: InboundAnswer) -> Session[Any]:
         """Return whose request it is: only in the thread where it was asked it is answered."""
         request = await self._store.request(check_id("request_id", reply.request_id))
         info = await self._store.session(request.session_id) if request else None

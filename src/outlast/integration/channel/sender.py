@@ -8,7 +8,7 @@ from typing import Any
 from outlast.clock import Clock
 from outlast.core.event import Event
 from outlast.core.name import OF_CHANNEL
-from outlast.core.record import NewOutlet
+from outlast.core.record import NewOutboxCursor
 from outlast.integration.channel.channel import Channel
 from outlast.integration.channel.outgoing import compose
 from outlast.integration.outbox.payload import output_of
@@ -17,7 +17,7 @@ from outlast.log.reader import read_outcome
 from outlast.store import SessionInfo, Store
 
 
-class Speaker:
+class ChannelSender:
     """What the outbox calls for each event that a channel wants to know of."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Speaker:
         return output_of(found, wraps) if found else ""
 
 
-class Speakers:
+class ChannelSenders:
     """All channels of an app: see `outlast.integration.outbox.route.Threads`."""
 
     def __init__(
@@ -67,7 +67,7 @@ class Speakers:
     ) -> None:
         self._channels = channels
         self._speakers = {
-            OF_CHANNEL + name: Speaker(channel, agents, store, clock)
+            OF_CHANNEL + name: ChannelSender(channel, agents, store, clock)
             for name, channel in channels.items()
         }
 
@@ -75,13 +75,13 @@ class Speakers:
     def is_empty(self) -> bool:
         return not self._channels
 
-    def outlets_at(self, token: str) -> tuple[NewOutlet, ...]:
+    def outlets_at(self, token: str) -> tuple[NewOutboxCursor, ...]:
         """Return who is to be told of a session that is started at a token."""
         for name, channel in self._channels.items():
             if channel.thread(token) is not None:
-                return (NewOutlet(OF_CHANNEL + name, channel.events),)
+                return (NewOutboxCursor(OF_CHANNEL + name, channel.events),)
         return ()
 
-    def find(self, outlet: str) -> Speaker | None:
+    def find(self, outlet: str) -> ChannelSender | None:
         """Return who tells what an outlet is for; None if the channel is gone from the code."""
         return self._speakers.get(outlet)

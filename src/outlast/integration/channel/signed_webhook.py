@@ -17,8 +17,8 @@ from outlast.clock import Clock
 from outlast.core.message import File, Image, Said, Text
 from outlast.errors import InvalidDefinition, InvalidMessage
 from outlast.integration.channel.channel import DEFAULT_EVENTS, Channel
-from outlast.integration.channel.http import Post
-from outlast.integration.channel.inbound import Inbound, InboundRequest, Reply
+from outlast.integration.channel.http import ChannelClient
+from outlast.integration.channel.inbound import Inbound, InboundAnswer, InboundRequest
 from outlast.integration.channel.outgoing import Outgoing
 from outlast.net.address import check_url
 from outlast.net.signature import ID, Secrets, secrets_of, sign, verify
@@ -26,13 +26,13 @@ from outlast.net.signature import ID, Secrets, secrets_of, sign, verify
 JSON = {"content-type": "application/json", "user-agent": "outlast-channel"}
 
 
-class Written(Struct, frozen=True, kw_only=True):
+class SignedBody(Struct, frozen=True, kw_only=True):
     """The body that is posted to us."""
 
     thread: str
     text: str | None = None
     parts: tuple[Text | Image | File, ...] | None = None
-    reply: Reply | None = None
+    reply: InboundAnswer | None = None
     user: str = ""
     session_id: str = ""
 
@@ -55,7 +55,7 @@ class SignedWebhookChannel(Channel):
         tenant: str = "default",
         events: Sequence[str] = DEFAULT_EVENTS,
         tolerance: float = 300,
-        post: Post | None = None,
+        post: ChannelClient | None = None,
         allow_private: bool = False,
     ) -> None:
         super().__init__(name, agent, tenant=tenant, events=events)
@@ -66,14 +66,16 @@ class SignedWebhookChannel(Channel):
         check_url(send_url, allow_private=allow_private)
         self._url = send_url
         self._tolerance = tolerance
-        self._post = post or Post(allow_private=allow_private)
+        self._post = post or ChannelClient(allow_private=allow_private)
 
     def verify(self, request: InboundRequest) -> None:
-        verify(self._secrets, request.headers, request.body, self._tolerance, Moment(request.at))
+        verify(
+            self._secrets, request.headers, request.body, self._tolerance, RequestTime(request.at)
+        )
 
     def read(self, request: InboundRequest) -> Inbound:
         try:
-            written = msgspec.json.decode(request.body, type=Written)
+            written = msgspec.json.decode(request.body, type=SignedBody)
         except msgspec.MsgspecError as error:
             raise InvalidMessage(f"the body does not fit: {error}") from None
         if written.session_id:
@@ -92,7 +94,7 @@ class SignedWebhookChannel(Channel):
         await self._post.send(self._url, body, headers)
 
 
-def said(written: Written) -> Said | None:
+def said(written: SignedBody) -> Said | None:
     """Return what is said, if anything is: nothing but words and what they are about."""
     if written.text is not None and written.parts is not None:
         raise InvalidMessage("what is said is either `text` or `parts`")
@@ -140,7 +142,7 @@ def told(outgoing: Outgoing, thread: str) -> dict[str, Any]:
     return body
 
 
-class Moment(Clock):
+class RequestTime(Clock):
     """The time at which a request came in."""
 
     def __init__(self, seconds: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from outlast.errors import InvalidDefinition, InvalidInput
-from outlast.integration.connection.redacted import Discreet
+from outlast.integration.connection.redacted import Redacted
 from outlast.net.address import check_url
 
 Owner = Literal["user", "app"]
@@ -25,7 +25,7 @@ OURS = frozenset(
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
-class Connection(Discreet, frozen=True):
+class Connection(Redacted, frozen=True):
     """Where to sign in, who we are there, and what for.
 
     The token of `owner="user"` is the session's principal's own; with "app" all sessions of a

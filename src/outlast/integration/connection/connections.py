@@ -12,13 +12,13 @@ from outlast.core.instant import milliseconds
 from outlast.core.result import NewAuthorization
 from outlast.errors import InvalidDefinition, InvalidInput, UnknownConnection
 from outlast.integration.connection.connection import Connection
-from outlast.integration.connection.encryption import Seal
+from outlast.integration.connection.encryption import SecretBox
 from outlast.integration.connection.grant import Grant
-from outlast.integration.connection.oauth_callback import Comeback, Ending
-from outlast.integration.connection.oauth_flow import Admit, Flow
-from outlast.integration.connection.provider import OpenOutbound, Provider, guarded
-from outlast.integration.connection.token_refresh import Keeper
-from outlast.integration.connection.token_store import Account, Vault
+from outlast.integration.connection.oauth_callback import Ending, OAuthCallback
+from outlast.integration.connection.oauth_flow import Admit, OAuthFlow
+from outlast.integration.connection.provider import OAuthProvider, OpenOutbound, guarded
+from outlast.integration.connection.token_refresh import TokenRefresher
+from outlast.integration.connection.token_store import Account, TokenStore
 from outlast.store import Store
 
 NOTHING = Grant()
@@ -27,7 +27,7 @@ NOTHING = Grant()
 class AccountSignIn(Struct, frozen=True):
     """An account at a connection, as a tool uses it."""
 
-    connections: Bureau
+    connections: Connections
     account: Account
 
     async def live(self, instead_of: str = "") -> Grant | None:
@@ -39,7 +39,7 @@ class AccountSignIn(Struct, frozen=True):
         return await self.connections.begin(self.account, scopes, within, now)
 
 
-class Bureau:
+class Connections:
     """Made once per app. `address` says where the app is reached from outside by now, and
     `outbound` makes what speaks to a connection's provider.
     """
@@ -57,10 +57,12 @@ class Bureau:
         self._connections = by_name(connections)
         self._clock = clock
         self._address = address
-        self._providers = {each.name: Provider(each, outbound or guarded) for each in connections}
-        self._vault = Vault(store, Seal(secret_key, clock.token))
-        self._keeper = Keeper(self._vault, store, clock, self._providers)
-        self._flow = Flow(self._vault, store, clock, self._providers, admit)
+        self._providers = {
+            each.name: OAuthProvider(each, outbound or guarded) for each in connections
+        }
+        self._vault = TokenStore(store, SecretBox(secret_key, clock.token))
+        self._keeper = TokenRefresher(self._vault, store, clock, self._providers)
+        self._flow = OAuthFlow(self._vault, store, clock, self._providers, admit)
 
     async def close(self) -> None:
         """Bring to its end what is under way: what a provider gives must not be lost."""
@@ -108,7 +110,7 @@ class Bureau:
         redirect_uri = f"{self._address()}/v1/connections/{connection.name}/callback"
         return await self._flow.begin(account, wanted, now + max(1, span), redirect_uri)
 
-    async def finish(self, connection: str, back: Comeback) -> Ending:
+    async def finish(self, connection: str, back: OAuthCallback) -> Ending:
         """Take in somebody who comes back from a provider."""
         found = self._connections.get(connection)
         return await self._flow.finish(found, back) if found else "unknown"

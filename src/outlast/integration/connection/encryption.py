@@ -23,7 +23,7 @@ ID, NONCE = 8, 12
 HEAD = len(FORMAT) + ID
 
 
-class Seal:
+class SecretBox:
     """Seals and opens. `chance` gives a text that nobody can guess, another each time."""
 
     def __init__(self, keys: str | Sequence[str], chance: Callable[[], str]) -> None:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from outlast.errors import ProviderRefused, Unreachable
-from outlast.integration.connection.redacted import Discreet
+from outlast.integration.connection.redacted import Redacted
 
 EARLY = 60_000
 """Milliseconds before its end at which a token is replaced, or a quarter of its life if less."""
@@ -23,7 +23,7 @@ _SPEAKABLE = re.compile(r"[\x21-\x7e]+")
 _CODE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
-class Grant(Discreet, frozen=True):
+class Grant(Redacted, frozen=True):
     """`scopes` are those that were asked for or given; `by` is the request that asked for it.
 
     With an `expires_at` of 0 nobody knows when it ends.
@@ -50,7 +50,7 @@ class Grant(Discreet, frozen=True):
         return set(scopes) <= set(self.scopes)
 
 
-class Pending(Discreet, frozen=True):
+class PendingSignIn(Redacted, frozen=True):
     """A sign-in that somebody was sent off to."""
 
     verifier: str
@@ -58,7 +58,7 @@ class Pending(Discreet, frozen=True):
     scopes: tuple[str, ...]
 
 
-class Told(Discreet, frozen=True):
+class TokenResponse(Redacted, frozen=True):
     """A token endpoint's answer, as far as it matters."""
 
     access_token: str | None = None
@@ -88,11 +88,11 @@ def read_grant(status: int, body: bytes, before: Grant, now: int) -> Grant:
     )
 
 
-def read_answer(status: int, body: bytes) -> Told:
+def read_answer(status: int, body: bytes) -> TokenResponse:
     if status >= 500 or status == 429:
         raise Unreachable(f"the provider answered with status {status}")
     try:
-        return msgspec.json.decode(body, type=Told, strict=False)
+        return msgspec.json.decode(body, type=TokenResponse, strict=False)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         raise Unreachable(f"the provider's answer, of status {status}, makes no sense") from None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from outlast.integration.connection.redacted import Discreet
+from outlast.integration.connection.redacted import Redacted
 
 Ending = Literal[
     "completed",
@@ -26,7 +26,7 @@ is brought by somebody else than it was asked of. anonymous: by nobody knows who
 known. unknown: no such sign-in was ever begun."""
 
 
-class Comeback(Discreet, frozen=True):
+class OAuthCallback(Redacted, frozen=True):
     """What is in the address; `tenant` and `principal` are who brings it.
 
     None is where nobody knows such things; where people are known, a `principal` of "" is nobody.

@@ -28,11 +28,11 @@ from outlast.errors import (
     Unreachable,
 )
 from outlast.integration.connection.connection import Connection
-from outlast.integration.connection.grant import Pending, refusal
-from outlast.integration.connection.oauth_callback import Comeback, Ending
-from outlast.integration.connection.provider import Provider
-from outlast.integration.connection.single_flight import Flights, holding
-from outlast.integration.connection.token_store import Account, Vault
+from outlast.integration.connection.grant import PendingSignIn, refusal
+from outlast.integration.connection.oauth_callback import Ending, OAuthCallback
+from outlast.integration.connection.provider import OAuthProvider
+from outlast.integration.connection.single_flight import SingleFlight, holding
+from outlast.integration.connection.token_store import Account, TokenStore
 from outlast.log_context import get_logger
 from outlast.store import RequestInfo, Store
 
@@ -46,15 +46,15 @@ PASSING = ("server_error", "temporarily_unavailable")
 PAGE = 500
 
 
-class Flow:
+class OAuthFlow:
     """Sign-ins to the connections of an app."""
 
     def __init__(
         self,
-        vault: Vault,
+        vault: TokenStore,
         store: Store,
         clock: Clock,
-        providers: Mapping[str, Provider],
+        providers: Mapping[str, OAuthProvider],
         admit: Admit,
     ) -> None:
         self._vault = vault
@@ -62,8 +62,8 @@ class Flow:
         self._clock = clock
         self._providers = providers
         self._admit = admit
-        self._flights: Flights[Ending] = Flights()
-        self._rounds: Flights[None] = Flights()
+        self._flights: SingleFlight[Ending] = SingleFlight()
+        self._rounds: SingleFlight[None] = SingleFlight()
 
     async def close(self) -> None:
         await self._flights.land()
@@ -77,7 +77,7 @@ class Flow:
         """Make ready for somebody's return, and say where they have to go."""
         connection = account.connection
         state = self._clock.token()
-        pending = Pending(verifier_of(self._clock.token()), redirect_uri, scopes)
+        pending = PendingSignIn(verifier_of(self._clock.token()), redirect_uri, scopes)
         request_id = authorization_name(state)
         await self._vault.keep_pending(account.tenant, request_id, pending, expires_at)
         url = self._providers[connection.name].address(state, pending)
@@ -87,7 +87,7 @@ class Flow:
 
     # And back
 
-    async def finish(self, connection: Connection, back: Comeback) -> Ending:
+    async def finish(self, connection: Connection, back: OAuthCallback) -> Ending:
         """Take in who comes back, whatever they bring. What was begun is brought to its end."""
         request = await self._store.request(authorization_name(back.state))
         if request is None or request.kind != "authorization":
@@ -108,7 +108,7 @@ class Flow:
         brought = f"{request.request_id}\n{back.error}\n{back.code}"
         return await self._flights.join(brought, partial(self._settle, account, request, back))
 
-    async def _settle(self, account: Account, request: RequestInfo, back: Comeback) -> Ending:
+    async def _settle(self, account: Account, request: RequestInfo, back: OAuthCallback) -> Ending:
         if back.error in PASSING or not (back.error or back.code):
             return "again"
         if back.error:
@@ -128,7 +128,7 @@ class Flow:
         seconds = 2 * account.connection.timeout + 10
         return holding(self._store, self._clock, f"sign-in/{request.request_id}", seconds)
 
-    async def _sign_in(self, account: Account, request: RequestInfo, back: Comeback) -> Ending:
+    async def _sign_in(self, account: Account, request: RequestInfo, back: OAuthCallback) -> Ending:
         request_id = request.request_id
         known = await self._store.request(request_id)
         if known is None or known.state != "open":
@@ -194,7 +194,7 @@ def is_same(account: Account, asked: AuthorizationRequired) -> bool:
     return (account.connection.name, account.principal) == (asked.connection, asked.principal)
 
 
-def is_stranger(account: Account, back: Comeback) -> bool:
+def is_stranger(account: Account, back: OAuthCallback) -> bool:
     """Whether it is known who comes back, and it is not whom the sign-in was asked of."""
     is_user = account.connection.owner == "user"
     if is_user and back.principal not in (None, account.principal):

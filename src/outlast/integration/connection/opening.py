@@ -12,7 +12,7 @@ from outlast.integration.connection.connection import Connection
 from outlast.store import Store
 
 if TYPE_CHECKING:
-    from outlast.integration.connection.connections import Bureau
+    from outlast.integration.connection.connections import Connections
     from outlast.integration.connection.provider import OpenOutbound
 
 
@@ -24,7 +24,7 @@ def open_bureau(
     address: Callable[[], str],
     admit: Callable[..., Any],
     outbound: OpenOutbound | None = None,
-) -> Bureau | None:
+) -> Connections | None:
     """Return what looks after an app's connections, if it has any.
 
     Their providers are spoken to by what `outbound` makes, else by the guarded client.
@@ -33,9 +33,9 @@ def open_bureau(
     if not connections:
         return None
     try:
-        from outlast.integration.connection.connections import Bureau
+        from outlast.integration.connection.connections import Connections
     except ImportError as error:
         raise InvalidDefinition(
             f"connections are not installed ({error}): pip install 'outlast[connections]'"
         ) from error
-    return Bureau(connections, secret_key, store, clock, address, admit, outbound)
+    return Connections(connections, secret_key, store, clock, address, admit, outbound)

@@ -21,23 +21,29 @@ from authlib.oauth2.rfc7009 import (  # type: ignore[import-untyped]
 )
 
 from outlast.integration.connection.connection import Connection
-from outlast.integration.connection.grant import Grant, Pending, read_answer, read_grant, refusal
-from outlast.net.client import Outbound
+from outlast.integration.connection.grant import (
+    Grant,
+    PendingSignIn,
+    read_answer,
+    read_grant,
+    refusal,
+)
+from outlast.net.client import GuardedClient
 
 MOST_TOLD = 64 * 1024
 
 
-OpenOutbound = Callable[[Connection], Outbound]
+OpenOutbound = Callable[[Connection], GuardedClient]
 """Makes the client by which a connection's provider is spoken to."""
 
 
-def guarded(connection: Connection) -> Outbound:
-    return Outbound(
+def guarded(connection: Connection) -> GuardedClient:
+    return GuardedClient(
         allow_private=connection.allow_private, timeout=connection.timeout, tls=connection.tls
     )
 
 
-class Provider:
+class OAuthProvider:
     """Speaks for one connection."""
 
     def __init__(self, connection: Connection, outbound: OpenOutbound = guarded) -> None:
@@ -51,11 +57,11 @@ class Provider:
         )
 
     @cached_property
-    def _outbound(self) -> Outbound:
+    def _outbound(self) -> GuardedClient:
         """The guarded client; made late, since it reads all certificates of this world."""
         return self._open_outbound(self._connection)
 
-    def address(self, state: str, pending: Pending) -> str:
+    def address(self, state: str, pending: PendingSignIn) -> str:
         """Return where somebody has to go to sign in."""
         url, _ = self._client.create_authorization_url(
             self._connection.authorize_url,
@@ -67,7 +73,7 @@ class Provider:
         )
         return str(url)
 
-    async def exchange(self, code: str, pending: Pending, request_id: str, now: int) -> Grant:
+    async def exchange(self, code: str, pending: PendingSignIn, request_id: str, now: int) -> Grant:
         """Return what a code is good for."""
         body = prepare_token_request(
             "authorization_code",

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 
-class Discreet(Struct, frozen=True, gc=False, omit_defaults=True):
+class Redacted(Struct, frozen=True, gc=False, omit_defaults=True):
     """Prints its name and no more: in an error, a log line, or a traceback with its locals."""
 
     def __repr__(self) -> str:

@@ -22,7 +22,7 @@ PAUSE = 0.1
 """Seconds between two tries to get a hold that another has, at most."""
 
 
-class Flights(Generic[T]):
+class SingleFlight(Generic[T]):
     """What is under way."""
 
     def __init__(self) -> None:

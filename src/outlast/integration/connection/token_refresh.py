@@ -15,26 +15,26 @@ from msgspec.structs import replace
 from outlast.clock import Clock
 from outlast.errors import ProviderRefused, Unreachable
 from outlast.integration.connection.grant import Grant
-from outlast.integration.connection.provider import Provider
-from outlast.integration.connection.single_flight import Flights, holding
-from outlast.integration.connection.token_store import Account, Kept, Vault
+from outlast.integration.connection.provider import OAuthProvider
+from outlast.integration.connection.single_flight import SingleFlight, holding
+from outlast.integration.connection.token_store import Account, StoredGrant, TokenStore
 from outlast.log_context import get_logger
 from outlast.store import Store
 
 log = get_logger("outlast.integration.connection")
 
 
-class Keeper:
+class TokenRefresher:
     """Tokens of all accounts of an app."""
 
     def __init__(
-        self, vault: Vault, store: Store, clock: Clock, providers: Mapping[str, Provider]
+        self, vault: TokenStore, store: Store, clock: Clock, providers: Mapping[str, OAuthProvider]
     ) -> None:
         self._vault = vault
         self._store = store
         self._clock = clock
         self._providers = providers
-        self._flights: Flights[Grant | None] = Flights()
+        self._flights: SingleFlight[Grant | None] = SingleFlight()
 
     async def close(self) -> None:
         await self._flights.land()
@@ -58,7 +58,7 @@ class Keeper:
             raise
         return newer if newer and newer.serves(self._clock.now(), instead_of) else None
 
-    async def _replace(self, account: Account, stale: Kept) -> Grant | None:
+    async def _replace(self, account: Account, stale: StoredGrant) -> Grant | None:
         """Return what takes the place of a grant: perhaps somebody was quicker."""
         seconds = 2 * account.connection.timeout + 10
         name = f"refresh/{account.tenant}/{account.name}"

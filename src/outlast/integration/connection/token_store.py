@@ -7,10 +7,10 @@ from msgspec import Struct
 
 from outlast.core.name import storable_key
 from outlast.integration.connection.connection import Connection
-from outlast.integration.connection.encryption import Seal
-from outlast.integration.connection.grant import Grant, Pending
+from outlast.integration.connection.encryption import SecretBox
+from outlast.integration.connection.grant import Grant, PendingSignIn
 from outlast.log_context import get_logger
-from outlast.store import Secret, Store
+from outlast.store import Store, StoredSecret
 
 log = get_logger("outlast.integration.connection")
 
@@ -31,54 +31,56 @@ class Account(Struct, frozen=True):
         return storable_key(f"connection/{self.connection.name}/{owner}")
 
 
-class Kept(Struct, frozen=True):
+class StoredGrant(Struct, frozen=True):
     """What is kept of an account, if anything, and the version that takes its place."""
 
     grant: Grant | None = None
     version: int | None = None
 
 
-class Vault:
+class TokenStore:
     """The sealed part of a store."""
 
-    def __init__(self, store: Store, seal: Seal) -> None:
+    def __init__(self, store: Store, seal: SecretBox) -> None:
         self._store = store
         self._seal = seal
 
-    async def grant(self, account: Account) -> Kept:
+    async def grant(self, account: Account) -> StoredGrant:
         secret = await self._store.secret(account.tenant, account.name)
         if secret is None:
-            return Kept()
+            return StoredGrant()
         plain = self._seal.open(secret.data, place_of(account, secret.version))
         if plain is None:
             log.warning(
                 "a token is under a key that this app does not have",
                 extra={"connection": account.connection.name, "tenant": account.tenant},
             )
-            return Kept(None, secret.version)
+            return StoredGrant(None, secret.version)
         grant = msgspec.json.decode(plain, type=Grant)
-        return Kept(grant if grant.access_token else None, secret.version)
+        return StoredGrant(grant if grant.access_token else None, secret.version)
 
     async def keep(self, account: Account, grant: Grant, expected: int | None) -> bool:
         """Keep a grant in the place of the version `expected`; say whether it was still that."""
         version = (expected or 0) + 1
         data = self._seal.seal(_encode(grant), place_of(account, version))
-        secret = Secret(tenant=account.tenant, name=account.name, data=data, version=version)
+        secret = StoredSecret(tenant=account.tenant, name=account.name, data=data, version=version)
         return await self._store.keep_secret(secret, expected=expected)
 
     async def keep_pending(
-        self, tenant: str, request_id: str, pending: Pending, expires_at: int
+        self, tenant: str, request_id: str, pending: PendingSignIn, expires_at: int
     ) -> None:
         data = self._seal.seal(_encode(pending), place_of_pending(tenant, request_id))
-        secret = Secret(tenant=tenant, name=request_id, data=data, version=1, expires_at=expires_at)
+        secret = StoredSecret(
+            tenant=tenant, name=request_id, data=data, version=1, expires_at=expires_at
+        )
         await self._store.keep_secret(secret, expected=None)
 
-    async def pending(self, tenant: str, request_id: str) -> Pending | None:
+    async def pending(self, tenant: str, request_id: str) -> PendingSignIn | None:
         secret = await self._store.secret(tenant, request_id)
         if secret is None:
             return None
         plain = self._seal.open(secret.data, place_of_pending(tenant, request_id))
-        return msgspec.json.decode(plain, type=Pending) if plain is not None else None
+        return msgspec.json.decode(plain, type=PendingSignIn) if plain is not None else None
 
     async def drop_pending(self, tenant: str, request_id: str) -> None:
         await self._store.drop_secret(tenant, request_id)

@@ -18,12 +18,12 @@ from outlast.clock import Clock
 from outlast.core.event import Event
 from outlast.errors import AddressRefused, InvalidUrl, Unreachable
 from outlast.integration.outbox.payload import letter, letter_id
-from outlast.integration.outbox.route import AddressBook, Addressee, Observe
+from outlast.integration.outbox.route import Observe, OutboxRoutes, WebhookTarget
 from outlast.log.reader import EventReader
 from outlast.log_context import get_logger
-from outlast.net.client import Answer, Line, Outbound
+from outlast.net.client import GuardedClient, HttpAnswer, ReceiverConnection
 from outlast.net.signature import sign
-from outlast.store import DeadLetter, Outlet, Store
+from outlast.store import DeadLetter, OutboxCursor, Store
 
 log = get_logger("outlast.integration.outbox")
 
@@ -36,7 +36,7 @@ MOST_DOUBLINGS = 20
 JSON = {"content-type": "application/json", "user-agent": "outlast-webhook"}
 
 
-class Failure(Struct, frozen=True):
+class DeliveryFailure(Struct, frozen=True):
     """Why an event was not taken, and what the receiver wants us to do about it."""
 
     error: str
@@ -44,11 +44,16 @@ class Failure(Struct, frozen=True):
     gone: bool = False
 
 
-class Visit:
+class OutboxDelivery:
     """Takes one outlet forward. After `run`, `again_at` is None if all is told."""
 
     def __init__(
-        self, outlet: Outlet, store: Store, clock: Clock, outbound: Outbound, book: AddressBook
+        self,
+        outlet: OutboxCursor,
+        store: Store,
+        clock: Clock,
+        outbound: GuardedClient,
+        book: OutboxRoutes,
     ) -> None:
         self.outlet = outlet
         self.cursor = outlet.cursor
@@ -61,7 +66,7 @@ class Visit:
         self._outbound = outbound
         self._book = book
         self._give_up = int(book.settings.give_up * 1000)
-        self._line: Line | None = None
+        self._line: ReceiverConnection | None = None
 
     async def run(self) -> None:
         """Post event after event, until one fails or the time is up."""
@@ -90,12 +95,14 @@ class Visit:
             if self.cursor == before:
                 return
 
-    async def _post(self, event: Event, stack: AsyncExitStack) -> Failure | None:
+    async def _post(self, event: Event, stack: AsyncExitStack) -> DeliveryFailure | None:
         if hook := self._book.hook(self.outlet):
             return await self._observe(hook, event)
         addressee = self._book.find(self.outlet)
         if addressee is None:
-            return Failure("nobody in this app's code has subscribed to this, or it has no secret")
+            return DeliveryFailure(
+                "nobody in this app's code has subscribed to this, or it has no secret"
+            )
         wraps = self._book.wraps_output(self.outlet.agent)
         body = await letter(self._store, self.outlet, event, wraps_output=wraps)
         try:
@@ -103,37 +110,37 @@ class Visit:
                 self._line = await stack.enter_async_context(self._outbound.open(addressee.url))
             return self._judge(await self._line.post(body, self._headers(addressee, event, body)))
         except (AddressRefused, InvalidUrl, Unreachable) as error:
-            return Failure(error.message)
+            return DeliveryFailure(error.message)
 
-    async def _observe(self, hook: Observe, event: Event) -> Failure | None:
+    async def _observe(self, hook: Observe, event: Event) -> DeliveryFailure | None:
         """Tell a function or a channel of the app; what it raises has it told again."""
         try:
             async with asyncio.timeout(self._book.settings.timeout):
                 await hook(event)
         except Unreachable as error:
             pause = pause_of(str(error.details.get("retry_after", "")), self._clock.now())
-            return Failure(error.message, pause, bool(error.details.get("gone")))
+            return DeliveryFailure(error.message, pause, bool(error.details.get("gone")))
         except (AddressRefused, InvalidUrl) as error:
-            return Failure(error.message)
+            return DeliveryFailure(error.message)
         except Exception as error:
             log.exception("an observer failed", extra={"outlet": self.outlet.name})
-            return Failure(f"raised {type(error).__name__}")
+            return DeliveryFailure(f"raised {type(error).__name__}")
         return None
 
-    def _headers(self, addressee: Addressee, event: Event, body: bytes) -> dict[str, str]:
+    def _headers(self, addressee: WebhookTarget, event: Event, body: bytes) -> dict[str, str]:
         at = self._clock.now() // 1000
         return JSON | sign(addressee.secrets, body, at, letter_id(self.outlet, event))
 
-    def _judge(self, answer: Answer) -> Failure | None:
+    def _judge(self, answer: HttpAnswer) -> DeliveryFailure | None:
         """Say what an answer means: only 2xx says that the event was taken."""
         if 200 <= answer.status < 300:
             return None
         if 300 <= answer.status < 400:
-            return Failure(f"{answer.status}: redirects are not followed")
+            return DeliveryFailure(f"{answer.status}: redirects are not followed")
         pause = pause_of(answer.headers.get("retry-after", ""), self._clock.now())
-        return Failure(f"answered {answer.status}", pause, answer.status == GONE)
+        return DeliveryFailure(f"answered {answer.status}", pause, answer.status == GONE)
 
-    def _gives_up(self, event: Event, failure: Failure) -> bool:
+    def _gives_up(self, event: Event, failure: DeliveryFailure) -> bool:
         """Note an event as dead if its time is over, or its receiver is gone."""
         if not failure.gone and self._clock.now() < self._dies_at(event):
             return False
@@ -151,7 +158,7 @@ class Visit:
         self._say("a webhook is given up", event, failure)
         return True
 
-    def _try_again(self, event: Event, failure: Failure) -> None:
+    def _try_again(self, event: Event, failure: DeliveryFailure) -> None:
         """Choose when: later each time, when the receiver says, and once more at the very end."""
         self.tries += 1
         self.error = failure.error
@@ -164,7 +171,7 @@ class Visit:
     def _dies_at(self, event: Event) -> int:
         return int(event.at.timestamp() * 1000) + self._give_up
 
-    def _say(self, phrase: str, event: Event, failure: Failure) -> None:
+    def _say(self, phrase: str, event: Event, failure: DeliveryFailure) -> None:
         log.info(
             phrase,
             extra={

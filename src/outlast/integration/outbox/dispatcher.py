@@ -13,12 +13,12 @@ from contextlib import suppress
 
 from outlast.clock import Clock
 from outlast.errors import StoreError, UnknownSession
-from outlast.integration.outbox.delivery import VISIT, Visit
-from outlast.integration.outbox.receiver_limit import LONGEST_WAIT, STUCK, Lobby
-from outlast.integration.outbox.route import AddressBook
+from outlast.integration.outbox.delivery import VISIT, OutboxDelivery
+from outlast.integration.outbox.receiver_limit import LONGEST_WAIT, STUCK, ReceiverLimits
+from outlast.integration.outbox.route import OutboxRoutes
 from outlast.log_context import enter, get_logger
-from outlast.net.client import Outbound
-from outlast.store import DeadLetter, Outlet, Store
+from outlast.net.client import GuardedClient
+from outlast.store import DeadLetter, OutboxCursor, Store
 
 log = get_logger("outlast.integration.outbox")
 
@@ -31,22 +31,22 @@ LAST_ROUND = 1.0
 TO_SETTLE = 5.0
 
 
-class Courier:
+class OutboxDispatcher:
     """Tells what there is to tell, for as long as it is started."""
 
     def __init__(
-        self, store: Store, clock: Clock, book: AddressBook, outbound: Outbound | None = None
+        self, store: Store, clock: Clock, book: OutboxRoutes, outbound: GuardedClient | None = None
     ) -> None:
         settings = book.settings
         self.interval = settings.poll
         self._store = store
         self._clock = clock
         self._book = book
-        self._outbound = outbound or Outbound(
+        self._outbound = outbound or GuardedClient(
             allow_private=settings.allow_private, timeout=settings.timeout, tls=settings.tls
         )
         self._at_once = settings.at_once
-        self._lobby = Lobby(settings.at_once_per_receiver, self._begin, clock)
+        self._lobby = ReceiverLimits(settings.at_once_per_receiver, self._begin, clock)
         # The line, a visit, the look-up and the post that it may begin at its very end.
         longest = LONGEST_WAIT + VISIT + 2 * settings.timeout + TO_SETTLE
         self._hold = int(longest * 1000)
@@ -135,13 +135,13 @@ class Courier:
         await self._put_off([outlet for outlet in taken if outlet not in known], self.interval)
         return len(taken)
 
-    def _name(self, outlet: Outlet) -> str:
+    def _name(self, outlet: OutboxCursor) -> str:
         addressee = self._book.find(outlet)
         return addressee.receiver if addressee else outlet.name
 
     # Visits
 
-    def _begin(self, outlet: Outlet, receiver: str) -> None:
+    def _begin(self, outlet: OutboxCursor, receiver: str) -> None:
         task = asyncio.create_task(self._visit(outlet), name="outlast webhook")
         self._visits.add(task)
         task.add_done_callback(lambda task: self._end(task, receiver))
@@ -151,9 +151,9 @@ class Courier:
         self._lobby.leave(receiver)
         self._hint.set()
 
-    async def _visit(self, outlet: Outlet) -> None:
+    async def _visit(self, outlet: OutboxCursor) -> None:
         enter(session=outlet.session_id, agent=outlet.agent)
-        visit = Visit(outlet, self._store, self._clock, self._outbound, self._book)
+        visit = OutboxDelivery(outlet, self._store, self._clock, self._outbound, self._book)
         visit.again_at = self._later(0.0)  # if we are stopped
         try:
             await visit.run()
@@ -173,7 +173,7 @@ class Courier:
     def _later(self, pause: float) -> int:
         return self._clock.now() + int(self._clock.jitter(pause) * 1000)
 
-    async def _put_off(self, outlets: Iterable[Outlet], pause: float) -> None:
+    async def _put_off(self, outlets: Iterable[OutboxCursor], pause: float) -> None:
         """Give outlets back as they were, for later."""
         backs = (
             self._give_back(each, each.cursor, self._later(pause), each.tries, each.error)
@@ -183,7 +183,7 @@ class Courier:
 
     async def _give_back(
         self,
-        outlet: Outlet,
+        outlet: OutboxCursor,
         cursor: int,
         again_at: int | None,
         tries: int,

@@ -8,15 +8,15 @@ import msgspec
 
 from outlast.core.event import Event, encode
 from outlast.log.reader import Outcome, read_outcome
-from outlast.store import Outlet, Store
+from outlast.store import OutboxCursor, Store
 
 
-def letter_id(outlet: Outlet, event: Event) -> str:
+def letter_id(outlet: OutboxCursor, event: Event) -> str:
     """Return what a receiver knows an event by, however often it comes."""
     return f"{outlet.session_id}-{event.offset}"
 
 
-async def letter(store: Store, outlet: Outlet, event: Event, *, wraps_output: bool) -> bytes:
+async def letter(store: Store, outlet: OutboxCursor, event: Event, *, wraps_output: bool) -> bytes:
     """Return the body for an event; with a turn's end comes the answer, which is elsewhere."""
     body: dict[str, Any] = {
         "id": letter_id(outlet, event),

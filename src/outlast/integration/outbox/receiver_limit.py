@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 
 from outlast.clock import Clock
-from outlast.store import Outlet
+from outlast.store import OutboxCursor
 
 STUCK = 1.0
 """Seconds without a place getting free after which a line does not move."""
@@ -20,33 +20,35 @@ LONGEST_WAIT = 5.0
 """Seconds that anybody waits in a line: a hold on an outlet is not for ever."""
 
 
-class Receiver:
+class ReceiverSlots:
     """The places that are taken at one receiver, and its line."""
 
     def __init__(self, now: float) -> None:
         self.visits = 0
-        self.line: deque[tuple[float, Outlet]] = deque()
+        self.line: deque[tuple[float, OutboxCursor]] = deque()
         self.freed_at = now
 
 
-class Lobby:
+class ReceiverLimits:
     """Gives out places; `begin` is called with who gets one, at once or later."""
 
-    def __init__(self, places: int, begin: Callable[[Outlet, str], None], clock: Clock) -> None:
+    def __init__(
+        self, places: int, begin: Callable[[OutboxCursor, str], None], clock: Clock
+    ) -> None:
         self._places = places
         self._begin = begin
         self._clock = clock
-        self._receivers: dict[str, Receiver] = {}
+        self._receivers: dict[str, ReceiverSlots] = {}
 
     @property
     def waiting(self) -> int:
         """How many wait in lines."""
         return sum(len(receiver.line) for receiver in self._receivers.values())
 
-    def let_in(self, outlet: Outlet, name: str) -> bool:
+    def let_in(self, outlet: OutboxCursor, name: str) -> bool:
         """Give an outlet a place at a receiver, or in its line; not in one that does not move."""
         now = self._clock.monotonic()
-        receiver = self._receivers.setdefault(name, Receiver(now))
+        receiver = self._receivers.setdefault(name, ReceiverSlots(now))
         if receiver.visits < self._places:
             receiver.visits += 1
             self._begin(outlet, name)
@@ -68,21 +70,21 @@ class Lobby:
         if not receiver.visits:
             del self._receivers[name]
 
-    def send_away(self) -> list[Outlet]:
+    def send_away(self) -> list[OutboxCursor]:
         """Return those who wait in vain, and no longer."""
-        now, away = self._clock.monotonic(), list[Outlet]()
+        now, away = self._clock.monotonic(), list[OutboxCursor]()
         for receiver in self._receivers.values():
             latest = now if self._is_stuck(receiver, now) else now - LONGEST_WAIT
             while receiver.line and receiver.line[0][0] <= latest:
                 away.append(receiver.line.popleft()[1])
         return away
 
-    def clear(self) -> list[Outlet]:
+    def clear(self) -> list[OutboxCursor]:
         """Return all who wait, and no longer."""
         away = [outlet for receiver in self._receivers.values() for _, outlet in receiver.line]
         for receiver in self._receivers.values():
             receiver.line.clear()
         return away
 
-    def _is_stuck(self, receiver: Receiver, now: float) -> bool:
+    def _is_stuck(self, receiver: ReceiverSlots, now: float) -> bool:
         return receiver.visits >= self._places and now - receiver.freed_at > STUCK

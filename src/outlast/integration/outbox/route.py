@@ -14,13 +14,13 @@ from msgspec import Struct
 
 from outlast.agents.subscription import DEFAULT_EVENTS, Subscription, check_events
 from outlast.core.event import Event
-from outlast.core.record import NewOutlet
+from outlast.core.record import NewOutboxCursor
 from outlast.core.setting import settings_of
 from outlast.errors import InvalidDefinition, InvalidInput
 from outlast.integration.outbox.settings import WebhookSettings
 from outlast.net.address import check_url
 from outlast.net.signature import secrets_of
-from outlast.store import Outlet
+from outlast.store import OutboxCursor
 
 CALLBACK = "callback"
 OF_AGENT = "agent:"
@@ -43,7 +43,7 @@ class LocalReceivers(Protocol):
     """Functions of the app itself that want to be told."""
 
     @property
-    def outlets(self) -> Sequence[NewOutlet]: ...
+    def outlets(self) -> Sequence[NewOutboxCursor]: ...
 
     def find(self, outlet: str) -> Observe | None: ...
 
@@ -54,7 +54,7 @@ class Threads(Protocol):
     @property
     def is_empty(self) -> bool: ...
 
-    def outlets_at(self, token: str) -> Sequence[NewOutlet]: ...
+    def outlets_at(self, token: str) -> Sequence[NewOutboxCursor]: ...
 
     def find(self, outlet: str) -> Observe | None: ...
 
@@ -65,12 +65,12 @@ class Followers(Protocol):
     @property
     def is_empty(self) -> bool: ...
 
-    def outlets_of(self, agent: str) -> Sequence[NewOutlet]: ...
+    def outlets_of(self, agent: str) -> Sequence[NewOutboxCursor]: ...
 
     def find(self, outlet: str) -> Observe | None: ...
 
 
-class Addressee(Struct, frozen=True):
+class WebhookTarget(Struct, frozen=True):
     """Where to post, and what to sign with."""
 
     url: str
@@ -83,7 +83,7 @@ class Addressee(Struct, frozen=True):
         return f"{parts.scheme}://{parts.netloc}".lower()
 
 
-class AddressBook:
+class OutboxRoutes:
     """Knows every addressee of an app. With nobody in it, `is_empty`, there is nothing to send."""
 
     def __init__(
@@ -114,7 +114,7 @@ class AddressBook:
         is_hooked = self._hooks and self._hooks.outlets
         return not (self._posts or self._known or is_hooked or is_local)
 
-    def _addressee(self, agent: str, subscription: Subscription) -> Addressee:
+    def _addressee(self, agent: str, subscription: Subscription) -> WebhookTarget:
         check_url(subscription.url, allow_private=self.settings.allow_private)
         secrets = secrets_of(subscription.secret) or self._secrets
         if not secrets:
@@ -123,7 +123,7 @@ class AddressBook:
                 " or the app, with Outlast(webhooks=WebhookSettings(secret=…))",
                 agent=agent,
             )
-        return Addressee(subscription.url, secrets)
+        return WebhookTarget(subscription.url, secrets)
 
     def outlets(
         self,
@@ -133,11 +133,11 @@ class AddressBook:
         *,
         secret: str = "",
         token: str = "",
-    ) -> tuple[NewOutlet, ...]:
+    ) -> tuple[NewOutboxCursor, ...]:
         """Return where the events of a new session go: to its callback URL, to subscribers, and
         to the channel that its token is of."""
         found = [
-            NewOutlet(name=OF_AGENT + each.name, events=check_events(each.events))
+            NewOutboxCursor(name=OF_AGENT + each.name, events=check_events(each.events))
             for each in self._agents[agent].subscriptions
         ]
         found += self._hooks.outlets if self._hooks else ()
@@ -150,7 +150,7 @@ class AddressBook:
             raise InvalidInput("callback_events need a callback_url to go to")
         return tuple(found)
 
-    def _callback(self, url: str, events: Sequence[str], secret: str) -> NewOutlet:
+    def _callback(self, url: str, events: Sequence[str], secret: str) -> NewOutboxCursor:
         if not self._posts:
             raise InvalidInput(
                 "this app posts to no callback_url:"
@@ -162,7 +162,7 @@ class AddressBook:
                 " the app one, Outlast(webhooks=WebhookSettings(secret=…))"
             )
         check_url(url, allow_private=self.settings.allow_private)
-        return NewOutlet(name=CALLBACK, url=url, events=check_events(events))
+        return NewOutboxCursor(name=CALLBACK, url=url, events=check_events(events))
 
     def knows(self, agent: str) -> bool:
         """Whether this app has the agent at all: if not, another app may, on the same store."""
@@ -171,16 +171,16 @@ class AddressBook:
     def wraps_output(self, agent: str) -> bool:
         return agent in self._agents and self._agents[agent].wraps_output
 
-    def hook(self, outlet: Outlet) -> Observe | None:
+    def hook(self, outlet: OutboxCursor) -> Observe | None:
         """Return the function of this app that an outlet leads to, if it leads to one."""
         for receivers in (self._hooks, self._channels, self._followers):
             if receivers and (found := receivers.find(outlet.name)):
                 return found
         return None
 
-    def find(self, outlet: Outlet) -> Addressee | None:
+    def find(self, outlet: OutboxCursor) -> WebhookTarget | None:
         """Return whom an outlet leads to today; None if nobody is there any more."""
         if outlet.name == CALLBACK:
             secrets = secrets_of(outlet.secret) or self._secrets
-            return Addressee(outlet.address, secrets) if secrets else None
+            return WebhookTarget(outlet.address, secrets) if secrets else None
         return self._known.get((outlet.agent, outlet.name))

@@ -12,12 +12,12 @@ import msgspec
 from outlast.agents.agent import Agent
 from outlast.agents.runtime.context import Context
 from outlast.agents.runtime.json_value import from_json, to_json
-from outlast.agents.subagent import FOR_EVER, Recalled
+from outlast.agents.subagent import FOR_EVER, AbandonedCall
 from outlast.agents.tool import Tool
 from outlast.agents.validation import checked_name
 from outlast.core.event import Event
-from outlast.integration.remote.call import Errand
-from outlast.integration.remote.peer import Commission, FarSide, Started
+from outlast.integration.remote.call import RemoteCall
+from outlast.integration.remote.peer import Peer, RemoteRequest, RemoteStarted
 from outlast.integration.remote.proxy_agent import envoy_of
 
 
@@ -45,7 +45,7 @@ class RemoteAgent:
         self.name = checked_name(name)
         self.description = description
         self.poll = poll
-        self.far = FarSide(url, token, agent or name, patience)
+        self.far = Peer(url, token, agent or name, patience)
         self._key = (token or "").encode()
         self.output_type = output_type
 
@@ -56,7 +56,7 @@ class RemoteAgent:
         """Return the tool by which a model hands work to it."""
 
         async def ask(ctx: Context[Any], message: str) -> Any:
-            return await Errand(self, ctx, message).run()
+            return await RemoteCall(self, ctx, message).run()
 
         made = Tool(
             ask,
@@ -70,13 +70,13 @@ class RemoteAgent:
 
     def envoy(self) -> Agent[Any, Any]:
         """Return the agent here whose sessions ask it for tools."""
-        return envoy_of(InJson(self))
+        return envoy_of(JsonRemoteAgent(self))
 
     def events(self, session_id: str, after: int, *, follow: bool) -> AsyncIterator[Event]:
         """Give the events of a session there."""
         return self.far.events(session_id, after, follow=follow)
 
-    async def recall(self, call: Recalled) -> None:
+    async def recall(self, call: AbandonedCall) -> None:
         """End what a call has started there, now that nobody waits for it."""
         known = call.steps.get("start")
         if known is None:
@@ -86,7 +86,7 @@ class RemoteAgent:
             commission = self.commission(call.key, message, call.can_ask, depth=call.depth)
             started = await self.far.start(commission, self.callback_url(call.key, call.url))
         else:
-            started = msgspec.convert(known, Started)
+            started = msgspec.convert(known, RemoteStarted)
         await self.far.end(started.session_id)
 
     def parse(self, output: Any) -> Any:
@@ -97,11 +97,11 @@ class RemoteAgent:
 
     def commission(
         self, key: str, message: str, can_ask: bool, deadline: int = 0, depth: int = 0
-    ) -> Commission:
+    ) -> RemoteRequest:
         """Return what a call wants done there."""
         token = self.callback_token(key)
         secret = self._callback_secret(token) if token else ""
-        return Commission(key, message, can_ask, deadline, secret, depth)
+        return RemoteRequest(key, message, can_ask, deadline, secret, depth)
 
     def callback_token(self, key: str) -> str:
         """Return the secret part of the address at which a call is told, the same every time.
@@ -121,7 +121,7 @@ class RemoteAgent:
         return hmac.digest(self._key, f"outlast {purpose}\n{text}".encode(), "sha256")
 
 
-class InJson(RemoteAgent):
+class JsonRemoteAgent(RemoteAgent):
     """The same agent, whose answers are JSON text of their values, so that nothing is lost."""
 
     def __init__(self, remote: RemoteAgent) -> None:

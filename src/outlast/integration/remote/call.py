@@ -17,11 +17,11 @@ from outlast.agents.runtime.durable_wait import Parked
 from outlast.agents.runtime.inbound_webhook import Webhook
 from outlast.agents.runtime.subagent_call import check_depth
 from outlast.core import record as r
-from outlast.core.lane import Request as Open
+from outlast.core.lane import OpenRequest as Open
 from outlast.core.name import request_name
 from outlast.core.request import Shown, authorization_ends
-from outlast.errors import ServerUnavailable, SubagentFailed
-from outlast.integration.remote.peer import Seen, SignIn, Started
+from outlast.errors import ServerUnavailable, SubagentError
+from outlast.integration.remote.peer import RemoteSignIn, RemoteStarted, RemoteState
 from outlast.session import Request
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ LAST_LOOK_UNTOLD = 300.0
 """The same where nobody tells, and nobody is asked here either."""
 
 
-class Errand:
+class RemoteCall:
     """Carries one call as far as it goes; `run` returns its output, or parks the tool."""
 
     def __init__(self, remote: RemoteAgent, ctx: Context[Any], message: str) -> None:
@@ -63,7 +63,7 @@ class Errand:
             raise await self._pause() from None
         raise await self._pause()
 
-    async def _start(self) -> Started:
+    async def _start(self) -> RemoteStarted:
         session, key = self._ctx.session, self._ctx.idempotency_key
         depth = check_depth(self._remote.name, self._waiting.lane.depth, self._ctx.max_depth)
         commission = self._remote.commission(
@@ -71,7 +71,7 @@ class Errand:
         )
         url = self._hook.url if self._hook else ""
         known = await self._ctx.step("start", self._far.start, commission, url)
-        started = msgspec.convert(known, Started)
+        started = msgspec.convert(known, RemoteStarted)
         where = {
             "remote": self._remote.name,
             "url": self._far.url,
@@ -82,7 +82,7 @@ class Errand:
 
     # What is asked there
 
-    async def _show(self, session_id: str, seen: Seen) -> None:
+    async def _show(self, session_id: str, seen: RemoteState) -> None:
         """Have the same open here as there."""
         asked = {self._question(request): request for request in seen.requests}
         for name, request in asked.items():
@@ -96,7 +96,7 @@ class Errand:
         for shown in self._sign_ins if seen.is_over else ():
             await self._relay(authorization_ends(shown, "cancelled"))
 
-    async def _show_sign_in(self, session_id: str, sign_in: SignIn) -> None:
+    async def _show_sign_in(self, session_id: str, sign_in: RemoteSignIn) -> None:
         name = f"sign_in:{sign_in.request_id}"
         shown = self._shown.get(self._request_id(name))
         if shown and sign_in.how:
@@ -104,7 +104,7 @@ class Errand:
         elif not sign_in.how and self._is_new(name):
             await self._relay(self._required(name, session_id, sign_in))
 
-    async def _hand_over(self, session_id: str, seen: Seen) -> None:
+    async def _hand_over(self, session_id: str, seen: RemoteState) -> None:
         """Say there what was answered here."""
         for request in seen.requests:
             name = self._question(request)
@@ -171,7 +171,9 @@ class Errand:
             agent=elsewhere(request.agent, self._remote),
         )
 
-    def _required(self, name: str, session_id: str, sign_in: SignIn) -> r.AuthorizationRequired:
+    def _required(
+        self, name: str, session_id: str, sign_in: RemoteSignIn
+    ) -> r.AuthorizationRequired:
         return r.AuthorizationRequired(
             request_id=self._request_id(name),
             call_id=self._ctx.call_id,
@@ -202,11 +204,11 @@ class Errand:
         """Name what wakes the call besides an answer, which does so whatever is awaited."""
         return self._hook.name if self._hook else "news"
 
-    def _come_to(self, seen: Seen) -> Any:
+    def _come_to(self, seen: RemoteState) -> Any:
         if seen.status == "completed":
             return self._remote.parse(seen.output)
         error = seen.error or r.Failure(seen.status.upper(), "it was stopped")
-        raise SubagentFailed(f"{self._remote.name} failed: {error.code}: {error.message}")
+        raise SubagentError(f"{self._remote.name} failed: {error.code}: {error.message}")
 
 
 def question_name(request: Request, rounds: int) -> str:

@@ -13,20 +13,20 @@ from typing import Any
 import msgspec
 
 from outlast.agents.agent import Agent
-from outlast.agents.subagent import Elsewhere, Recalled
+from outlast.agents.subagent import AbandonedCall, RemotelyHosted
 from outlast.core import record as r
 from outlast.core.event import Event, requested_args
 from outlast.core.name import effect_key
-from outlast.core.record import AnyRecord, NewOutlet
+from outlast.core.record import AnyRecord, NewOutboxCursor
 from outlast.errors import ServerUnavailable, Unreachable
 from outlast.log.reader import EntriesBefore
 from outlast.store import Store
 
-OUTLET = NewOutlet("recall", ("tool.failed", "tool.interrupted"))
+OUTLET = NewOutboxCursor("recall", ("tool.failed", "tool.interrupted"))
 STEP = "step:"
 
 
-class Trail:
+class CallTrail:
     """What the log says of one call."""
 
     def __init__(self, tool: str, args: str) -> None:
@@ -41,7 +41,7 @@ class Trail:
         return self.has_begun and not self.has_result
 
 
-class Recall:
+class RemoteCanceller:
     """Ends elsewhere what the calls of an app's sessions have started there.
 
     `address` gives where the app is reached from outside.
@@ -61,7 +61,7 @@ class Recall:
     def is_empty(self) -> bool:
         return not any(agent.elsewhere for agent in self._agents.values())
 
-    def outlets_of(self, agent: str) -> tuple[NewOutlet, ...]:
+    def outlets_of(self, agent: str) -> tuple[NewOutboxCursor, ...]:
         """Return what a new session of an agent needs so that its calls are followed."""
         return (OUTLET,) if self._agents[agent].elsewhere else ()
 
@@ -88,7 +88,7 @@ class Recall:
         agent = self._agents.get(info.agent) if info else None
         if agent is None:
             return []
-        reading = Reading(agent.elsewhere, records)
+        reading = RemoteCallLog(agent.elsewhere, records)
         may_ask = reading.depth < agent.max_depth
         for call_id, trail in reading.trails.items():
             if trail.may_have_left_something and (may_ask or trail.steps):
@@ -114,10 +114,17 @@ class Recall:
         return found[::-1]
 
     async def _end(
-        self, remote: Elsewhere, session_id: str, call_id: str, trail: Trail, reading: Reading
+        self,
+        remote: RemotelyHosted,
+        session_id: str,
+        call_id: str,
+        trail: CallTrail,
+        reading: RemoteCallLog,
     ) -> None:
         key, args = effect_key(session_id, call_id), msgspec.json.decode(trail.args)
-        call = Recalled(key, args, trail.steps, reading.can_ask, reading.depth + 1, self._address())
+        call = AbandonedCall(
+            key, args, trail.steps, reading.can_ask, reading.depth + 1, self._address()
+        )
         try:
             await remote.recall(call)
         except ServerUnavailable as error:
@@ -127,11 +134,13 @@ class Recall:
             ) from None
 
 
-class Reading:
+class RemoteCallLog:
     """What a session's log says of its calls of agents elsewhere, and of its children."""
 
-    def __init__(self, elsewhere: Mapping[str, Elsewhere], records: Iterable[AnyRecord]) -> None:
-        self.trails: dict[str, Trail] = {}
+    def __init__(
+        self, elsewhere: Mapping[str, RemotelyHosted], records: Iterable[AnyRecord]
+    ) -> None:
+        self.trails: dict[str, CallTrail] = {}
         self.children: list[str] = []
         self.can_ask = True
         self.depth = 0
@@ -149,7 +158,7 @@ class Reading:
                 self._args = requested_args(e)
             case r.ToolRequested() if e.tool in self._elsewhere:
                 args = e.changed or self._args.get(e.call_id, "{}")
-                self.trails[e.call_id] = Trail(e.tool, args)
+                self.trails[e.call_id] = CallTrail(e.tool, args)
             case r.SubagentCalled():
                 self.children.append(e.child)
             case r.ToolStarted() | r.ToolStepRecorded() | r.ToolCompleted():
@@ -157,7 +166,7 @@ class Reading:
                     follow(trail, e)
 
 
-def follow(trail: Trail, e: r.ToolStarted | r.ToolStepRecorded | r.ToolCompleted) -> None:
+def follow(trail: CallTrail, e: r.ToolStarted | r.ToolStepRecorded | r.ToolCompleted) -> None:
     match e:
         case r.ToolStarted():
             trail.has_begun = True

@@ -38,7 +38,7 @@ NEWS = (
 NEWS_OF_SIGN_INS = ("authorization.required", "authorization.completed", "authorization.failed")
 
 
-class Commission(Struct, frozen=True):
+class RemoteRequest(Struct, frozen=True):
     """What is to be done there, under a key that makes it one however often it is sent."""
 
     key: str
@@ -49,14 +49,14 @@ class Commission(Struct, frozen=True):
     depth: int = 0
 
 
-class Started(Struct, frozen=True):
+class RemoteStarted(Struct, frozen=True):
     """A session there; `calls_back` says whether its server has taken our address."""
 
     session_id: str
     calls_back: bool = False
 
 
-class SignIn(Struct, frozen=True):
+class RemoteSignIn(Struct, frozen=True):
     """Somebody has to sign in there; `how` says how that ended, if it has."""
 
     request_id: str
@@ -69,7 +69,7 @@ class SignIn(Struct, frozen=True):
     how: str = ""
 
 
-class Seen(Struct, frozen=True):
+class RemoteState(Struct, frozen=True):
     """How a session there stands: what it came to, if it is over, or what it asks."""
 
     status: str
@@ -77,10 +77,10 @@ class Seen(Struct, frozen=True):
     output: Any = None
     error: Failure | None = None
     requests: tuple[Request, ...] = ()
-    sign_ins: tuple[SignIn, ...] = ()
+    sign_ins: tuple[RemoteSignIn, ...] = ()
 
 
-class FarSide:
+class Peer:
     """One agent of one server."""
 
     def __init__(self, url: str, token: str | None, agent: str, patience: float) -> None:
@@ -101,7 +101,7 @@ class FarSide:
             self.url, self._token, patience=patience, stream_patience=patience, tls=self._tls
         )
 
-    async def start(self, wanted: Commission, callback_url: str) -> Started:
+    async def start(self, wanted: RemoteRequest, callback_url: str) -> RemoteStarted:
         """Start a session, or find the one that was started so before."""
         options: dict[str, Any] = {
             "mode": "task",
@@ -121,22 +121,22 @@ class FarSide:
                 # If it posts nothing, or not to us, it is polled.
                 with suppress(InvalidInput):
                     session = await client.start(self._agent, wanted.message, **options, **told)
-                    return Started(session.id, calls_back=True)
-            return Started((await client.start(self._agent, wanted.message, **options)).id)
+                    return RemoteStarted(session.id, calls_back=True)
+            return RemoteStarted((await client.start(self._agent, wanted.message, **options)).id)
 
-    async def look(self, session_id: str, *, at_sign_ins: bool) -> Seen:
+    async def look(self, session_id: str, *, at_sign_ins: bool) -> RemoteState:
         """Return how a session stands; what became of sign-ins only if that is asked for."""
         async with self._client() as client:
             session = client.session(session_id)
             info = await session.info()
             waits = {each for wait in info.waits for each in wait.wait}
-            sign_ins: tuple[SignIn, ...] = ()
+            sign_ins: tuple[RemoteSignIn, ...] = ()
             if at_sign_ins or "authorization" in waits:
                 sign_ins = await sign_ins_of(session)
             if not info.over:
-                return Seen(info.status, requests=info.requests, sign_ins=sign_ins)
+                return RemoteState(info.status, requests=info.requests, sign_ins=sign_ins)
             result = await session.wait()
-            return Seen(result.status, True, result.output, result.error, sign_ins=sign_ins)
+            return RemoteState(result.status, True, result.output, result.error, sign_ins=sign_ins)
 
     async def answer(
         self, session_id: str, key: str, request_id: str, option: str, text: str, args: Any
@@ -167,15 +167,15 @@ class FarSide:
                 yield event
 
 
-async def sign_ins_of(session: RemoteSession[Any]) -> tuple[SignIn, ...]:
+async def sign_ins_of(session: RemoteSession[Any]) -> tuple[RemoteSignIn, ...]:
     """Return all sign-ins that a session has asked for, and how those ended that have."""
-    found: dict[str, SignIn] = {}
+    found: dict[str, RemoteSignIn] = {}
     async for event in session.events(0, follow=False):
         if event.type not in NEWS_OF_SIGN_INS:
             continue
         data = event.data
         if event.type == "authorization.required":
-            found[data["request_id"]] = SignIn(
+            found[data["request_id"]] = RemoteSignIn(
                 request_id=data["request_id"],
                 connection=data["connection"],
                 url=data["url"],

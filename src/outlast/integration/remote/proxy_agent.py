@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from outlast.agents.agent import Agent
-from outlast.agents.model.client import Finished, ModelFailure, ModelRequest, Said
+from outlast.agents.model.client import FinishedAnswer, ModelFailure, ModelRequest, Said
 from outlast.agents.model.error import classify
-from outlast.core.message import Text, ToolCall, ToolResults, UserMessage, text_of
+from outlast.core.message import Text, ToolCall, ToolOutputs, UserMessage, text_of
 from outlast.core.record import Failure
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def envoy_of(remote: RemoteAgent) -> Agent[Any, Any]:
     """Return the agent that asks a remote one, whose answers are JSON, and passes these on."""
     envoy: Agent[Any, Any] = Agent(
         remote.name,
-        Messenger(remote.name),
+        ProxyModel(remote.name),
         output_type=Any,
         stream=False,
         subagents=[remote],
@@ -39,11 +39,11 @@ def envoy_of(remote: RemoteAgent) -> Agent[Any, Any]:
     return envoy
 
 
-class BadNews(Exception):
+class RemoteFailure(Exception):
     """The remote agent has failed, or could not be asked: a code, and what happened."""
 
 
-class Messenger:
+class ProxyModel:
     """What an envoy has for a model: says there what it was told here, and here what it heard."""
 
     name = "messenger"
@@ -51,21 +51,23 @@ class Messenger:
     def __init__(self, tool: str) -> None:
         self._tool = tool
 
-    async def request(self, request: ModelRequest) -> Finished:
+    async def request(self, request: ModelRequest) -> FinishedAnswer:
         message = request.view.messages[-1]
-        if isinstance(message, ToolResults):
-            return Finished((Text(heard(message)),))
+        if isinstance(message, ToolOutputs):
+            return FinishedAnswer((Text(heard(message)),))
         assert isinstance(message, UserMessage)
         if not all(isinstance(part, Text) for part in message.content):
-            raise BadNews(f"INVALID_MESSAGE: {self._tool} is elsewhere: it is told words only")
+            raise RemoteFailure(
+                f"INVALID_MESSAGE: {self._tool} is elsewhere: it is told words only"
+            )
         args = msgspec.json.encode({"message": text_of(message.content)}).decode()
-        return Finished((ToolCall("", self._tool, args),))
+        return FinishedAnswer((ToolCall("", self._tool, args),))
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Said]:
         yield await self.request(request)
 
     def classify(self, error: Exception) -> ModelFailure:
-        if not isinstance(error, BadNews):
+        if not isinstance(error, RemoteFailure):
             return classify(error)
         code, _, message = str(error).partition(": ")
         return ModelFailure("recoverable", Failure(code, message))
@@ -74,9 +76,9 @@ class Messenger:
         """There is no connection to let go of."""
 
 
-def heard(told: ToolResults) -> str:
+def heard(told: ToolOutputs) -> str:
     """Return what the remote agent has answered."""
     [result] = told.results
     if result.failed:
-        raise BadNews(result.text)
+        raise RemoteFailure(result.text)
     return result.text

@@ -5,6 +5,6 @@ starts a session for each instant, once, whoever else does so and whatever crash
 """
 
 from outlast.integration.schedule.schedule import Schedule
-from outlast.integration.schedule.status import Standing
+from outlast.integration.schedule.status import ScheduleStatus
 
-__all__ = ["Schedule", "Standing"]
+__all__ = ["Schedule", "ScheduleStatus"]

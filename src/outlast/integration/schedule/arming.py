@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from outlast.clock import Clock
 from outlast.integration.schedule.cron import MINUTE
-from outlast.integration.schedule.decide import NOTHING_BEFORE, Before
+from outlast.integration.schedule.decide import NOTHING_BEFORE, LastSession
 from outlast.integration.schedule.mark import ARMED, mark
 from outlast.integration.schedule.schedule import Schedule
 from outlast.log_context import get_logger
@@ -23,7 +23,7 @@ HANDOVER = 360_000
 """Milliseconds for which what another line owes is taken on; longer than it counts as kept."""
 
 
-class Charge:
+class ScheduleArming:
     """Arms schedules, and says which of them are this worker's to fire."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
@@ -79,10 +79,10 @@ class Charge:
         return moment - since >= ABANDONED
 
 
-async def session_before(store: Store, row: ScheduleInfo) -> Before:
+async def session_before(store: Store, row: ScheduleInfo) -> LastSession:
     """Return what became of the session that a schedule last started."""
     info = await store.session(row.session_id) if row.session_id else None
     if info is None:
         return NOTHING_BEFORE
     over_at = info.updated_at if info.over else 0
-    return Before(info.session_id, not info.over, info.created_at, over_at)
+    return LastSession(info.session_id, not info.over, info.created_at, over_at)

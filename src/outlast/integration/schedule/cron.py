@@ -31,7 +31,7 @@ FIRST_WINDOW = 3_600_000
 GROWTH = 8
 
 
-class Timetable:
+class CronTimes:
     """When a line is due. Instants are milliseconds since the epoch, and whole minutes."""
 
     def __init__(self, line: str, timezone: str = "UTC") -> None:

@@ -18,7 +18,7 @@ GRACE = 60_000
 """Milliseconds by which an instant may be late and still be on time, and clocks may differ."""
 
 
-class Before(Struct, frozen=True):
+class LastSession(Struct, frozen=True):
     """The session that the schedule last started, if any, and from when to when it was at work."""
 
     session_id: str = ""
@@ -27,34 +27,34 @@ class Before(Struct, frozen=True):
     over_at: int = 0
 
 
-NOTHING_BEFORE = Before()
+NOTHING_BEFORE = LastSession()
 
 
-class Rest(Struct, frozen=True):
+class NothingDue(Struct, frozen=True):
     """Nothing is due before this instant."""
 
     until: int | None
 
 
-class Wait(Struct, frozen=True):
+class WaitForSession(Struct, frozen=True):
     """The instant that is due waits for the session before it."""
 
 
-class Move(Struct, frozen=True):
+class MoveDue(Struct, frozen=True):
     """The schedule is due at another instant than the store says; `mark`: what was missed."""
 
     next_at: int | None
     mark: int | None = None
 
 
-class Skip(Struct, frozen=True):
+class SkipInstant(Struct, frozen=True):
     """The instant is passed over, since the session before it is not over."""
 
     next_at: int | None
     mark: int
 
 
-class Fire(Struct, frozen=True):
+class FireSchedule(Struct, frozen=True):
     """The instant is due; its session takes the place of another where `ends` names one."""
 
     next_at: int | None
@@ -62,22 +62,22 @@ class Fire(Struct, frozen=True):
     ends: str = ""
 
 
-Step = Rest | Wait | Move | Skip | Fire
+Step = NothingDue | WaitForSession | MoveDue | SkipInstant | FireSchedule
 
 
-def decide(schedule: Schedule, row: ScheduleInfo, now: int, before: Before) -> Step:
+def decide(schedule: Schedule, row: ScheduleInfo, now: int, before: LastSession) -> Step:
     """Return the one thing to do next with a schedule."""
     if row.paused:
-        return Rest(None)
+        return NothingDue(None)
     if row.next_at is None or row.next_at > now:
         return rest(schedule, row, now)
     settled_at = settled(row, now)
     if settled_at is not None and row.next_at <= settled_at:
-        return Move(schedule.timetable.after(settled_at))
+        return MoveDue(schedule.timetable.after(settled_at))
     return settle(schedule, row.next_at, now, before)
 
 
-def rest(schedule: Schedule, row: ScheduleInfo, now: int) -> Rest | Move:
+def rest(schedule: Schedule, row: ScheduleInfo, now: int) -> NothingDue | MoveDue:
     """Let a schedule rest, unless an open instant lies before the one that it rests for.
 
     That is so where a clock ran ahead, or a worker with other code moved the schedule on.
@@ -85,8 +85,8 @@ def rest(schedule: Schedule, row: ScheduleInfo, now: int) -> Rest | Move:
     timetable, settled_at = schedule.timetable, settled(row, now)
     first = timetable.after(now if settled_at is None else settled_at)
     if first is None or (row.next_at is not None and row.next_at <= first):
-        return Rest(row.next_at)
-    return Move(timetable.after(now - GRACE) if settled_at is None else first)
+        return NothingDue(row.next_at)
+    return MoveDue(timetable.after(now - GRACE) if settled_at is None else first)
 
 
 def settled(row: ScheduleInfo, now: int) -> int | None:
@@ -98,22 +98,22 @@ def settled(row: ScheduleInfo, now: int) -> int | None:
     return at - 1 if is_too_early else at
 
 
-def settle(schedule: Schedule, instant: int, now: int, before: Before) -> Step:
+def settle(schedule: Schedule, instant: int, now: int, before: LastSession) -> Step:
     """Return what becomes of an instant that is due."""
     timetable, waits = schedule.timetable, schedule.overlap == "queue"
     if waits and before.busy:
-        return Wait()
+        return WaitForSession()
     target = caught_up(schedule, instant, now, before.over_at if waits else 0)
     if target != instant:
         last = timetable.latest(now if target is None else target - 1, instant)
-        return Move(target, mark(last or instant, MISSED))
+        return MoveDue(target, mark(last or instant, MISSED))
     if before.busy and instant < before.started_at:
-        return Wait()  # it came before that session did, and is made up for after it
+        return WaitForSession()  # it came before that session did, and is made up for after it
     next_at = timetable.after(instant)
     if before.busy and schedule.overlap == "skip":
-        return Skip(next_at, mark(instant, SKIPPED))
+        return SkipInstant(next_at, mark(instant, SKIPPED))
     ends = before.session_id if before.busy and schedule.overlap == "cancel" else ""
-    return Fire(next_at, mark(instant, FIRED), ends)
+    return FireSchedule(next_at, mark(instant, FIRED), ends)
 
 
 def caught_up(schedule: Schedule, instant: int, now: int, free_at: int) -> int | None:

@@ -6,16 +6,16 @@ from collections.abc import Callable
 
 from outlast.clock import Clock
 from outlast.core.name import MAIN
-from outlast.core.record import CancelRequested, NewOutlet, SessionStarted
+from outlast.core.record import CancelRequested, NewOutboxCursor, SessionStarted
 from outlast.errors import SessionOver, UnknownSession
 from outlast.integration.schedule.schedule import Schedule
 from outlast.session.inbox import ANYBODY, Inbox, fingerprint
-from outlast.store import Receipt
+from outlast.store import AdmissionReceipt
 
-Outlets = Callable[[str], tuple[NewOutlet, ...]]
+Outlets = Callable[[str], tuple[NewOutboxCursor, ...]]
 
 
-class Starter:
+class ScheduleLauncher:
     """Starts tasks that have no human to ask."""
 
     def __init__(self, inbox: Inbox, clock: Clock, outlets: Outlets) -> None:
@@ -23,20 +23,20 @@ class Starter:
         self._clock = clock
         self._outlets = outlets
 
-    async def fire(self, schedule: Schedule, at: int) -> Receipt:
+    async def fire(self, schedule: Schedule, at: int) -> AdmissionReceipt:
         """Start the session of an instant, or return that which was started for it before.
 
         Whatever an older or newer version of the code would have said, it is the same start.
         """
         return await self._start(schedule, at, f"instant:{at}", scope=scope_of(schedule))
 
-    async def trigger(self, schedule: Schedule, dispatch_id: str | None) -> Receipt:
+    async def trigger(self, schedule: Schedule, dispatch_id: str | None) -> AdmissionReceipt:
         """Start a session now, besides those of the instants; with the same id, once."""
         return await self._start(schedule, self._clock.now(), dispatch_id, scope=ANYBODY)
 
     async def _start(
         self, schedule: Schedule, at: int, dispatch_id: str | None, *, scope: str
-    ) -> Receipt:
+    ) -> AdmissionReceipt:
         started = SessionStarted(
             agent=schedule.agent,
             mode="task",

@@ -12,7 +12,7 @@ from outlast.core.message import Content, Said, content_of
 from outlast.core.name import check_id, check_who
 from outlast.core.setting import one_of
 from outlast.errors import InvalidDefinition
-from outlast.integration.schedule.cron import FIELDS, Timetable
+from outlast.integration.schedule.cron import FIELDS, CronTimes
 
 CatchUp = Literal["skip", "one", "all"]
 Overlap = Literal["skip", "queue", "cancel"]
@@ -47,7 +47,7 @@ class Schedule:
     ) -> None:
         self.agent = agent if isinstance(agent, str) else agent.name
         self.name = checked_name(name or self.agent)
-        self.timetable = Timetable(cron, timezone)
+        self.timetable = CronTimes(cron, timezone)
         self.catch_up = one_of(CatchUp, "catch_up", catch_up)
         self.overlap = one_of(Overlap, "overlap", overlap)
         self.tenant = check_id("tenant", tenant)
@@ -69,10 +69,10 @@ class Schedule:
         return f"Schedule({self.timetable.line!r}, name={self.name!r})"
 
 
-def read_fingerprint(text: str) -> tuple[Timetable, str]:
+def read_fingerprint(text: str) -> tuple[CronTimes, str]:
     """Return the timetable and the tenant behind a schedule's fingerprint."""
     *fields, timezone, tenant = text.split(" ", FIELDS + 1)
-    return Timetable(" ".join(fields), timezone), tenant
+    return CronTimes(" ".join(fields), timezone), tenant
 
 
 def checked_name(name: str) -> str:

@@ -14,20 +14,20 @@ from msgspec.structs import replace
 
 from outlast.clock import Clock
 from outlast.errors import OutlastError, SessionErased, StoreError
-from outlast.integration.schedule.arming import Charge, session_before
+from outlast.integration.schedule.arming import ScheduleArming, session_before
 from outlast.integration.schedule.decide import (
     NOTHING_BEFORE,
-    Fire,
-    Move,
-    Rest,
-    Skip,
+    FireSchedule,
+    MoveDue,
+    NothingDue,
+    SkipInstant,
     Step,
-    Wait,
+    WaitForSession,
     decide,
 )
 from outlast.integration.schedule.mark import furthest
 from outlast.integration.schedule.schedule import Schedule
-from outlast.integration.schedule.schedules import Roster
+from outlast.integration.schedule.schedules import Schedules
 from outlast.log_context import get_logger
 from outlast.store import ScheduleInfo, Store
 
@@ -42,17 +42,17 @@ SPREAD = 0.2
 """Seconds over which the fleet comes to an instant, so that the others see what the first did."""
 
 
-class Timekeeper:
+class Scheduler:
     """Keeps an app's schedules, for as long as it is started."""
 
     def __init__(
-        self, store: Store, clock: Clock, roster: Roster, interval: float = INTERVAL
+        self, store: Store, clock: Clock, roster: Schedules, interval: float = INTERVAL
     ) -> None:
         self.interval = interval
         self._store = store
         self._clock = clock
         self._roster = roster
-        self._charge = Charge(store, clock)
+        self._charge = ScheduleArming(store, clock)
         self._pause = interval
         self._looking: asyncio.Task[None] | None = None
 
@@ -96,13 +96,13 @@ class Timekeeper:
         fired = 0
         for _ in range(AT_ONCE):
             step = await self._next_step(schedule, row)
-            if isinstance(step, Rest | Wait):
+            if isinstance(step, NothingDue | WaitForSession):
                 self._look_again_for(step)
                 return fired
             taken = await self._take(schedule, row, step)
             if taken is None:
                 return fired
-            row, fired = taken, fired + isinstance(step, Fire)
+            row, fired = taken, fired + isinstance(step, FireSchedule)
         self._look_again_in(0.0)
         return fired
 
@@ -113,20 +113,22 @@ class Timekeeper:
         return decide(schedule, row, now, before)
 
     async def _take(
-        self, schedule: Schedule, row: ScheduleInfo, step: Move | Skip | Fire
+        self, schedule: Schedule, row: ScheduleInfo, step: MoveDue | SkipInstant | FireSchedule
     ) -> ScheduleInfo | None:
         """Take a step; return the row after it, or None if nothing can be done about it now."""
-        if isinstance(step, Fire):
+        if isinstance(step, FireSchedule):
             return await self._fire(schedule, row, step)
         if step.mark is None:
             return await self._advance(row, replace(row, next_at=step.next_at))
-        reason = "overlap" if isinstance(step, Skip) else "missed"
+        reason = "overlap" if isinstance(step, SkipInstant) else "missed"
         facts = {"schedule": row.name, "instant": row.next_at, "next": step.next_at}
         log.info("a schedule skipped what was due", extra={**facts, "reason": reason})
         settled = furthest(row.fired_at, step.mark)
         return await self._advance(row, replace(row, next_at=step.next_at, fired_at=settled))
 
-    async def _fire(self, schedule: Schedule, row: ScheduleInfo, step: Fire) -> ScheduleInfo | None:
+    async def _fire(
+        self, schedule: Schedule, row: ScheduleInfo, step: FireSchedule
+    ) -> ScheduleInfo | None:
         assert row.next_at is not None
         session_id = await self._start(schedule, row.next_at)
         if session_id is None:
@@ -187,8 +189,8 @@ class Timekeeper:
     def _look_again_in(self, seconds: float) -> None:
         self._pause = min(self._pause, seconds)
 
-    def _look_again_for(self, step: Rest | Wait) -> None:
-        if isinstance(step, Wait):
+    def _look_again_for(self, step: NothingDue | WaitForSession) -> None:
+        if isinstance(step, WaitForSession):
             self._look_again_in(WAITING)
         elif step.until is not None:
             wait = (step.until - self._clock.now()) / 1000

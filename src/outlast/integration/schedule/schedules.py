@@ -9,14 +9,14 @@ from msgspec.structs import replace
 from outlast.clock import Clock
 from outlast.core.setting import listed
 from outlast.errors import InvalidDefinition, UnknownAgent, UnknownSchedule
-from outlast.integration.schedule.launch import Starter
+from outlast.integration.schedule.launch import ScheduleLauncher
 from outlast.integration.schedule.mark import SKIPPED, mark
 from outlast.integration.schedule.schedule import Schedule, read_fingerprint
-from outlast.integration.schedule.status import Standing, as_armed, as_written
-from outlast.store import Receipt, ScheduleInfo, Store
+from outlast.integration.schedule.status import ScheduleStatus, as_armed, as_written
+from outlast.store import AdmissionReceipt, ScheduleInfo, Store
 
 
-class Roster:
+class Schedules:
     """Knows what the code says of schedules, and asks the store for the rest."""
 
     def __init__(
@@ -25,14 +25,14 @@ class Roster:
         agents: Container[str],
         store: Store,
         clock: Clock,
-        starter: Starter,
+        starter: ScheduleLauncher,
     ) -> None:
         self.schedules = by_name(schedules, agents)
         self.starter = starter
         self._store = store
         self._clock = clock
 
-    async def standings(self) -> tuple[Standing, ...]:
+    async def standings(self) -> tuple[ScheduleStatus, ...]:
         """List the app's schedules and those that only the store knows, by name."""
         rows = {row.name: row for row in await self._store.schedules()}
         return tuple(
@@ -40,7 +40,7 @@ class Roster:
             for name in sorted({*rows, *self.schedules})
         )
 
-    async def trigger(self, name: str, dispatch_id: str | None) -> Receipt:
+    async def trigger(self, name: str, dispatch_id: str | None) -> AdmissionReceipt:
         """Start a session of a schedule now, whatever its instants, pause and overlap."""
         if name not in self.schedules:
             known = ", ".join(sorted(self.schedules)) or "none"
@@ -86,7 +86,7 @@ def unknown(name: str) -> UnknownSchedule:
     )
 
 
-def standing(schedule: Schedule | None, row: ScheduleInfo | None) -> Standing:
+def standing(schedule: Schedule | None, row: ScheduleInfo | None) -> ScheduleStatus:
     if row is None:
         assert schedule is not None
         return as_written(schedule)

@@ -9,7 +9,7 @@ from outlast.integration.schedule.schedule import Schedule, read_fingerprint
 from outlast.store import ScheduleInfo
 
 
-class Standing(Struct, frozen=True, kw_only=True):
+class ScheduleStatus(Struct, frozen=True, kw_only=True):
     """A schedule as it is listed. Instants are milliseconds since the epoch, 0 where none was.
 
     `status`: `armed`, `paused`, `new` (no worker has armed it yet), `changed` (what is armed is
@@ -31,11 +31,11 @@ class Standing(Struct, frozen=True, kw_only=True):
     session_id: str = ""
 
 
-def as_armed(row: ScheduleInfo) -> Standing:
+def as_armed(row: ScheduleInfo) -> ScheduleStatus:
     """Return what the store alone tells."""
     timetable, tenant = read_fingerprint(row.fingerprint)
     at, how = read_mark(row.fired_at)
-    return Standing(
+    return ScheduleStatus(
         name=row.name,
         cron=timetable.line,
         timezone=timetable.timezone,
@@ -48,9 +48,9 @@ def as_armed(row: ScheduleInfo) -> Standing:
     )
 
 
-def as_written(schedule: Schedule) -> Standing:
+def as_written(schedule: Schedule) -> ScheduleStatus:
     """Return what the code alone tells."""
-    return Standing(
+    return ScheduleStatus(
         name=schedule.name,
         cron=schedule.timetable.line,
         timezone=schedule.timetable.timezone,

@@ -12,13 +12,13 @@ from typing import Any
 import msgspec
 
 from outlast.core.message import (
-    Answer,
     Message,
+    ModelAnswer,
     Reasoning,
     Text,
     ToolCall,
-    ToolResult,
-    ToolResults,
+    ToolOutput,
+    ToolOutputs,
     UserMessage,
 )
 
@@ -37,9 +37,9 @@ def message(said: Message) -> dict[str, Any]:
     match said:
         case UserMessage(content=content):
             return spoken("user", content)
-        case Answer(parts=parts):
+        case ModelAnswer(parts=parts):
             return spoken("assistant", parts)
-        case ToolResults(results=results):
+        case ToolOutputs(results=results):
             return spoken("tool", results)
 
 
@@ -56,7 +56,7 @@ def part(said: Any) -> dict[str, Any]:
         case ToolCall():
             call = {"id": said.call_id, "name": said.tool, "arguments": from_json(said.args)}
             return {"type": "tool_call", **call}
-        case ToolResult():
+        case ToolOutput():
             return {"type": "tool_call_response", "id": said.call_id, "response": said.text}
     return {"type": type(said).__name__.lower()}
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from outlast.clock import Clock
 from outlast.integration.telemetry import Telemetry
-from outlast.integration.telemetry.trace import Named, TurnIds, TurnTrace, trace_of
+from outlast.integration.telemetry.trace import NamedSpan, TurnIds, TurnTrace, trace_of
 from outlast.log_context import known
 
 NAME = "outlast"
@@ -110,7 +110,7 @@ class Instruments:
             "gen_ai.conversation.id": session,
             **facts,
         }
-        with Named(trace):
+        with NamedSpan(trace):
             span = self._tracer.start_span(
                 f"invoke_agent {agent}",
                 self._nowhere if named else self._within(trace),

@@ -60,7 +60,7 @@ class TurnIds:
         return _turn.get() is None and bool(self._others.is_trace_id_random())
 
 
-class Named:
+class NamedSpan:
     """While entered, a span that is started is the turn's own."""
 
     def __init__(self, turn: TurnTrace) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from outlast.agents.agent import Agent
 from outlast.clock import Clock
 from outlast.core.action import CallModel, Start
-from outlast.core.lane import Call, Lane
+from outlast.core.lane import Lane, OpenCall
 from outlast.core.result import (
     Answered,
     Interrupted,
@@ -18,11 +18,11 @@ from outlast.core.result import (
     Raised,
     Returned,
     ToolEnd,
-    Waits,
+    ToolWaits,
 )
 from outlast.core.slices import Slices
 from outlast.core.view import View
-from outlast.engine.executor import Desk, Hear, Performer
+from outlast.engine.executor import CallJournal, Executor, Hear
 from outlast.integration.telemetry import content
 from outlast.integration.telemetry.instrument import Instruments
 from outlast.log_context import enter, get_logger
@@ -42,12 +42,12 @@ PROVIDERS = {
 """What the conventions call providers that go by another name here."""
 
 
-class ObservedPerformer:
+class TracedExecutor:
     """A performer that does what the one inside it does. `model` is what its model is called."""
 
     def __init__(
         self,
-        performer: Performer,
+        performer: Executor,
         agent: Agent[Any, Any],
         model: str,
         clock: Clock,
@@ -145,7 +145,7 @@ class ObservedPerformer:
 
     # The tools
 
-    async def run_tool(self, call: Call, start: Start, desk: Desk) -> ToolEnd | None:
+    async def run_tool(self, call: OpenCall, start: Start, desk: CallJournal) -> ToolEnd | None:
         assert desk.lane.turn is not None
         turn = desk.lane.turn.id
         enter(turn=turn, step=desk.lane.turn.step, call=call.call_id, attempt=start.attempt)
@@ -160,7 +160,7 @@ class ObservedPerformer:
         return end
 
     async def _trace_tool(
-        self, to: Instruments, turn: str, call: Call, start: Start, desk: Desk
+        self, to: Instruments, turn: str, call: OpenCall, start: Start, desk: CallJournal
     ) -> ToolEnd | None:
         session = desk.lane.session
         facts = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": call.tool}
@@ -175,7 +175,7 @@ class ObservedPerformer:
         return end
 
     def _describe(
-        self, to: Instruments, span: Any, call: Call, session: str, end: ToolEnd | None
+        self, to: Instruments, span: Any, call: OpenCall, session: str, end: ToolEnd | None
     ) -> None:
         span.set_attributes(
             {
@@ -206,7 +206,7 @@ def outcome_of(end: ToolEnd | None) -> str:
             return "raised"
         case Interrupted():
             return "interrupted"
-        case Waits():
+        case ToolWaits():
             return "waits"
         case None:
             return "recorded"

@@ -25,7 +25,7 @@ OF_NOTE = frozenset({*HOW, r.TurnStarted, r.LaneTakenOver})
 MOST_REMEMBERED = 10_000
 
 
-class ObservedStore:
+class TracedStore:
     """A store that does what the one inside it does; all but two methods are that one's own."""
 
     def __init__(self, store: Store, instruments: Instruments) -> None:

@@ -4,15 +4,15 @@
 Nothing here decides anything; the log and `decide` do.
 """
 
-from outlast.log.explain.evidence import Evidence, gather, read_state
+from outlast.log.explain.evidence import ExplainEvidence, gather, read_state
 from outlast.log.explain.lane import explain
-from outlast.log.explain.link import Explanation, LaneExplanation, Link
+from outlast.log.explain.link import Cause, Explanation, LaneExplanation
 
 __all__ = [
-    "Evidence",
+    "Cause",
+    "ExplainEvidence",
     "Explanation",
     "LaneExplanation",
-    "Link",
     "explain",
     "gather",
     "read_state",

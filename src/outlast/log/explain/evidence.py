@@ -15,7 +15,7 @@ from outlast.errors import UnknownSession
 from outlast.log.reader import EntriesBefore
 from outlast.store import (
     DeliveryInfo,
-    Effect,
+    EffectClaim,
     LaneInfo,
     PermitInfo,
     RequestInfo,
@@ -25,7 +25,7 @@ from outlast.store import (
 )
 
 
-class Evidence(Struct, frozen=True, kw_only=True):
+class ExplainEvidence(Struct, frozen=True, kw_only=True):
     """All that an explanation is made of.
 
     `states` are the folds of the lanes by name. `entries` are those of the log, in order, as
@@ -42,7 +42,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     workers: tuple[WorkerInfo, ...] = ()
     permits: tuple[PermitInfo, ...] = ()
     holders: tuple[PermitInfo, ...] = ()
-    keys: Mapping[str, Effect] = {}
+    keys: Mapping[str, EffectClaim] = {}
     at_work: tuple[LaneInfo, ...] = ()
     now: int
 
@@ -58,7 +58,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
         return entry.at if entry else 0
 
 
-async def gather(store: Store, session_id: str, now: int) -> Evidence:
+async def gather(store: Store, session_id: str, now: int) -> ExplainEvidence:
     """Read all that an explanation of a session needs."""
     session = await store.session(session_id)
     if session is None:
@@ -66,7 +66,7 @@ async def gather(store: Store, session_id: str, now: int) -> Evidence:
     states = {info.lane: await read_state(store, session_id, info.lane) for info in session.lanes}
     workers = await store.workers()
     permits = await store.permits(session_id)
-    return Evidence(
+    return ExplainEvidence(
         session=session,
         states=states,
         entries=await read_entries(store, session, states),
@@ -96,7 +96,7 @@ async def read_holders(store: Store, permits: Sequence[PermitInfo]) -> list[Perm
     return [permit for name in names for permit in await store.permits(name=name) if permit.held]
 
 
-async def read_keys(store: Store, states: Mapping[str, Lane]) -> dict[str, Effect]:
+async def read_keys(store: Store, states: Mapping[str, Lane]) -> dict[str, EffectClaim]:
     """Read which calls hold the keys that open calls are under."""
     calls = [call for lane in states.values() if lane.turn for call in lane.turn.calls.values()]
     held = {}

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from outlast.core import record as r
 from outlast.core.lane import Lane
-from outlast.log.explain.evidence import Evidence
-from outlast.log.explain.link import Explanation, LaneExplanation, Link, sentence
+from outlast.log.explain.evidence import ExplainEvidence
+from outlast.log.explain.link import Cause, Explanation, LaneExplanation, sentence
 from outlast.log.explain.obstacle import the_permits
 from outlast.log.explain.owner import who_carries
 from outlast.log.explain.turn import within_turn
@@ -17,7 +17,7 @@ MOST_QUEUED = 5
 """So many waiting messages are named; the rest is counted."""
 
 
-def explain(evidence: Evidence) -> Explanation:
+def explain(evidence: ExplainEvidence) -> Explanation:
     """Say of each lane why it stands where it stands."""
     session = evidence.session
     return Explanation(
@@ -36,7 +36,7 @@ def explain(evidence: Evidence) -> Explanation:
     )
 
 
-def explain_lane(info: LaneInfo, lane: Lane, evidence: Evidence) -> Iterator[Link]:
+def explain_lane(info: LaneInfo, lane: Lane, evidence: ExplainEvidence) -> Iterator[Cause]:
     if evidence.session.over:
         yield from how_it_ended(evidence)
         if lane.turn is None and not info.queued:
@@ -45,7 +45,7 @@ def explain_lane(info: LaneInfo, lane: Lane, evidence: Evidence) -> Iterator[Lin
     if turn:
         started = evidence.when(info.lane, r.TurnStarted, turn=turn.id)
         text = f"turn {turn.id} is open, in step {turn.step}"
-        yield Link(kind="turn", text=text, since=started, turn=turn.id, step=turn.step)
+        yield Cause(kind="turn", text=text, since=started, turn=turn.id, step=turn.step)
     if turn or info.queued or info.worker:
         yield from who_carries(info, evidence)
     yield from what_has_arrived(lane)
@@ -57,43 +57,43 @@ def explain_lane(info: LaneInfo, lane: Lane, evidence: Evidence) -> Iterator[Lin
     yield from queue(info, evidence)
 
 
-def how_it_ended(evidence: Evidence) -> Iterator[Link]:
+def how_it_ended(evidence: ExplainEvidence) -> Iterator[Cause]:
     for entry in evidence.entries:
         match entry.record:
             case r.SessionCompleted():
-                yield Link(kind="over", text="the session is completed", since=entry.at)
+                yield Cause(kind="over", text="the session is completed", since=entry.at)
             case r.SessionFailed(error=error):
                 text = f"the session has failed: {sentence(error)}"
-                yield Link(kind="over", text=text, since=entry.at)
+                yield Cause(kind="over", text=text, since=entry.at)
             case r.SessionEnded(reason=reason):
                 text = f"the session was ended{f': {reason}' if reason else ''}"
-                yield Link(kind="over", text=text, since=entry.at)
+                yield Cause(kind="over", text=text, since=entry.at)
 
 
-def what_has_arrived(lane: Lane) -> Iterator[Link]:
+def what_has_arrived(lane: Lane) -> Iterator[Cause]:
     """Name what the owner has yet to take: cancels and answers go ahead of everything."""
     for cancel in lane.cancels:
         why = f": {cancel.reason}" if cancel.reason else ""
         what = "the session's end" if cancel.ends else "a cancel"
-        yield Link(
+        yield Cause(
             kind="cancel",
             text=f"{what} was asked for and is not taken yet{why}",
             delivery=cancel.delivery_id,
         )
     for reply in lane.replies:
         text = f"an answer to {reply.request_id} has arrived and is not taken yet"
-        yield Link(kind="answer", text=text, request=reply.request_id, delivery=reply.delivery_id)
+        yield Cause(kind="answer", text=text, request=reply.request_id, delivery=reply.delivery_id)
 
 
-def at_rest(lane: Lane, evidence: Evidence) -> Iterator[Link]:
+def at_rest(lane: Lane, evidence: ExplainEvidence) -> Iterator[Cause]:
     if lane.last and lane.last.how == "failed" and lane.last.failure:
         text = f"turn {lane.last.turn} failed: {sentence(lane.last.failure)}"
-        yield Link(kind="failure", text=text, turn=lane.last.turn)
+        yield Cause(kind="failure", text=text, turn=lane.last.turn)
     if not evidence.session.over:
-        yield Link(kind="message", text="nothing is queued: it waits for a message")
+        yield Cause(kind="message", text="nothing is queued: it waits for a message")
 
 
-def queue(info: LaneInfo, evidence: Evidence) -> Iterator[Link]:
+def queue(info: LaneInfo, evidence: ExplainEvidence) -> Iterator[Cause]:
     """Name what waits in the lane, and behind how much."""
     waiting = [
         delivery
@@ -106,10 +106,10 @@ def queue(info: LaneInfo, evidence: Evidence) -> Iterator[Link]:
     for number, delivery in enumerate(waiting[:MOST_QUEUED], ahead):
         what = "the message" if delivery.kind == "message" else "the retry"
         behind = f"is queued behind {number}" if number else "is next"
-        yield Link(
+        yield Cause(
             kind="queue",
             text=f"{what} {delivery.delivery_id} {behind}",
             delivery=delivery.delivery_id,
         )
     if len(waiting) > MOST_QUEUED:
-        yield Link(kind="queue", text=f"{len(waiting) - MOST_QUEUED} more are queued behind it")
+        yield Cause(kind="queue", text=f"{len(waiting) - MOST_QUEUED} more are queued behind it")

@@ -7,7 +7,7 @@ from msgspec import Struct
 from outlast.core.record import Failure
 
 
-class Link(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Cause(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One cause, in a sentence without its instants, with the ids that it is about.
 
     `kind`: over, turn, owner, worker, cancel, answer, model, provider, tool, request, webhook,
@@ -33,7 +33,7 @@ class LaneExplanation(Struct, frozen=True, kw_only=True):
 
     lane: str
     status: str
-    links: tuple[Link, ...]
+    links: tuple[Cause, ...]
 
 
 class Explanation(Struct, frozen=True, kw_only=True):

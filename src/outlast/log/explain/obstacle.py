@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from outlast.core import record as r
-from outlast.core.lane import Call, Lane, Turn
+from outlast.core.lane import Lane, OpenCall, Turn
 from outlast.core.name import turn_and_step
-from outlast.log.explain.evidence import Evidence
-from outlast.log.explain.link import Link
+from outlast.log.explain.evidence import ExplainEvidence
+from outlast.log.explain.link import Cause
 from outlast.store import LaneInfo, PermitInfo
 
 MOST_NAMED = 3
 """So many of those who are in the way are named; the rest is counted."""
 
 
-def the_permits(info: LaneInfo, lane: Lane, evidence: Evidence) -> Iterator[Link]:
+def the_permits(info: LaneInfo, lane: Lane, evidence: ExplainEvidence) -> Iterator[Cause]:
     """Name each limit that a call of the lane waits for, and who has its places."""
     for permit in evidence.permits:
         if permit.lane != info.lane or permit.held:
@@ -24,7 +24,7 @@ def the_permits(info: LaneInfo, lane: Lane, evidence: Evidence) -> Iterator[Link
         wish = "its next start under the rate" if is_rate else "a place under the limit"
         behind = f", behind {permit.ahead}" if permit.ahead else ""
         turn, step = turn_and_step(permit.call_id)
-        yield Link(
+        yield Cause(
             kind="permit",
             text=f"{whose(permit, lane)} waits for {wish} {permit.name}"
             + behind
@@ -42,18 +42,20 @@ def whose(permit: PermitInfo, lane: Lane) -> str:
     return f"the tool {call.tool}" if call else f"the model call {permit.call_id}"
 
 
-def held_by(name: str, evidence: Evidence) -> str:
+def held_by(name: str, evidence: ExplainEvidence) -> str:
     holders = [f"{p.session_id} {p.call_id}" for p in evidence.holders if p.name == name]
     return f", held by {naming(holders)}" if holders else ""
 
 
-def the_key(info: LaneInfo, turn: Turn, call: Call, evidence: Evidence) -> Iterator[Link]:
+def the_key(
+    info: LaneInfo, turn: Turn, call: OpenCall, evidence: ExplainEvidence
+) -> Iterator[Cause]:
     """Name the other call that has the idempotency key of one that could begin."""
     is_ready = call.status == "approved" or (call.status == "requested" and not call.asks)
     held = evidence.keys.get(call.dedupe) if is_ready else None
     if held is None or (held.session_id, held.call_id) == (info.session_id, call.call_id):
         return
-    yield Link(
+    yield Cause(
         kind="key",
         text=f"the tool {call.tool} waits for the call {held.call_id} of {held.session_id},"
         f" which has its key {held.key}",
@@ -64,7 +66,7 @@ def the_key(info: LaneInfo, turn: Turn, call: Call, evidence: Evidence) -> Itera
     )
 
 
-def rests_since(info: LaneInfo, lane: Lane, kind: str, evidence: Evidence) -> int:
+def rests_since(info: LaneInfo, lane: Lane, kind: str, evidence: ExplainEvidence) -> int:
     """Return since when a lane rests for what is of a kind; 0 if other calls of it run."""
     if kind not in lane.waiting:
         return 0

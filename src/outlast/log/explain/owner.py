@@ -6,18 +6,18 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from math import inf
 
-from outlast.log.explain.evidence import Evidence
-from outlast.log.explain.link import Link
+from outlast.log.explain.evidence import ExplainEvidence
+from outlast.log.explain.link import Cause
 from outlast.log.explain.obstacle import naming
 from outlast.store import LaneInfo, WorkerInfo
 
 
-def who_carries(info: LaneInfo, evidence: Evidence) -> Iterator[Link]:
+def who_carries(info: LaneInfo, evidence: ExplainEvidence) -> Iterator[Cause]:
     """Name the lane's owner, or say why a lane that could go on has none."""
     owner = next((w for w in evidence.workers if w.worker == info.worker), None)
     if owner:
         drains = ", and drains" if owner.draining else ""
-        yield Link(
+        yield Cause(
             kind="owner",
             text=f"worker {owner.worker} on {owner.host} (pid {owner.pid}) carries it{drains}",
             until=owner.lease_until,
@@ -28,16 +28,16 @@ def who_carries(info: LaneInfo, evidence: Evidence) -> Iterator[Link]:
     if info.worker:
         heir = "another worker" if evidence.workers else "the next worker that starts"
         text = f"its owner {info.worker} is gone; {heir} will take it over"
-        yield Link(kind="owner", text=text, worker=info.worker, fence=info.fence)
+        yield Cause(kind="owner", text=text, worker=info.worker, fence=info.fence)
     if info.ready_at is not None and info.ready_at <= evidence.now:
-        yield Link(
+        yield Cause(
             kind="worker",
             text=f"it waits for a worker: {which(info, evidence)}",
             since=info.ready_at,
         )
 
 
-def which(info: LaneInfo, evidence: Evidence) -> str:
+def which(info: LaneInfo, evidence: ExplainEvidence) -> str:
     """Say which worker could take up a lane that is ready."""
     if not evidence.workers:
         return "none is running on this store"

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 import msgspec
 
 from outlast.core import record as r
-from outlast.core.lane import Call, Request, Turn
-from outlast.log.explain.evidence import Evidence
-from outlast.log.explain.link import Link, sentence
+from outlast.core.lane import OpenCall, OpenRequest, Turn
+from outlast.log.explain.evidence import ExplainEvidence
+from outlast.log.explain.link import Cause, sentence
 from outlast.log.explain.obstacle import the_key
 from outlast.store import LaneInfo
 
 
-def within_turn(info: LaneInfo, turn: Turn, evidence: Evidence) -> Iterator[Link]:
+def within_turn(info: LaneInfo, turn: Turn, evidence: ExplainEvidence) -> Iterator[Cause]:
     if turn.failure:
-        yield Link(kind="failure", text=f"the turn fails: {sentence(turn.failure)}", turn=turn.id)
+        yield Cause(kind="failure", text=f"the turn fails: {sentence(turn.failure)}", turn=turn.id)
     elif not turn.answer:
         yield from the_model(info, turn, evidence)
     answered = {reply.request_id for reply in evidence.states[info.lane].replies}
@@ -27,14 +27,14 @@ def within_turn(info: LaneInfo, turn: Turn, evidence: Evidence) -> Iterator[Link
         yield from the_call(info, turn, call, evidence)
 
 
-def the_model(info: LaneInfo, turn: Turn, evidence: Evidence) -> Iterator[Link]:
+def the_model(info: LaneInfo, turn: Turn, evidence: ExplainEvidence) -> Iterator[Cause]:
     model = turn.model
     if model is None:
         return
     if model.status == "retry" and model.not_before > evidence.now:
         retrying = evidence.find(info.lane, r.ModelRetrying, call_id=model.call_id)
         why = f": {sentence(retrying.record.error)}" if retrying else ""  # type: ignore[union-attr, arg-type]
-        yield Link(
+        yield Cause(
             kind="provider",
             text=f"the model failed in attempt {model.attempt}, and is asked again{why}",
             since=retrying.at if retrying else 0,
@@ -47,7 +47,7 @@ def the_model(info: LaneInfo, turn: Turn, evidence: Evidence) -> Iterator[Link]:
         return
     is_running = model.status == "running"
     started = {"call_id": model.call_id, "attempt": model.attempt}
-    yield Link(
+    yield Cause(
         kind="model",
         text=f"the model call {model.call_id} is "
         + (f"under way in attempt {model.attempt}" if is_running else "to be made again"),
@@ -59,9 +59,11 @@ def the_model(info: LaneInfo, turn: Turn, evidence: Evidence) -> Iterator[Link]:
     )
 
 
-def the_request(info: LaneInfo, turn: Turn, request: Request, evidence: Evidence) -> Link:
+def the_request(
+    info: LaneInfo, turn: Turn, request: OpenRequest, evidence: ExplainEvidence
+) -> Cause:
     record, text = what_for(request, evidence)
-    return Link(
+    return Cause(
         kind="request" if request.is_question else request.kind,
         text=f"it waits for {text}",
         since=evidence.when(info.lane, record, request_id=request.request_id),
@@ -73,7 +75,7 @@ def the_request(info: LaneInfo, turn: Turn, request: Request, evidence: Evidence
     )
 
 
-def what_for(request: Request, evidence: Evidence) -> tuple[type, str]:
+def what_for(request: OpenRequest, evidence: ExplainEvidence) -> tuple[type, str]:
     """Return the kind of record that an open request began with, and what it waits for."""
     match request.kind:
         case "webhook":
@@ -89,9 +91,11 @@ def what_for(request: Request, evidence: Evidence) -> tuple[type, str]:
     return r.InputRequested, f"the {request.kind} {request.request_id}{prompt}{call}"
 
 
-def the_call(info: LaneInfo, turn: Turn, call: Call, evidence: Evidence) -> Iterator[Link]:
-    def link(kind: str, text: str, since: int = 0, until: int = 0) -> Link:
-        return Link(
+def the_call(
+    info: LaneInfo, turn: Turn, call: OpenCall, evidence: ExplainEvidence
+) -> Iterator[Cause]:
+    def link(kind: str, text: str, since: int = 0, until: int = 0) -> Cause:
+        return Cause(
             kind=kind,
             text=f"the tool {call.tool} {text}",
             since=since,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from outlast.core import record as r
-from outlast.core.lane import RUNNING, Call, Lane, Turn
+from outlast.core.lane import RUNNING, Lane, OpenCall, Turn
 from outlast.core.name import model_call_name, turn_and_step, turn_name
 from outlast.core.outcome import NOT_RUN
 from outlast.core.record import AnyRecord, Tokens
@@ -160,7 +160,7 @@ def usage_is_recorded(lane: Lane, e: r.UsageRecorded) -> Iterator[Wrong]:
 # Tool calls
 
 
-def call_of(turn: Turn | None, call_id: str) -> Call | None:
+def call_of(turn: Turn | None, call_id: str) -> OpenCall | None:
     return turn.calls.get(call_id) if turn else None
 
 
@@ -233,7 +233,7 @@ def tool_is_denied(lane: Lane, e: r.ToolDenied) -> Iterator[Wrong]:
             yield "WAS_BEGUN", f"{e.call_id} is denied, and it began"
 
 
-def has_no_outcome(call: Call) -> Iterator[Wrong]:
+def has_no_outcome(call: OpenCall) -> Iterator[Wrong]:
     if call.is_done:
         yield "SECOND_OUTCOME", f"{call.call_id} has an outcome already"
 

@@ -16,7 +16,7 @@ from outlast.log.verify.finding import Wrong
 from outlast.log.verify.index import Indexes, differences
 from outlast.log.verify.log import SessionLog
 from outlast.log.verify.rule import left_to_do
-from outlast.store import LaneInfo, Loaded, Outlet, PermitInfo, SessionInfo, Snapshot
+from outlast.store import LaneInfo, Loaded, OutboxCursor, PermitInfo, SessionInfo, Snapshot
 
 LIVELIEST_FIRST = ("running", "queued", "waiting", "sleeping", "idle")
 
@@ -39,7 +39,7 @@ def wrong_session(info: SessionInfo, log: SessionLog, indexes: Indexes) -> Itera
     yield from differences("SESSION_INDEX", "session", due, stored)
 
 
-def wrong_outlets(log: SessionLog, found: Sequence[Outlet]) -> Iterator[Wrong]:
+def wrong_outlets(log: SessionLog, found: Sequence[OutboxCursor]) -> Iterator[Wrong]:
     """Compare outlets with those that the session was started with."""
     started = log.started.record if log.started else None
     due = started.outlets if isinstance(started, r.SessionStarted) else ()

@@ -213,7 +213,7 @@ class PromptedOut(ReceiptOut):
     stream_url: str
 
 
-class Accepted(Out):
+class AcceptedOut(Out):
     """It was accepted, and will be done."""
 
     model_config = example({"accepted": True})

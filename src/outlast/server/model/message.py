@@ -96,7 +96,7 @@ class HistoryMessage(Out):
     aborted: bool | None = Field(None, description="Whether the answer was cut off.")
 
 
-class History(Out):
+class HistoryOut(Out):
     """A lane's conversation, as the model sees it."""
 
     model_config = example(

@@ -43,7 +43,7 @@ STATUS = (
 )
 
 
-class SessionLane(Out):
+class SessionLaneOut(Out):
     """A lane of a session."""
 
     lane: str
@@ -65,7 +65,7 @@ class SessionItem(Out):
     updated_at: Instant
     offset: int = Field(description="The log's last offset.")
     over: str | None = Field(description="How it ended, if it has.")
-    lanes: list[SessionLane]
+    lanes: list[SessionLaneOut]
 
 
 class SessionPage(Out):
@@ -77,7 +77,7 @@ class SessionPage(Out):
     next_cursor: str | None = Field(description="Where the next page begins, if there is one.")
 
 
-class Wait(Out):
+class LaneWait(Out):
     """What a lane waits for."""
 
     lane: str
@@ -123,7 +123,7 @@ class SessionOut(SessionItem):
     )
 
     continuation_token: str | None = Field(description="Only for who may send.")
-    waits: list[Wait]
+    waits: list[LaneWait]
     requests: list[RequestOut]
     usage: UsageOut
     lineage: list[str] = Field(description="The sessions that this one comes from, nearest first.")
@@ -172,7 +172,7 @@ def item_fields(info: SessionInfo) -> dict[str, Any]:
         "offset": info.end,
         "over": info.over or None,
         "lanes": [
-            SessionLane(
+            SessionLaneOut(
                 lane=lane.lane, status=lane.status, turn=lane.turn or None, queued=lane.queued
             )
             for lane in info.lanes

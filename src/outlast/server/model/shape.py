@@ -45,7 +45,7 @@ class Out(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Problem(Out):
+class ErrorDetail(Out):
     """What went wrong, and what to do about it."""
 
     code: str = Field(description="Stable: programs look at this.", examples=["UNKNOWN_SESSION"])
@@ -57,7 +57,7 @@ class Problem(Out):
 class ErrorBody(Out):
     """The body of every error."""
 
-    error: Problem
+    error: ErrorDetail
 
 
 def example(value: dict[str, Any]) -> ConfigDict:

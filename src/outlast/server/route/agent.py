@@ -15,7 +15,7 @@ from outlast.server.model.message import said
 from outlast.server.model.shape import Id
 from outlast.server.principal import INTERNALS
 from outlast.server.stream.durable import durable_response
-from outlast.server.stream.protocol import Asked, asked
+from outlast.server.stream.protocol import DurableQuery, asked
 from outlast.server.stream.route import DURABLE
 
 router = APIRouter(prefix="/agents", tags=["agents"], route_class=JsonRoute)
@@ -48,7 +48,7 @@ async def read_agent(
     key: Id,
     caller: Reader,
     gate: Served,
-    wanted: Annotated[Asked, Depends(asked)],
+    wanted: Annotated[DurableQuery, Depends(asked)],
 ) -> Response:
     """Read the stream of that session by the Durable Streams protocol."""
     if wanted.internals:

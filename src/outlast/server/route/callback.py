@@ -11,7 +11,7 @@ from outlast.errors import UnknownCallback
 from outlast.server.backend import is_id
 from outlast.server.body import in_time
 from outlast.server.dependency import Served, answers
-from outlast.server.model.delivery import Accepted
+from outlast.server.model.delivery import AcceptedOut
 from outlast.server.request_limit import too_large
 from outlast.session.callback import UNKNOWN_CALLBACK
 
@@ -29,7 +29,7 @@ A_BODY = {
     openapi_extra={"requestBody": A_BODY},
     responses=answers(401, 410, is_open=True),
 )
-async def call_back(token: str, request: Request, gate: Served) -> Accepted:
+async def call_back(token: str, request: Request, gate: Served) -> AcceptedOut:
     """Hand an outside event to the tool that waits for it. The token in the URL is the key.
 
     The same body again is accepted again, and does nothing. Where the tool takes only what is
@@ -41,7 +41,7 @@ async def call_back(token: str, request: Request, gate: Served) -> Accepted:
         raise UnknownCallback(UNKNOWN_CALLBACK)
     headers = dict(request.headers)
     await in_time(gate.app.callback(token, body, kind, headers), gate.settings.patience)
-    return Accepted()
+    return AcceptedOut()
 
 
 async def read_body(request: Request, most: int) -> bytes:

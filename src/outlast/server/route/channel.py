@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from outlast.errors import UnknownChannel
-from outlast.integration.channel.inbound import Immediate, Received
+from outlast.integration.channel.inbound import HttpReply, ReceivedRequest
 from outlast.server.backend import is_id
 from outlast.server.body import in_time
 from outlast.server.dependency import ERRORS, Served, answers
@@ -52,11 +52,11 @@ async def take_in(name: str, request: Request, gate: Served) -> ReceivedOut | Re
     return at_once(received.answer) if received.answer else receipt_of(received)
 
 
-def at_once(answer: Immediate) -> Response:
+def at_once(answer: HttpReply) -> Response:
     return Response(answer.body, answer.status, {"content-type": answer.content_type})
 
 
-def receipt_of(received: Received) -> ReceivedOut:
+def receipt_of(received: ReceivedRequest) -> ReceivedOut:
     receipt = received.receipt
     if receipt is None:
         return ReceivedOut(accepted=False)

@@ -14,10 +14,10 @@ from starlette.responses import HTMLResponse
 
 from outlast.errors import StoreError
 from outlast.integration.connection.oauth_callback import Ending
-from outlast.server.backend import Gate, is_id
+from outlast.server.backend import ServerBackend, is_id
 from outlast.server.body import in_time
 from outlast.server.dependency import ERRORS, Served
-from outlast.server.error import Refusal
+from outlast.server.error import ErrorResponse
 from outlast.server.model.shape import ErrorBody
 
 router = APIRouter(prefix="/connections", tags=["connections"])
@@ -77,12 +77,12 @@ async def come_back(
             principal=principal,
         )
         ending = await in_time(work, gate.settings.patience)
-    except (StoreError, Refusal):
+    except (StoreError, ErrorResponse):
         ending = "again"  # what was begun goes on without us
     return page(ending)
 
 
-async def caller_of(request: Request, gate: Gate) -> tuple[str | None, str | None]:
+async def caller_of(request: Request, gate: ServerBackend) -> tuple[str | None, str | None]:
     """Return whose browser this is by the app's own `authenticate`, as a Comeback has it."""
     if gate.settings.authenticate is None:
         return None, None

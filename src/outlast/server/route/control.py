@@ -9,7 +9,7 @@ from fastapi import APIRouter, Body
 from outlast.server.body import JsonRoute
 from outlast.server.dependency import Sender, Served, answers
 from outlast.server.model.delivery import (
-    Accepted,
+    AcceptedOut,
     CancelIn,
     EndIn,
     ReceiptOut,
@@ -26,12 +26,12 @@ async def cancel_turn(
     caller: Sender,
     gate: Served,
     body: Annotated[CancelIn | None, Body()] = None,
-) -> Accepted:
+) -> AcceptedOut:
     """Stop the open turn of a lane. The session and what is queued in it stay."""
     body = body or CancelIn()
     session, _ = await gate.handle(caller, session_id)
     await session.cancel(body.reason, turn=body.turn, lane=body.lane, by=caller.name)
-    return Accepted()
+    return AcceptedOut()
 
 
 @router.post("/end", status_code=202, responses=answers(404, 409, body=True))
@@ -40,11 +40,11 @@ async def end_session(
     caller: Sender,
     gate: Served,
     body: Annotated[EndIn | None, Body()] = None,
-) -> Accepted:
+) -> AcceptedOut:
     """End the session for good; its log stays."""
     session, _ = await gate.handle(caller, session_id)
     await session.end(body.reason if body else "", by=caller.name)
-    return Accepted()
+    return AcceptedOut()
 
 
 @router.post("/retry", status_code=202, responses=answers(404, 409, body=True))

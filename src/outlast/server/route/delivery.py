@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 
 from outlast.errors import NoActiveSession, OutlastError
-from outlast.server.backend import Gate
+from outlast.server.backend import ServerBackend
 from outlast.server.body import JsonRoute
 from outlast.server.dependency import Known, Sender, Served, answers
 from outlast.server.error import refusal_of
@@ -97,7 +97,7 @@ async def deliver(body: DeliverIn, caller: Sender, gate: Served, request: Reques
     return await started(receipt, gate, request)
 
 
-async def started(receipt: Receipt[Any], gate: Gate, request: Request) -> StartedOut:
+async def started(receipt: Receipt[Any], gate: ServerBackend, request: Request) -> StartedOut:
     """Return a receipt, and where to read what comes of it."""
     info = await gate.app.store.session(receipt.session_id)
     if info is None:

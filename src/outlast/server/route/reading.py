@@ -13,10 +13,10 @@ from fastapi import APIRouter, Query, Response
 from outlast.agents.runtime.json_value import from_json, to_json
 from outlast.core.name import MAIN
 from outlast.errors import UnknownDelivery
-from outlast.server.backend import Gate
+from outlast.server.backend import ServerBackend
 from outlast.server.body import JsonRoute, WaitingRoute, in_time
 from outlast.server.dependency import Reader, Served, answers
-from outlast.server.model.message import History, history_message
+from outlast.server.model.message import HistoryOut, history_message
 from outlast.server.model.session import RUNNING, ResultOut, result_out
 from outlast.server.model.shape import Id
 from outlast.session import Result, Session, is_at_rest, needs_somebody
@@ -34,11 +34,11 @@ async def read_history(
     caller: Reader,
     gate: Served,
     lane: Annotated[Id, Query(description="Whose conversation.")] = MAIN,
-) -> History:
+) -> HistoryOut:
     """Return a lane's conversation so far, as the model sees it."""
     session, _ = await gate.handle(caller, session_id)
     messages = await session.history(lane)
-    return History(lane=lane, messages=[history_message(message) for message in messages])
+    return HistoryOut(lane=lane, messages=[history_message(message) for message in messages])
 
 
 @waiting.get(
@@ -72,7 +72,7 @@ async def read_result(
     return result_out(result, from_json(to_json(result.output)), info.agent)
 
 
-async def is_settled(gate: Gate, info: SessionInfo, delivery_id: str | None) -> bool:
+async def is_settled(gate: ServerBackend, info: SessionInfo, delivery_id: str | None) -> bool:
     """Whether a result is there without waiting for it."""
     if delivery_id is None:
         return is_at_rest(info)

@@ -16,13 +16,13 @@ from starlette.responses import Response
 
 from outlast.errors import CursorAhead
 from outlast.log.reader import PAGE
-from outlast.server.backend import Gate
+from outlast.server.backend import ServerBackend
 from outlast.server.principal import Principal
 from outlast.server.stream import protocol as p
 from outlast.server.stream.follow import follow
-from outlast.server.stream.line import Batch, Line
+from outlast.server.stream.line import EncodedEvent, EventBatch
 from outlast.server.stream.page import up_to_end
-from outlast.server.stream.reader import Cut, Reader
+from outlast.server.stream.reader import FeedReader, StreamCut
 from outlast.server.stream.response import LaterResponse, StreamResponse, come_again
 from outlast.session import is_at_rest
 from outlast.store import SessionInfo
@@ -36,7 +36,11 @@ LIFETIME = 60.0
 
 
 async def durable_response(
-    gate: Gate, request: Request, principal: Principal, info: SessionInfo, asked: p.Asked
+    gate: ServerBackend,
+    request: Request,
+    principal: Principal,
+    info: SessionInfo,
+    asked: p.DurableQuery,
 ) -> Response:
     """Answer a GET or a HEAD for the stream of a session that the caller may read."""
     if request.method == "HEAD":
@@ -65,7 +69,7 @@ def check(after: int, info: SessionInfo) -> None:
         )
 
 
-def is_closed(gate: Gate, info: SessionInfo) -> bool:
+def is_closed(gate: ServerBackend, info: SessionInfo) -> bool:
     return bool(info.over) and is_at_rest(info)
 
 
@@ -79,18 +83,18 @@ def marks(cursor: int, *, up_to_date: bool = True, closed: bool = False) -> dict
     return headers
 
 
-def about(gate: Gate, info: SessionInfo) -> Response:
+def about(gate: ServerBackend, info: SessionInfo) -> Response:
     headers = marks(info.end, up_to_date=False, closed=is_closed(gate, info))
     return Response(headers={**headers, "Cache-Control": "no-store"}, media_type=JSON)
 
 
-def at_the_end(gate: Gate, info: SessionInfo) -> Response:
+def at_the_end(gate: ServerBackend, info: SessionInfo) -> Response:
     headers = marks(info.end, closed=is_closed(gate, info))
     return Response(b"[]", headers={**headers, "Cache-Control": "no-store"}, media_type=JSON)
 
 
 async def catch_up(
-    gate: Gate, request: Request, info: SessionInfo, after: int, asked: p.Asked
+    gate: ServerBackend, request: Request, info: SessionInfo, after: int, asked: p.DurableQuery
 ) -> Response:
     """Answer with what there is now, or with the next chunk of it."""
     lines, cursor = await chunk(gate, info, after, asked.internals)
@@ -109,9 +113,9 @@ async def catch_up(
 
 
 async def chunk(
-    gate: Gate, info: SessionInfo, after: int, internals: bool
-) -> tuple[list[Line], int]:
-    lines: list[Line] = []
+    gate: ServerBackend, info: SessionInfo, after: int, internals: bool
+) -> tuple[list[EncodedEvent], int]:
+    lines: list[EncodedEvent] = []
     cursor, size = after, 0
     async for batch in up_to_end(gate.app.store, info, after, internals, PAGE):
         lines += batch.lines
@@ -122,11 +126,11 @@ async def chunk(
     return lines, cursor
 
 
-def array(lines: Sequence[Line]) -> bytes:
+def array(lines: Sequence[EncodedEvent]) -> bytes:
     return b"[" + b",".join(line.data for line in lines) + b"]"
 
 
-def etag(info: SessionInfo, asked: p.Asked, cursor: int, closed: bool) -> str:
+def etag(info: SessionInfo, asked: p.DurableQuery, cursor: int, closed: bool) -> str:
     """Name a page: the same name always has the same bytes."""
     seen = ":i" if asked.internals else ""
     end = ":c" if closed else ""
@@ -137,13 +141,15 @@ def tags(if_none_match: str) -> set[str]:
     return {tag.strip().removeprefix("W/") for tag in if_none_match.split(",")}
 
 
-async def poll(gate: Gate, info: SessionInfo, after: int, asked: p.Asked) -> Response:
+async def poll(
+    gate: ServerBackend, info: SessionInfo, after: int, asked: p.DurableQuery
+) -> Response:
     """Answer as soon as there is something, or with 204 when there was nothing in time."""
     async with gate.feeds.open(info) as feed:
-        reader = Reader(feed, info, after=after, internals=asked.internals)
+        reader = FeedReader(feed, info, after=after, internals=asked.internals)
         try:
             batch = await reader.next(gate.settings.long_poll)
-        except Cut:
+        except StreamCut:
             raise come_again() from None
         closed = reader.is_at_the_end
         headers = marks(reader.cursor, up_to_date=reader.is_up_to_date, closed=closed)
@@ -157,36 +163,36 @@ async def poll(gate: Gate, info: SessionInfo, after: int, asked: p.Asked) -> Res
 
 
 async def events(
-    gate: Gate, principal: Principal, info: SessionInfo, after: int, asked: p.Asked
+    gate: ServerBackend, principal: Principal, info: SessionInfo, after: int, asked: p.DurableQuery
 ) -> AsyncGenerator[bytes, None]:
     """Give the stream as events: after each that carries data, one that says where it ends."""
     clock = gate.app.clock
     until = clock.monotonic() + LIFETIME
     async with gate.feeds.open(info) as feed:
-        reader = Reader(feed, info, after=after, internals=asked.internals)
-        framer = Framer(reader, p.next_cursor(clock, asked.cursor))
+        reader = FeedReader(feed, info, after=after, internals=asked.internals)
+        framer = DurableFramer(reader, p.next_cursor(clock, asked.cursor))
         if reader.is_up_to_date:
-            yield framer.frame(Batch((), after))
+            yield framer.frame(EventBatch((), after))
         # Cut or not, this ends in good order: what closes the stream is said, not meant.
-        with suppress(Cut):
+        with suppress(StreamCut):
             async with aclosing(follow(reader, gate, principal, framer.frame)) as pieces:
                 async for piece in pieces:
                     yield piece
                     if clock.monotonic() >= until:
                         return
         if reader.is_at_the_end and not framer.has_closed:
-            yield framer.frame(Batch((), reader.cursor))
+            yield framer.frame(EventBatch((), reader.cursor))
 
 
-class Framer:
+class DurableFramer:
     """Makes events of batches, and knows whether the last one has closed the stream."""
 
-    def __init__(self, reader: Reader, cursor: int) -> None:
+    def __init__(self, reader: FeedReader, cursor: int) -> None:
         self.has_closed = False
         self._reader = reader
         self._cursor = str(cursor)
 
-    def frame(self, batch: Batch) -> bytes:
+    def frame(self, batch: EventBatch) -> bytes:
         data = b"event: data\ndata:" + array(batch.lines) + b"\n\n" if batch.lines else b""
         return data + b"event: control\ndata:" + self._control(batch.cursor) + b"\n\n"
 

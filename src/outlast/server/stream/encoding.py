@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from outlast.server.stream.line import Batch
+from outlast.server.stream.line import EventBatch
 
-Frame = Callable[[Batch], bytes]
+Frame = Callable[[EventBatch], bytes]
 """Makes text of a batch, and a sign of life of one without lines."""
 
 
-class Form(Struct, frozen=True):
+class StreamEncoding(Struct, frozen=True):
     """`opening` is sent before anything else."""
 
     media_type: str

@@ -14,8 +14,8 @@ from outlast.errors import CursorAhead, StoreUnavailable, UnknownSession
 from outlast.log.reader import POLL, EventReader
 from outlast.log_context import get_logger
 from outlast.server.stream.line import line_of
-from outlast.server.stream.page import Pages
-from outlast.server.stream.window import Window
+from outlast.server.stream.page import LogPages
+from outlast.server.stream.window import EventWindow
 from outlast.session import is_at_rest
 from outlast.store import SessionInfo, Store
 
@@ -26,7 +26,7 @@ BEHIND = 128
 """So many records before the log's end a feed begins: who reconnects finds them in its window."""
 
 
-class Feed:
+class SessionFeed:
     """The end of a session's log, followed.
 
     As of the last look, which found all up to the window's end, `is_closed` says that nothing
@@ -35,7 +35,7 @@ class Feed:
 
     def __init__(self, store: Store, clock: Clock, info: SessionInfo) -> None:
         self.session_id = info.session_id
-        self.window = Window(max(0, info.end - BEHIND))
+        self.window = EventWindow(max(0, info.end - BEHIND))
         self.readers = 0
         self.is_closed = False
         self.is_gone = False
@@ -70,9 +70,9 @@ class Feed:
             return False
         return self._at_rest
 
-    def pages(self, after: int) -> Pages:
+    def pages(self, after: int) -> LogPages:
         """Return what a reader has to read by itself, since the window has moved on."""
-        return Pages(self._store, self.session_id, after)
+        return LogPages(self._store, self.session_id, after)
 
     def look_soon(self) -> None:
         self._is_due = True

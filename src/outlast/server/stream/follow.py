@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 
-from outlast.server.backend import Gate
+from outlast.server.backend import ServerBackend
 from outlast.server.principal import Principal
 from outlast.server.stream.encoding import Frame
-from outlast.server.stream.reader import Cut, Reader
+from outlast.server.stream.reader import FeedReader, StreamCut
 
 
 async def follow(
-    reader: Reader, gate: Gate, principal: Principal, frame: Frame
+    reader: FeedReader, gate: ServerBackend, principal: Principal, frame: Frame
 ) -> AsyncGenerator[bytes, None]:
     """Give what the reader gives; `frame` makes a sign of life of a batch without lines.
 
@@ -23,7 +23,7 @@ async def follow(
         is_due = clock.monotonic() >= due
         if is_due:
             if not await gate.still_valid(principal):
-                raise Cut
+                raise StreamCut
             due = clock.monotonic() + gate.heartbeat
         if batch.lines or is_due:
             yield frame(batch)

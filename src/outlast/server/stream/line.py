@@ -13,12 +13,12 @@ from msgspec import Struct
 from outlast.core.event import Event, encode
 from outlast.core.record import AnyRecord
 
-__all__ = ["Batch", "Line", "encode", "line_of"]
+__all__ = ["EncodedEvent", "EventBatch", "encode", "line_of"]
 
 INTERNAL = frozenset(kind.__struct_config__.tag for kind in get_args(AnyRecord) if kind.internal)
 
 
-class Line(Struct, frozen=True, gc=False):
+class EncodedEvent(Struct, frozen=True, gc=False):
     """One event as JSON text, and whether only readers of internals get it."""
 
     offset: int
@@ -26,12 +26,12 @@ class Line(Struct, frozen=True, gc=False):
     data: bytes
 
 
-class Batch(Struct, frozen=True, gc=False):
+class EventBatch(Struct, frozen=True, gc=False):
     """Lines in their order, and the cursor behind them and behind what is hidden there."""
 
-    lines: Sequence[Line]
+    lines: Sequence[EncodedEvent]
     cursor: int
 
 
-def line_of(event: Event) -> Line:
-    return Line(event.offset, event.type in INTERNAL, encode(event))
+def line_of(event: Event) -> EncodedEvent:
+    return EncodedEvent(event.offset, event.type in INTERNAL, encode(event))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from outlast.server.stream.encoding import Form
-from outlast.server.stream.line import Batch
+from outlast.server.stream.encoding import StreamEncoding
+from outlast.server.stream.line import EventBatch
 
 
-def frame(batch: Batch) -> bytes:
+def frame(batch: EventBatch) -> bytes:
     return b"".join(line.data + b"\n" for line in batch.lines) or b"\n"
 
 
-NDJSON = Form("application/x-ndjson", frame)
+NDJSON = StreamEncoding("application/x-ndjson", frame)

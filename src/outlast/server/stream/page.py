@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from outlast.log.reader import EventReader
-from outlast.server.stream.line import Batch, Line, line_of
+from outlast.server.stream.line import EncodedEvent, EventBatch, line_of
 from outlast.server.stream.window import first_of
 from outlast.store import SessionInfo, Store
 
@@ -13,15 +13,15 @@ PAGE = 100
 """Records that are read at once, and held while they are sent."""
 
 
-class Pages:
+class LogPages:
     """The log from a cursor on, about a page of it in memory at a time."""
 
     def __init__(self, store: Store, session_id: str, after: int, limit: int = PAGE) -> None:
         self.cursor = after
         self._log = EventReader(store, session_id, after, internals=True, limit=limit)
-        self._lines: list[Line] = []
+        self._lines: list[EncodedEvent] = []
 
-    async def next(self) -> Batch:
+    async def next(self) -> EventBatch:
         """Return what follows; nothing at the present end."""
         if not self._lines:
             self._lines = [line_of(event) for event in await self._log.next_page()]
@@ -31,19 +31,19 @@ class Pages:
         return batch
 
 
-def visible(batch: Batch, internals: bool) -> Batch:
+def visible(batch: EventBatch, internals: bool) -> EventBatch:
     """Return what a reader may see of a batch; the cursor is behind the rest, too."""
     if internals:
         return batch
-    return Batch([line for line in batch.lines if not line.is_internal], batch.cursor)
+    return EventBatch([line for line in batch.lines if not line.is_internal], batch.cursor)
 
 
 async def up_to_end(
     store: Store, info: SessionInfo, after: int, internals: bool, limit: int = PAGE
-) -> AsyncIterator[Batch]:
+) -> AsyncIterator[EventBatch]:
     """Give what the log had when the session was looked up, and nothing beyond."""
-    pages = Pages(store, info.session_id, after, limit)
+    pages = LogPages(store, info.session_id, after, limit)
     while pages.cursor < info.end:
         batch = await pages.next()
         lines = [line for line in batch.lines if line.offset <= info.end]
-        yield visible(Batch(lines, min(batch.cursor, info.end)), internals)
+        yield visible(EventBatch(lines, min(batch.cursor, info.end)), internals)

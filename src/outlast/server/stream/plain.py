@@ -7,29 +7,29 @@ from contextlib import aclosing
 
 from msgspec import Struct
 
-from outlast.server.backend import Gate
+from outlast.server.backend import ServerBackend
 from outlast.server.principal import Principal
-from outlast.server.stream.encoding import Form
+from outlast.server.stream.encoding import StreamEncoding
 from outlast.server.stream.follow import follow
 from outlast.server.stream.page import up_to_end
-from outlast.server.stream.reader import Reader
+from outlast.server.stream.reader import FeedReader
 from outlast.server.stream.response import StreamResponse, come_again
 from outlast.store import SessionInfo
 
 CURSOR = "Outlast-Cursor"
 
 
-class Wanted(Struct, frozen=True):
+class StreamQuery(Struct, frozen=True):
     """What is read: after which offset, how far (see the route's `follow`), and in which form."""
 
     after: int
     follow: str
     internals: bool
-    form: Form
+    form: StreamEncoding
 
 
 def log_response(
-    gate: Gate, principal: Principal, info: SessionInfo, wanted: Wanted
+    gate: ServerBackend, principal: Principal, info: SessionInfo, wanted: StreamQuery
 ) -> StreamResponse:
     """Answer with the log; a page says in a header where it ends."""
     is_page = wanted.follow == "false"
@@ -40,19 +40,21 @@ def log_response(
     return StreamResponse(pieces, gate.hold(principal), wanted.form.media_type, headers)
 
 
-async def page(gate: Gate, info: SessionInfo, wanted: Wanted) -> AsyncGenerator[bytes, None]:
+async def page(
+    gate: ServerBackend, info: SessionInfo, wanted: StreamQuery
+) -> AsyncGenerator[bytes, None]:
     async for batch in up_to_end(gate.app.store, info, wanted.after, wanted.internals):
         if batch.lines:
             yield wanted.form.frame(batch)
 
 
 async def stream(
-    gate: Gate, principal: Principal, info: SessionInfo, wanted: Wanted
+    gate: ServerBackend, principal: Principal, info: SessionInfo, wanted: StreamQuery
 ) -> AsyncGenerator[bytes, None]:
     if wanted.form.opening:
         yield wanted.form.opening
     async with gate.feeds.open(info) as feed:
-        reader = Reader(
+        reader = FeedReader(
             feed,
             info,
             after=wanted.after,

@@ -14,7 +14,7 @@ from fastapi import Query, Request
 from msgspec import Struct
 
 from outlast.clock import Clock
-from outlast.server.error import Refusal
+from outlast.server.error import ErrorResponse
 
 BEGINNING = "-1"
 NOW = "now"
@@ -36,7 +36,7 @@ LONGEST_JITTER = 3600
 LONGEST_CURSOR = 15
 
 
-class Asked(Struct, frozen=True):
+class DurableQuery(Struct, frozen=True):
     """What a client wants to read: from where, and whether it waits for more."""
 
     offset: str
@@ -71,7 +71,7 @@ async def asked(
     internals: Annotated[
         bool, Query(description="Give internal events, too; needs the scope `internals`.")
     ] = False,
-) -> Asked:
+) -> DurableQuery:
     """Return what a request asks for, or refuse what makes no sense."""
     if len(request.query_params.getlist("offset")) > 1:
         raise invalid("there are several offsets")
@@ -81,11 +81,11 @@ async def asked(
         raise invalid("to wait for more, say from where: offset is missing")
     if offset not in (None, BEGINNING, NOW) and not OFFSET.fullmatch(offset or ""):
         raise invalid(f"an offset is {BEGINNING}, {NOW}, or one that {NEXT_OFFSET} gave")
-    return Asked(offset or BEGINNING, live or "", number(cursor), internals)
+    return DurableQuery(offset or BEGINNING, live or "", number(cursor), internals)
 
 
-def invalid(message: str) -> Refusal:
-    return Refusal(400, "INVALID_OFFSET", message)
+def invalid(message: str) -> ErrorResponse:
+    return ErrorResponse(400, "INVALID_OFFSET", message)
 
 
 def number(cursor: str | None) -> int | None:

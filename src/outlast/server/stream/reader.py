@@ -6,17 +6,17 @@ Takes from the feed's window, and reads pages by itself while it is behind that.
 from __future__ import annotations
 
 from outlast.errors import UnknownSession
-from outlast.server.stream.feed import Feed
-from outlast.server.stream.line import Batch
-from outlast.server.stream.page import Pages, visible
+from outlast.server.stream.feed import SessionFeed
+from outlast.server.stream.line import EventBatch
+from outlast.server.stream.page import LogPages, visible
 from outlast.store import SessionInfo
 
 
-class Cut(Exception):
+class StreamCut(Exception):
     """A stream ends that is not at its end."""
 
 
-class Reader:
+class FeedReader:
     """Somebody who follows a feed from a cursor on, and sees internal records or does not.
 
     Ends when the session is over and all was given; with `until_rest` when it rests, too.
@@ -24,7 +24,7 @@ class Reader:
 
     def __init__(
         self,
-        feed: Feed,
+        feed: SessionFeed,
         info: SessionInfo,
         *,
         after: int,
@@ -37,7 +37,7 @@ class Reader:
         self._internals = internals
         self._until_rest = until_rest
         self._look = feed.looks_begun
-        self._pages: Pages | None = None
+        self._pages: LogPages | None = None
         if feed.window.end < info.end:
             feed.look_soon()
 
@@ -50,7 +50,7 @@ class Reader:
         """Whether all was given of a session to which nothing will be added."""
         return self._feed.is_closed and self.is_up_to_date
 
-    async def next(self, patience: float) -> Batch | None:
+    async def next(self, patience: float) -> EventBatch | None:
         """Return the next lines; none if there are none in time, or None at the end.
 
         Raises Cut where the reader has to come again to learn more.
@@ -58,7 +58,7 @@ class Reader:
         until = self._feed.clock.monotonic() + patience
         while not self._feed.is_gone:
             if self._feed.is_cut:
-                raise Cut
+                raise StreamCut
             before = self.cursor
             try:
                 batch = await self._move()
@@ -72,7 +72,7 @@ class Reader:
                 return batch
         return None
 
-    async def _move(self) -> Batch:
+    async def _move(self) -> EventBatch:
         """Go on by one batch, and return what this reader may see of it."""
         if self.cursor < self._feed.window.start:
             self._pages = self._pages or self._feed.pages(self.cursor)

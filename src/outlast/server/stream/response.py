@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from outlast.server.error import Refusal
-from outlast.server.stream.reader import Cut
+from outlast.server.error import ErrorResponse
+from outlast.server.stream.reader import StreamCut
 
 T = TypeVar("T")
 
@@ -22,10 +22,12 @@ HEADERS = {
 }
 
 
-def come_again() -> Refusal:
+def come_again() -> ErrorResponse:
     """Return what a reader is told who asks for more than this process can give now."""
     headers = {"Retry-After": "1", "Connection": "close"}
-    return Refusal(503, "STREAM_CUT", "the stream cannot be followed here now", headers=headers)
+    return ErrorResponse(
+        503, "STREAM_CUT", "the stream cannot be followed here now", headers=headers
+    )
 
 
 class StreamResponse(StreamingResponse):
@@ -58,7 +60,7 @@ class StreamResponse(StreamingResponse):
             async with aclosing(self._pieces) as pieces:
                 async for piece in pieces:
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
-        except Cut:
+        except StreamCut:
             return
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 

@@ -6,14 +6,14 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
-from outlast.server.backend import Gate
+from outlast.server.backend import ServerBackend
 from outlast.server.body import JsonRoute
 from outlast.server.dependency import Reader, Served, answers
 from outlast.server.principal import INTERNALS
 from outlast.server.stream.durable import check, durable_response, is_closed
 from outlast.server.stream.ndjson import NDJSON
-from outlast.server.stream.plain import Wanted, log_response
-from outlast.server.stream.protocol import Asked, asked
+from outlast.server.stream.plain import StreamQuery, log_response
+from outlast.server.stream.protocol import DurableQuery, asked
 from outlast.server.stream.sse import SSE, cursor_of
 
 router = APIRouter(tags=["streams"], route_class=JsonRoute)
@@ -58,7 +58,7 @@ DURABLE: dict[int | str, dict[str, Any]] = {
 """How the Durable Streams protocol answers."""
 
 
-def may_see(gate: Gate, request: Request, internals: bool) -> None:
+def may_see(gate: ServerBackend, request: Request, internals: bool) -> None:
     """Refuse internal events to whoever lacks the scope for them."""
     if internals:
         gate.principal(request, INTERNALS)
@@ -98,7 +98,7 @@ async def read_stream(
     if returns and after == info.end and is_closed(gate, info):
         return Response(status_code=204)  # this is what keeps a browser from coming again
     return log_response(
-        gate, caller, info, Wanted(after, follow, internals, SSE if is_sse else NDJSON)
+        gate, caller, info, StreamQuery(after, follow, internals, SSE if is_sse else NDJSON)
     )
 
 
@@ -111,7 +111,7 @@ async def read_durable_stream(
     session_id: str,
     caller: Reader,
     gate: Served,
-    wanted: Annotated[Asked, Depends(asked)],
+    wanted: Annotated[DurableQuery, Depends(asked)],
 ) -> Response:
     """Read a session's stream by the Durable Streams protocol."""
     may_see(gate, request, wanted.internals)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from outlast.errors import InvalidInput
-from outlast.server.stream.encoding import Form
-from outlast.server.stream.line import Batch
+from outlast.server.stream.encoding import StreamEncoding
+from outlast.server.stream.line import EventBatch
 
 RETRY = 1000
 """Milliseconds after which a browser that lost the connection comes back."""
 
 
-def frame(batch: Batch) -> bytes:
+def frame(batch: EventBatch) -> bytes:
     events = (b"id: %d\ndata: %b\n\n" % (line.offset, line.data) for line in batch.lines)
     return b"".join(events) or b":\n\n"
 
 
-SSE = Form("text/event-stream", frame, b"retry: %d\n\n" % RETRY)
+SSE = StreamEncoding("text/event-stream", frame, b"retry: %d\n\n" % RETRY)
 
 
 def cursor_of(last_event_id: str) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from outlast.server.stream.line import Batch, Line
+from outlast.server.stream.line import EncodedEvent, EventBatch
 
 MOST_LINES = 512
 MOST_BYTES = 256 * 1024
@@ -15,14 +15,14 @@ BATCH = 64 * 1024
 """About so many bytes are handed to a reader at once: what a slow one keeps in memory."""
 
 
-class Window:
+class EventWindow:
     """All lines after `start` and up to `end`; older ones make room for newer ones."""
 
     def __init__(
         self, start: int, *, most_lines: int = MOST_LINES, most_bytes: int = MOST_BYTES
     ) -> None:
         self.start = start
-        self._lines: list[Line] = []
+        self._lines: list[EncodedEvent] = []
         self._bytes = 0
         self._most_lines = most_lines
         self._most_bytes = most_bytes
@@ -31,7 +31,7 @@ class Window:
     def end(self) -> int:
         return self.start + len(self._lines)
 
-    def add(self, lines: Sequence[Line]) -> None:
+    def add(self, lines: Sequence[EncodedEvent]) -> None:
         self._lines += lines
         self._bytes += sum(len(line.data) for line in lines)
         self._make_room()
@@ -48,16 +48,16 @@ class Window:
     def _is_too_full(self, leaving: int) -> bool:
         return len(self._lines) - leaving > self._most_lines or self._bytes > self._most_bytes
 
-    def after(self, cursor: int) -> Batch:
+    def after(self, cursor: int) -> EventBatch:
         """Return what follows a cursor that is not before the start, as much as fits a batch."""
         return first_of(self._lines[max(0, cursor - self.start) :], cursor)
 
 
-def first_of(lines: Sequence[Line], cursor: int) -> Batch:
+def first_of(lines: Sequence[EncodedEvent], cursor: int) -> EventBatch:
     """Return the first lines, about `BATCH` bytes of them and one at least."""
     size = 0
     for count, line in enumerate(lines, 1):
         size += len(line.data)
         if size >= BATCH:
-            return Batch(lines[:count], line.offset)
-    return Batch(lines, lines[-1].offset if lines else cursor)
+            return EventBatch(lines[:count], line.offset)
+    return EventBatch(lines, lines[-1].offset if lines else cursor)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from outlast.agents.agent import Agent
-from outlast.agents.subagent import Elsewhere
+from outlast.agents.subagent import RemotelyHosted
 from outlast.core import record as r
 from outlast.core.event import Event
 from outlast.log.reader import EntriesBefore
@@ -22,7 +22,7 @@ EventsOf = Callable[[str, int], AsyncIterator[Event]]
 """Gives the events of a session after a cursor."""
 
 
-class Place(Protocol):
+class EventSource(Protocol):
     """`is_far`: what is there can be out of reach while all is well here."""
 
     @property
@@ -32,19 +32,19 @@ class Place(Protocol):
         """Give the events of a session after a cursor."""
         ...
 
-    async def called(self, session_id: str, event: Event) -> Called | None:
+    async def called(self, session_id: str, event: Event) -> CalledSession | None:
         """Return the session that an event of another says was started, if it says so."""
         ...
 
 
-class Called(Struct, frozen=True):
+class CalledSession(Struct, frozen=True):
     """A session that another has started, and where it is."""
 
     session_id: str
-    place: Place
+    place: EventSource
 
 
-class Here:
+class LocalSource:
     """The app's own store."""
 
     is_far = False
@@ -65,15 +65,15 @@ class Here:
     def events(self, session_id: str, after: int) -> AsyncIterator[Event]:
         return self._events_of(session_id, after)
 
-    async def called(self, session_id: str, event: Event) -> Called | None:
+    async def called(self, session_id: str, event: Event) -> CalledSession | None:
         if event.type == "subagent.called":
-            return Called(event.data["child"], self)
+            return CalledSession(event.data["child"], self)
         if event.type == "tool.progress" and (child := remote_session(event)):
             remote = await self._asked(session_id, event)
-            return Called(child, There(remote, self._follow)) if remote else None
+            return CalledSession(child, RemoteSource(remote, self._follow)) if remote else None
         return None
 
-    async def _asked(self, session_id: str, event: Event) -> Elsewhere | None:
+    async def _asked(self, session_id: str, event: Event) -> RemotelyHosted | None:
         """Return the remote agent that a call asks; what other tools say means nothing."""
         info = await self._store.session(session_id)
         agent = self._agents.get(info.agent) if info else None
@@ -84,20 +84,20 @@ class Here:
         return None
 
 
-class There:
+class RemoteSource:
     """The server of a remote agent, which may ask others of its own side."""
 
     is_far = True
 
-    def __init__(self, remote: Elsewhere, follow: bool) -> None:
+    def __init__(self, remote: RemotelyHosted, follow: bool) -> None:
         self._remote = remote
         self._follow = follow
 
     def events(self, session_id: str, after: int) -> AsyncIterator[Event]:
         return self._remote.events(session_id, after, follow=self._follow)
 
-    async def called(self, _: str, event: Event) -> Called | None:
-        return Called(event.data["child"], self) if event.type == "subagent.called" else None
+    async def called(self, _: str, event: Event) -> CalledSession | None:
+        return CalledSession(event.data["child"], self) if event.type == "subagent.called" else None
 
 
 def remote_session(event: Event) -> str:

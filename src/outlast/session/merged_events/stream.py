@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from outlast.core.event import Event
 from outlast.errors import OutlastError, ServerUnavailable, UnknownSession
 from outlast.log_context import get_logger
-from outlast.session.merged_events.source import Called, Place
+from outlast.session.merged_events.source import CalledSession, EventSource
 
 log = get_logger("outlast")
 
@@ -23,11 +23,11 @@ POLL = 1.0
 OVER = ("session.completed", "session.failed", "session.ended")
 
 
-class Reader:
+class MergedReader:
     """How far one session is read; `path` leads to it from the first. No more is read of one
     that is over."""
 
-    def __init__(self, called: Called, caller: Reader | None, after: int = 0) -> None:
+    def __init__(self, called: CalledSession, caller: MergedReader | None, after: int = 0) -> None:
         self.place = called.place
         self.caller = caller
         self.path: tuple[str, ...] = (*(caller.path if caller else ()), called.session_id)
@@ -40,18 +40,20 @@ class Reader:
         return self.task is not None and not self.task.done()
 
 
-class Interleaving:
+class MergedEvents:
     """Reads sessions side by side; each in its own order, a child not before it was called."""
 
-    def __init__(self, place: Place, *, follow: bool) -> None:
+    def __init__(self, place: EventSource, *, follow: bool) -> None:
         self._place = place
         self._follows = follow
         self._queue: asyncio.Queue[Event | None] = asyncio.Queue(MOST_WAITING)
-        self._readers: dict[str, Reader] = {}
+        self._readers: dict[str, MergedReader] = {}
 
     async def read(self, session_id: str, after: int) -> AsyncGenerator[Event, None]:
         """Give all events after a cursor, and all of those that were called since."""
-        self._readers[session_id] = Reader(Called(session_id, self._place), None, after)
+        self._readers[session_id] = MergedReader(
+            CalledSession(session_id, self._place), None, after
+        )
         try:
             is_new = True
             while is_new:
@@ -79,10 +81,10 @@ class Interleaving:
             if not reader.is_over:
                 self._begin(reader)
 
-    def _begin(self, reader: Reader) -> None:
+    def _begin(self, reader: MergedReader) -> None:
         reader.task = asyncio.create_task(self._follow(reader))
 
-    async def _follow(self, reader: Reader) -> None:
+    async def _follow(self, reader: MergedReader) -> None:
         """Give what a session has to say, until it rests and its caller does not go on either."""
         try:
             while not reader.is_over:
@@ -98,7 +100,7 @@ class Interleaving:
         finally:
             await self._queue.put(None)
 
-    async def _read_on(self, reader: Reader) -> bool:
+    async def _read_on(self, reader: MergedReader) -> bool:
         """Give what there is up to where a session rests; say whether its server is away.
 
         What is wrong elsewhere stops nobody who reads what is here, nor does a child that was
@@ -119,14 +121,14 @@ class Interleaving:
             return True
         return False
 
-    async def _give(self, reader: Reader, event: Event) -> None:
+    async def _give(self, reader: MergedReader, event: Event) -> None:
         session_id = reader.path[-1]
         reader.cursor = event.offset
         reader.is_over = reader.is_over or event.type in OVER
         await self._queue.put(replace(event, session_id=session_id, path=reader.path[1:]))
         called = await reader.place.called(session_id, event)
         if called and called.session_id not in self._readers:
-            self._readers[called.session_id] = child = Reader(called, reader)
+            self._readers[called.session_id] = child = MergedReader(called, reader)
             self._begin(child)
 
     def _look_at_ended(self) -> None:

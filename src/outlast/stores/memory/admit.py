@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from outlast.core.codec import encode
 from outlast.core.record import SessionStarted
 from outlast.errors import OutlastError
-from outlast.store import WAIT_THEIR_TURN, Admission, Receipt
+from outlast.store import WAIT_THEIR_TURN, Admission, AdmissionReceipt
 from outlast.store.admission import dated, with_turn
 from outlast.store.refusal import (
     other_content,
@@ -32,7 +32,7 @@ from outlast.stores.memory.table import (
 )
 
 
-def admit(tables: Tables, admission: Admission, now: int) -> Receipt | OutlastError:
+def admit(tables: Tables, admission: Admission, now: int) -> AdmissionReceipt | OutlastError:
     """Add one arrival, or say why not; then nothing was changed."""
     try:
         return find_repeated(tables, admission) or admit_new(tables, dated(admission, now), now)
@@ -40,7 +40,7 @@ def admit(tables: Tables, admission: Admission, now: int) -> Receipt | OutlastEr
         return refusal
 
 
-def find_repeated(tables: Tables, admission: Admission) -> Receipt | None:
+def find_repeated(tables: Tables, admission: Admission) -> AdmissionReceipt | None:
     known = tables.dispatches.get(dispatch_key(admission))
     if known is None:
         return None
@@ -52,7 +52,7 @@ def find_repeated(tables: Tables, admission: Admission) -> Receipt | None:
     return replace(receipt, duplicate=True)
 
 
-def admit_new(tables: Tables, admission: Admission, now: int) -> Receipt:
+def admit_new(tables: Tables, admission: Admission, now: int) -> AdmissionReceipt:
     session = to_be_started(tables, admission) if admission.new else existing(tables, admission)
     request = find_request(tables, admission, now) if admission.kind == "reply" else None
     check_queue(tables, session, admission)
@@ -136,8 +136,8 @@ def queued(session: SessionRow) -> int:
 
 def deliver(
     tables: Tables, session: SessionRow, lane: LaneRow, admission: Admission, row: LogRow
-) -> Receipt:
-    receipt = Receipt(
+) -> AdmissionReceipt:
+    receipt = AdmissionReceipt(
         session_id=session.id,
         lane=lane.name,
         delivery_id=admission.delivery_id,

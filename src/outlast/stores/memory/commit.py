@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from outlast.core.index import ClosedRequest, DeliveryChange, Index, change_offset, end_offset
 from outlast.core.record import AnyRecord, DeliverySettled
-from outlast.store import Commit, Committed, Effect, Refused, Snapshot
+from outlast.store import Commit, Committed, EffectClaim, Refused, Snapshot
 from outlast.stores.memory import outlet
 from outlast.stores.memory.permit import permits_of, should_ask
 from outlast.stores.memory.table import (
@@ -75,7 +75,7 @@ def has_permit_to_come(tables: Tables, wanted: Commit) -> bool:
     return any(should_ask(tables, row) for row in waiting)
 
 
-def held_by_another(tables: Tables, wanted: Effect) -> Effect | None:
+def held_by_another(tables: Tables, wanted: EffectClaim) -> EffectClaim | None:
     held = tables.effects.get((wanted.scope, wanted.key))
     if held is None or held.state == "free":
         return None

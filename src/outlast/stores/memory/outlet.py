@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from outlast.core.record import NewOutlet
-from outlast.store import DeadLetter, Outlet
+from outlast.core.record import NewOutboxCursor
+from outlast.store import DeadLetter, OutboxCursor
 from outlast.stores.memory.table import OutletRow, SessionRow, Tables
 
 
-def add(tables: Tables, session: SessionRow, outlets: Sequence[NewOutlet]) -> None:
+def add(tables: Tables, session: SessionRow, outlets: Sequence[NewOutboxCursor]) -> None:
     for new in outlets:
         tables.outlets[session.id, new.name] = OutletRow(
-            Outlet(
+            OutboxCursor(
                 session_id=session.id,
                 tenant=session.tenant,
                 agent=session.agent,
@@ -36,7 +36,7 @@ def of_session(tables: Tables, session_id: str) -> Iterator[OutletRow]:
     return (row for row in tables.outlets.values() if row.info.session_id == session_id)
 
 
-def take(tables: Tables, limit: int, hold: int, now: int) -> list[Outlet]:
+def take(tables: Tables, limit: int, hold: int, now: int) -> list[OutboxCursor]:
     rows = [row for row in tables.outlets.values() if is_due(row, now)]
     rows.sort(key=lambda row: row.info.due_at or 0)
     for row in rows[:limit]:
@@ -51,7 +51,7 @@ def is_due(row: OutletRow, now: int) -> bool:
 
 def settle(
     tables: Tables,
-    outlet: Outlet,
+    outlet: OutboxCursor,
     cursor: int,
     again_at: int | None,
     tries: int,
@@ -70,7 +70,7 @@ def settle(
     return True
 
 
-def listing(tables: Tables) -> Iterator[Outlet]:
+def listing(tables: Tables) -> Iterator[OutboxCursor]:
     """Yield all outlets, those of the newest session first."""
     rows = sorted(tables.outlets.values(), key=lambda row: row.info.name)
     rows.sort(key=lambda row: row.info.session_id, reverse=True)

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 
 from outlast.core.limit import Bound, pay, start_at
-from outlast.store import Permit, PermitInfo, Refused, Wish
+from outlast.store import Permit, PermitInfo, PermitRequest, Refused
 from outlast.stores.memory.table import LaneRow, PermitRow, Tables
 
 LEASE_LOST = Refused("lease_lost")
 GRANTED = Permit(granted=True)
 
 
-def acquire(tables: Tables, wish: Wish, now: int) -> tuple[Permit | Refused, list[str]]:
+def acquire(tables: Tables, wish: PermitRequest, now: int) -> tuple[Permit | Refused, list[str]]:
     """Let a call begin as far as its limits allow; also return the sessions that may go on by that.
 
     What it had under other limits is another's: an answer that was lost asked for something else.
@@ -30,7 +30,7 @@ def acquire(tables: Tables, wish: Wish, now: int) -> tuple[Permit | Refused, lis
     return take(tables, session.tenant, wish, now), woken
 
 
-def take(tables: Tables, tenant: str, wish: Wish, now: int) -> Permit:
+def take(tables: Tables, tenant: str, wish: PermitRequest, now: int) -> Permit:
     """Let a call begin under all its limits, or queue it at the first that has no place."""
     for bound in wish.bounds:
         row = find(tables, bound, wish)
@@ -52,7 +52,7 @@ def take(tables: Tables, tenant: str, wish: Wish, now: int) -> Permit:
     return GRANTED
 
 
-def find(tables: Tables, bound: Bound, wish: Wish) -> PermitRow:
+def find(tables: Tables, bound: Bound, wish: PermitRequest) -> PermitRow:
     """Return the call's row under a limit, and have it in line; a new one is last."""
     key = (bound.name, wish.session_id, wish.call_id)
     for row in tables.permits:

@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from outlast.core.lane import FOLD
 from outlast.core.record import Entry
 from outlast.store import (
-    Census,
     DeliveryInfo,
     LaneCount,
     LaneInfo,
     Loaded,
-    Page,
+    LogPage,
     RequestInfo,
     SessionInfo,
     Snapshot,
+    StoreCounts,
 )
 from outlast.store.log import concerns
 from outlast.store.refusal import cursor_ahead, unknown_session
@@ -30,7 +30,7 @@ from outlast.stores.memory.table import (
     rows_after,
     size_of,
 )
-from outlast.stores.page import Filling
+from outlast.stores.page import PageFiller
 
 LIVELIEST_FIRST = ("running", "queued", "waiting", "sleeping", "idle")
 
@@ -66,23 +66,23 @@ def of_today(snapshot: Snapshot | None) -> Snapshot | None:
     return snapshot if snapshot and snapshot.fold == FOLD else None
 
 
-def read(tables: Tables, session: SessionRow, after: int, limit: int) -> Page:
+def read(tables: Tables, session: SessionRow, after: int, limit: int) -> LogPage:
     if after > session.end:
         raise cursor_ahead(session.id, after, session.end)
     entries: list[Entry] = []
-    page = Filling(limit)
+    page = PageFiller(limit)
     for row in rows_after(session, after):
         found = entries_of(tables, session, row, after)
         entries += found
         page.add(len(found), size_of(tables, session, row))
         if page.is_full:
             break
-    return Page(tuple(entries), entries[-1].offset if entries else after, session.end)
+    return LogPage(tuple(entries), entries[-1].offset if entries else after, session.end)
 
 
-def read_back(tables: Tables, session: SessionRow, before: int, limit: int) -> Page:
+def read_back(tables: Tables, session: SessionRow, before: int, limit: int) -> LogPage:
     parts: list[list[Entry]] = []
-    page = Filling(limit)
+    page = PageFiller(limit)
     for row in reversed(session.rows):
         if row.first_offset >= before:
             continue
@@ -91,7 +91,7 @@ def read_back(tables: Tables, session: SessionRow, before: int, limit: int) -> P
         if page.is_full:
             break
     entries = tuple(entry for part in reversed(parts) for entry in part)
-    return Page(entries, entries[0].offset if entries else before, session.end)
+    return LogPage(entries, entries[0].offset if entries else before, session.end)
 
 
 def describe_session(tables: Tables, session: SessionRow, now: int) -> SessionInfo:
@@ -174,12 +174,12 @@ def list_requests(tables: Tables, after: str | None) -> Iterator[RequestInfo]:
         yield describe_request(tables, tables.requests[name])
 
 
-def take_census(tables: Tables, now: int) -> Census:
+def take_census(tables: Tables, now: int) -> StoreCounts:
     living = [session for session in tables.sessions.values() if not session.over]
     lanes = [lane for session in living for lane in session.lanes.values()]
     counts = Counter((status_of(lane), lane.wait) for lane in lanes)
     free = [lane.ready_at for lane in lanes if lane.ready_at is not None and not lane.worker]
-    return Census(
+    return StoreCounts(
         tuple(LaneCount(*what, count) for what, count in sorted(counts.items())),
         queued=sum(len(lane.queued) for lane in lanes),
         oldest_ready_at=min((at for at in free if at <= now), default=None),

@@ -16,29 +16,29 @@ from outlast.errors import OutlastError, UnsupportedStore
 from outlast.store import (
     NO_LIMITS,
     Admission,
-    Census,
+    AdmissionReceipt,
     Claim,
     Commit,
     Committed,
     DeadLetter,
     DeliveryInfo,
-    Effect,
+    EffectClaim,
     KeyInfo,
     LaneInfo,
     Lease,
     Loaded,
-    Outlet,
-    Page,
+    LogPage,
+    OutboxCursor,
     Permit,
     PermitInfo,
-    Receipt,
+    PermitRequest,
     Refused,
     RequestInfo,
     ScheduleInfo,
-    Secret,
     SessionInfo,
+    StoreCounts,
+    StoredSecret,
     Transaction,
-    Wish,
     WorkerInfo,
 )
 from outlast.stores.listener import EVERYTHING, Heard, Listeners
@@ -72,11 +72,13 @@ class MemoryStore:
         """Stop all listening. What was written stays for as long as the object does."""
         self._listeners.clear()
 
-    async def admit(self, admissions: Sequence[Admission]) -> Sequence[Receipt | OutlastError]:
+    async def admit(
+        self, admissions: Sequence[Admission]
+    ) -> Sequence[AdmissionReceipt | OutlastError]:
         now = self._clock.now()
         results = [admit(self._tables, admission, now) for admission in admissions]
         for result in results:
-            if isinstance(result, Receipt) and not result.duplicate:
+            if isinstance(result, AdmissionReceipt) and not result.duplicate:
                 self._tell(result.session_id, arrived=True)
         return results
 
@@ -118,7 +120,7 @@ class MemoryStore:
             self._tables, worker, limit, set(held), agents, version, lanes, most, now
         )
 
-    async def acquire(self, wishes: Sequence[Wish]) -> Sequence[Permit | Refused]:
+    async def acquire(self, wishes: Sequence[PermitRequest]) -> Sequence[Permit | Refused]:
         answers: list[Permit | Refused] = []
         for wish in wishes:
             answer, woken = permit.acquire(self._tables, wish, self._clock.now())
@@ -151,7 +153,7 @@ class MemoryStore:
         result = commit(self._tables, wanted, self._clock.now())
         if isinstance(result, Committed):
             for sent in wanted.sends:
-                if isinstance(admit(self._tables, sent, self._clock.now()), Receipt):
+                if isinstance(admit(self._tables, sent, self._clock.now()), AdmissionReceipt):
                     self._tell(sent.session_id, arrived=True)
         return result
 
@@ -169,11 +171,11 @@ class MemoryStore:
         session = reading.find_session(self._tables, session_id)
         return reading.load(self._tables, session, lane, after)
 
-    async def read(self, session_id: str, after: int, limit: int = 500) -> Page:
+    async def read(self, session_id: str, after: int, limit: int = 500) -> LogPage:
         session = reading.find_session(self._tables, session_id)
         return reading.read(self._tables, session, after, limit)
 
-    async def read_back(self, session_id: str, before: int, limit: int = 50) -> Page:
+    async def read_back(self, session_id: str, before: int, limit: int = 50) -> LogPage:
         session = reading.find_session(self._tables, session_id)
         return reading.read_back(self._tables, session, before, limit)
 
@@ -270,7 +272,7 @@ class MemoryStore:
         session = self._tables.sessions.get(session_id)
         return reading.tokens_of(self._tables, session) if session else []
 
-    async def effect(self, scope: str, key: str) -> Effect | None:
+    async def effect(self, scope: str, key: str) -> EffectClaim | None:
         return self._tables.effects.get((scope, key))
 
     async def erase(self, session_id: str) -> bool:
@@ -286,7 +288,7 @@ class MemoryStore:
         found = sorted(row.id for row in self._tables.sessions.values() if row.is_doomed)
         return found[:limit]
 
-    async def census(self) -> Census:
+    async def census(self) -> StoreCounts:
         return reading.take_census(self._tables, self._clock.now())
 
     async def add_key(self, key: KeyInfo) -> None:
@@ -305,10 +307,10 @@ class MemoryStore:
             self._tables.keys[key_id] = replace(key, revoked_at=at)
         return key is not None
 
-    async def keep_secret(self, secret: Secret, *, expected: int | None) -> bool:
+    async def keep_secret(self, secret: StoredSecret, *, expected: int | None) -> bool:
         return vault.keep(self._tables, secret, expected, self._clock.now())
 
-    async def secret(self, tenant: str, name: str) -> Secret | None:
+    async def secret(self, tenant: str, name: str) -> StoredSecret | None:
         return vault.find(self._tables, tenant, name, self._clock.now())
 
     async def drop_secret(self, tenant: str, name: str) -> bool:
@@ -340,12 +342,12 @@ class MemoryStore:
     async def drop_schedule(self, name: str) -> bool:
         return self._tables.schedules.pop(name, None) is not None
 
-    async def take_outlets(self, limit: int, hold: int) -> Sequence[Outlet]:
+    async def take_outlets(self, limit: int, hold: int) -> Sequence[OutboxCursor]:
         return outlet.take(self._tables, limit, hold, self._clock.now())
 
     async def settle_outlet(
         self,
-        outlet: Outlet,
+        outlet: OutboxCursor,
         *,
         cursor: int,
         again_at: int | None,
@@ -363,7 +365,7 @@ class MemoryStore:
         tenant: str | None = None,
         failing_only: bool = False,
         limit: int = 100,
-    ) -> Sequence[Outlet]:
+    ) -> Sequence[OutboxCursor]:
         wanted = (
             info
             for info in outlet.listing(self._tables)

@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from outlast.core.codec import HAS_BLOBS, Packer, blob_names, version_of
 from outlast.core.record import Entry
 from outlast.store import (
+    AdmissionReceipt,
     Committed,
     DeadLetter,
-    Effect,
+    EffectClaim,
     KeyInfo,
-    Outlet,
-    Receipt,
+    OutboxCursor,
     ScheduleInfo,
-    Secret,
     Snapshot,
+    StoredSecret,
     WorkerInfo,
 )
 from outlast.stores.page import size_of_row, size_of_value
@@ -137,7 +137,7 @@ class PermitRow:
 
 @dataclass(slots=True)
 class OutletRow:
-    info: Outlet
+    info: OutboxCursor
     held_until: int = 0
 
 
@@ -159,8 +159,10 @@ class Tables:
     requests: dict[str, RequestRow] = field(default_factory=dict)
     tokens: dict[tuple[str, str], str] = field(default_factory=dict)
     dead_tokens: dict[tuple[str, str], str] = field(default_factory=dict)
-    dispatches: dict[tuple[str, str, str], tuple[str, Receipt]] = field(default_factory=dict)
-    effects: dict[tuple[str, str], Effect] = field(default_factory=dict)
+    dispatches: dict[tuple[str, str, str], tuple[str, AdmissionReceipt]] = field(
+        default_factory=dict
+    )
+    effects: dict[tuple[str, str], EffectClaim] = field(default_factory=dict)
     workers: dict[str, WorkerRow] = field(default_factory=dict)
     permits: list[PermitRow] = field(default_factory=list)
     paid_until: dict[str, int] = field(default_factory=dict)
@@ -170,7 +172,7 @@ class Tables:
     keys: dict[str, KeyInfo] = field(default_factory=dict)
     outlets: dict[tuple[str, str], OutletRow] = field(default_factory=dict)
     dead_letters: list[DeadLetter] = field(default_factory=list)
-    secrets: dict[tuple[str, str], Secret] = field(default_factory=dict)
+    secrets: dict[tuple[str, str], StoredSecret] = field(default_factory=dict)
     holds: dict[str, tuple[str, int]] = field(default_factory=dict)
     schedules: dict[str, ScheduleInfo] = field(default_factory=dict)
     packer: Packer = field(default_factory=Packer)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from outlast.store import Secret
+from outlast.store import StoredSecret
 from outlast.stores.memory.table import Tables
 
 
-def keep(tables: Tables, secret: Secret, expected: int | None, now: int) -> bool:
+def keep(tables: Tables, secret: StoredSecret, expected: int | None, now: int) -> bool:
     known = find(tables, secret.tenant, secret.name, now)
     if (known.version if known else None) != expected:
         return False
@@ -14,7 +14,7 @@ def keep(tables: Tables, secret: Secret, expected: int | None, now: int) -> bool
     return True
 
 
-def find(tables: Tables, tenant: str, name: str, now: int) -> Secret | None:
+def find(tables: Tables, tenant: str, name: str, now: int) -> StoredSecret | None:
     secret = tables.secrets.get((tenant, name))
     return None if secret and 0 < secret.expires_at <= now else secret
 

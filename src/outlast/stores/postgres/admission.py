@@ -11,9 +11,9 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from outlast.core.codec import Packer, encode
-from outlast.core.record import FORMAT, NewOutlet, SessionStarted
+from outlast.core.record import FORMAT, NewOutboxCursor, SessionStarted
 from outlast.errors import OutlastError
-from outlast.store import Admission, Receipt
+from outlast.store import Admission, AdmissionReceipt
 from outlast.store.admission import digest, has_open_cancel, is_named, name_of, with_turn
 from outlast.store.refusal import (
     other_content,
@@ -26,12 +26,12 @@ from outlast.store.refusal import (
     unknown_request,
     unknown_session,
 )
-from outlast.stores.postgres.blob import Blob, add_blobs
+from outlast.stores.postgres.blob import BlobPart, add_blobs
 from outlast.stores.postgres.row import ARRIVAL, STARTS_OR_ENDS
-from outlast.stores.postgres.writer import AGAIN, Buffer, Hints, Wanted
+from outlast.stores.postgres.writer import AGAIN, GroupBuffer, Hints, WriteRequest
 
 
-class WantedAdmission(Wanted, omit_defaults=True, kw_only=True):
+class AdmissionJson(WriteRequest, omit_defaults=True, kw_only=True):
     """An admission as functions/admit.sql reads it."""
 
     tenant: str
@@ -54,12 +54,12 @@ class WantedAdmission(Wanted, omit_defaults=True, kw_only=True):
     turn: str | UnsetType = UNSET
     most_queued: int | UnsetType = UNSET
     most_queued_of_tenant: int | UnsetType = UNSET
-    blobs: list[Blob] | UnsetType = UNSET
-    outlets: Sequence[NewOutlet] | UnsetType = UNSET
+    blobs: list[BlobPart] | UnsetType = UNSET
+    outlets: Sequence[NewOutboxCursor] | UnsetType = UNSET
     parent: str | UnsetType = UNSET
 
 
-class AdmissionEntry:
+class AdmissionItem:
     """An admission on its way.
 
     A cancel that names no turn is made out to the one that is open at its place in the log.
@@ -82,11 +82,11 @@ class AdmissionEntry:
     def alone(self) -> None:
         """It has more to look at than one statement could."""
 
-    def prepare(self, buffer: Buffer) -> WantedAdmission:
+    def prepare(self, buffer: GroupBuffer) -> AdmissionJson:
         admission = self._admission
         start, size = buffer.add(self._packed.data)
         is_start = any(type(record) is SessionStarted for record in admission.records)
-        wanted = WantedAdmission(
+        wanted = AdmissionJson(
             tenant=admission.tenant,
             session=admission.session_id,
             lane=admission.lane,
@@ -120,14 +120,14 @@ class AdmissionEntry:
             wanted.blobs = add_blobs(self._packed, self._packer, buffer)
         return wanted
 
-    def accept(self, answer: list[Any], hints: Hints) -> Receipt | OutlastError | object:
+    def accept(self, answer: list[Any], hints: Hints) -> AdmissionReceipt | OutlastError | object:
         match answer:
             case ["admitted", offset, position]:
                 hints[self.session_id] = True
                 return self._receipt(offset, position)
             case ["repeated", True, session_id, lane, delivery_id, offset, position]:
                 is_this_one = self._was_sent and delivery_id == self._admission.delivery_id
-                return Receipt(
+                return AdmissionReceipt(
                     session_id=session_id,
                     lane=lane,
                     delivery_id=delivery_id,
@@ -140,8 +140,8 @@ class AdmissionEntry:
                 return AGAIN
         return refuse(self._admission, answer)
 
-    def _receipt(self, offset: int, position: int) -> Receipt:
-        return Receipt(
+    def _receipt(self, offset: int, position: int) -> AdmissionReceipt:
+        return AdmissionReceipt(
             session_id=self._admission.session_id,
             lane=self._admission.lane,
             delivery_id=self._admission.delivery_id,

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from outlast.stores.postgres.pipeline import Rows
-from outlast.stores.postgres.reconnect import Line
+from outlast.stores.postgres.reconnect import ReconnectingConnection
 from outlast.stores.postgres.statement import Statement
 
 
-class Aside:
+class SideConnection:
     """The line that such statements share."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: ReconnectingConnection) -> None:
         self._line = line
 
     async def do(self, statement: Statement, doubt: Callable[[], None] | None = None) -> Rows:

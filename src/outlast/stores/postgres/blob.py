@@ -5,10 +5,10 @@ from __future__ import annotations
 from msgspec import Struct
 
 from outlast.core.codec import Packed, Packer
-from outlast.stores.postgres.writer import Buffer
+from outlast.stores.postgres.writer import GroupBuffer
 
 
-class Blob(Struct):
+class BlobPart(Struct):
     """A value by the hash of its content, and which part of the group's bytes it is."""
 
     hash: str
@@ -16,6 +16,8 @@ class Blob(Struct):
     size: int
 
 
-def add_blobs(packed: Packed, packer: Packer, buffer: Buffer) -> list[Blob]:
+def add_blobs(packed: Packed, packer: Packer, buffer: GroupBuffer) -> list[BlobPart]:
     """Lay the large values of an entry into a group's bytes."""
-    return [Blob(name, *buffer.add(packer.squeeze(value))) for name, value in packed.blobs.items()]
+    return [
+        BlobPart(name, *buffer.add(packer.squeeze(value))) for name, value in packed.blobs.items()
+    ]

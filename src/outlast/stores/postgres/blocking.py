@@ -18,12 +18,12 @@ from psycopg.pq.abc import PGresult
 
 from outlast.clock import Clock
 from outlast.stores.postgres.error import is_of_the_connection, lost, unreachable
-from outlast.stores.postgres.fork import Guarded
+from outlast.stores.postgres.fork import ForkGuarded
 from outlast.stores.postgres.pipeline import DONE, Rows, load_rows
 from outlast.stores.postgres.statement import BINARY, Statement
 
 
-class BlockingLink:
+class BlockingConnection:
     """A connection that one thread at a time uses; each answer may take `patience` seconds."""
 
     def __init__(self, conninfo: str, label: str, clock: Clock, patience: float) -> None:
@@ -38,7 +38,7 @@ class BlockingLink:
             raise unreachable(error, conninfo, label) from None  # its text is in ours, cleaned
         self._connection = connection
         self._raw = connection.pgconn
-        self._guarded = Guarded(self._raw)
+        self._guarded = ForkGuarded(self._raw)
         self._label = label
         self._clock = clock
         self._patience = patience

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from outlast.store import Claim
-from outlast.stores.postgres.liveness import Observer
+from outlast.stores.postgres.liveness import LivenessObserver
 from outlast.stores.postgres.pipeline import Rows
 from outlast.stores.postgres.statement import Query, Statement
 from outlast.stores.postgres.writer import Hints
@@ -22,7 +22,7 @@ from outlast.stores.postgres.writer import Hints
 LOOK_ALONG_AFTER = 0.4
 
 
-class Given(msgspec.Struct):
+class ClaimAnswer(msgspec.Struct):
     """A claim's answer: lanes, and the first instant at which another one gets ready."""
 
     claims: list[tuple[Any, ...]]
@@ -30,10 +30,10 @@ class Given(msgspec.Struct):
     next: int | None
 
 
-_decode = msgspec.json.Decoder(Given).decode
+_decode = msgspec.json.Decoder(ClaimAnswer).decode
 
 
-class ClaimErrand:
+class ClaimItem:
     """A claim on its way."""
 
     limits = ()
@@ -42,7 +42,7 @@ class ClaimErrand:
     def __init__(
         self,
         queries: Mapping[str, Query],
-        observer: Observer,
+        observer: LivenessObserver,
         worker: str,
         limit: int,
         held: Sequence[tuple[str, str]],

@@ -14,18 +14,18 @@ from msgspec import UNSET, Struct, UnsetType
 from outlast.core.codec import Packer
 from outlast.core.index import NO_CHANGES, Index, change_offset, end_offset
 from outlast.core.record import FORMAT, DeliverySettled
-from outlast.store import Commit, Committed, Effect, Refused, Snapshot
-from outlast.stores.postgres.admission import WantedAdmission
-from outlast.stores.postgres.blob import Blob, add_blobs
+from outlast.store import Commit, Committed, EffectClaim, Refused, Snapshot
+from outlast.stores.postgres.admission import AdmissionJson
+from outlast.stores.postgres.blob import BlobPart, add_blobs
 from outlast.stores.postgres.row import CHANGES_SLICES, STARTS_OR_ENDS, LogRow
-from outlast.stores.postgres.sending import Letters
+from outlast.stores.postgres.sending import SendsJson
 from outlast.stores.postgres.statement import Query, Statement
-from outlast.stores.postgres.writer import AGAIN, Buffer, Hints, Wanted
+from outlast.stores.postgres.writer import AGAIN, GroupBuffer, Hints, WriteRequest
 
 LEASE_LOST = Refused("lease_lost")
 
 
-class Fold(Struct):
+class SnapshotJson(Struct):
     """A snapshot, and which part of the group's bytes it is."""
 
     up_to: int
@@ -34,7 +34,7 @@ class Fold(Struct):
     size: int
 
 
-class Delivery(Struct):
+class DeliveryJson(Struct):
     """A delivery's new state; `settled` is the place of the record that settled it."""
 
     id: str
@@ -44,19 +44,19 @@ class Delivery(Struct):
     settled: int | None
 
 
-class Opened(Struct):
+class OpenedRequestJson(Struct):
     id: str
     kind: str
     expires_at: int
     data: str
 
 
-class Closed(Struct):
+class ClosedRequestJson(Struct):
     id: str
     how: str
 
 
-class WantedCommit(Wanted, omit_defaults=True, kw_only=True):
+class CommitJson(WriteRequest, omit_defaults=True, kw_only=True):
     """A commit as functions/commit.sql reads it."""
 
     lane: str
@@ -79,9 +79,9 @@ class WantedCommit(Wanted, omit_defaults=True, kw_only=True):
     is_indexed: bool = False
     asks: bool = False
     tells: bool = False
-    deliveries: list[Delivery] | UnsetType = UNSET
-    opened: list[Opened] | UnsetType = UNSET
-    closed: list[Closed] | UnsetType = UNSET
+    deliveries: list[DeliveryJson] | UnsetType = UNSET
+    opened: list[OpenedRequestJson] | UnsetType = UNSET
+    closed: list[ClosedRequestJson] | UnsetType = UNSET
     tokens: Sequence[str] | UnsetType = UNSET
     revoked: Sequence[str] | UnsetType = UNSET
     sliced: int | UnsetType = UNSET
@@ -90,18 +90,18 @@ class WantedCommit(Wanted, omit_defaults=True, kw_only=True):
     frees: Sequence[str] | UnsetType = UNSET
     over: str | UnsetType = UNSET
     ended: int | UnsetType = UNSET
-    effects: Sequence[Effect] | UnsetType = UNSET
-    snapshot: Fold | UnsetType = UNSET
-    slices: Fold | UnsetType = UNSET
-    blobs: list[Blob] | UnsetType = UNSET
-    sends: list[WantedAdmission] | UnsetType = UNSET
+    effects: Sequence[EffectClaim] | UnsetType = UNSET
+    snapshot: SnapshotJson | UnsetType = UNSET
+    slices: SnapshotJson | UnsetType = UNSET
+    blobs: list[BlobPart] | UnsetType = UNSET
+    sends: list[AdmissionJson] | UnsetType = UNSET
 
     @property
     def has_permits(self) -> bool:
         return self.frees is not UNSET or self.awaits_permit is not UNSET
 
 
-class Unread(Struct):
+class PackedAnswer(Struct):
     """An answer whose arrivals are still packed."""
 
     result: Committed | Refused
@@ -110,7 +110,7 @@ class Unread(Struct):
     arrivals: list[LogRow]
 
 
-class CommitEntry:
+class CommitItem:
     """A commit on its way. `asks` only wants to know whether it has landed."""
 
     limits = ()
@@ -123,7 +123,7 @@ class CommitEntry:
         self._asks = asks
         self._packed = packer.pack(commit.body)
         self._digest = blake2b(commit.body, digest_size=16).digest()
-        self._letters = Letters(commit.sends, packer) if commit.sends else None
+        self._letters = SendsJson(commit.sends, packer) if commit.sends else None
         self.size = size_of(commit) + (self._letters.size if self._letters else 0)
 
     def alone(self) -> Statement | None:
@@ -150,11 +150,11 @@ class CommitEntry:
             }
         )
 
-    def prepare(self, buffer: Buffer) -> WantedCommit:
+    def prepare(self, buffer: GroupBuffer) -> CommitJson:
         commit, index = self._commit, self._commit.index
         has_records = bool(commit.records)
         start, size = buffer.add(self._packed.data) if has_records else (0, 0)
-        wanted = WantedCommit(
+        wanted = CommitJson(
             session=commit.session_id,
             lane=commit.lane,
             worker=commit.worker,
@@ -186,7 +186,7 @@ class CommitEntry:
             wanted.sends, wanted.plain = self._letters.prepare(buffer), False
         return wanted
 
-    def _add_bytes(self, wanted: WantedCommit, buffer: Buffer) -> None:
+    def _add_bytes(self, wanted: CommitJson, buffer: GroupBuffer) -> None:
         commit = self._commit
         if commit.effects:
             wanted.effects, wanted.is_indexed = commit.effects, True
@@ -198,11 +198,13 @@ class CommitEntry:
             wanted.blobs = add_blobs(self._packed, self._packer, buffer)
             wanted.is_indexed = True
 
-    def _fold(self, snapshot: Snapshot, buffer: Buffer) -> Fold:
+    def _fold(self, snapshot: Snapshot, buffer: GroupBuffer) -> SnapshotJson:
         data = self._packer.squeeze(snapshot.data)
-        return Fold(snapshot.offset, snapshot.fold, *buffer.add(data))
+        return SnapshotJson(snapshot.offset, snapshot.fold, *buffer.add(data))
 
-    def accept(self, answer: list[Any], hints: Hints) -> Committed | Refused | Unread | object:
+    def accept(
+        self, answer: list[Any], hints: Hints
+    ) -> Committed | Refused | PackedAnswer | object:
         match answer:
             case ["written", first_offset, at, tenant, arrivals]:
                 arrived = self._commit.release or hints.get(self.session_id, False)
@@ -213,7 +215,7 @@ class CommitEntry:
             case ["arrivals", tenant, arrivals]:
                 return self._with(Refused("arrivals"), tenant, arrivals)
             case ["effect_taken", held]:
-                return Refused("effect_taken", effect=Effect(*held))
+                return Refused("effect_taken", effect=EffectClaim(*held))
             case ["turns", turns] if self._letters:
                 self._letters.make_out(turns)
                 return AGAIN
@@ -223,12 +225,12 @@ class CommitEntry:
 
     def _with(
         self, result: Committed | Refused, tenant: str, arrivals: list[list[Any]]
-    ) -> Committed | Refused | Unread:
+    ) -> Committed | Refused | PackedAnswer:
         if not arrivals:
             return result
         lane, seen = self._commit.lane, self._commit.seen
         rows = [LogRow(first, lane, at, bytes.fromhex(data)) for first, at, data in arrivals]
-        return Unread(result, tenant, seen, rows)
+        return PackedAnswer(result, tenant, seen, rows)
 
     def doubt(self) -> None:
         """Nothing to note: the lane's commit number and digest tell whether it has landed."""
@@ -242,7 +244,7 @@ def size_of(commit: Commit) -> int:
     return size + len(commit.slices.data) if commit.slices else size
 
 
-def has_more(wanted: WantedCommit) -> bool:
+def has_more(wanted: CommitJson) -> bool:
     """Say whether a commit changes more than its lane, the log and one delivery."""
     others = (
         *(wanted.opened, wanted.closed, wanted.tokens, wanted.revoked, wanted.sliced, wanted.over),
@@ -257,16 +259,18 @@ def marks_of(index: Index) -> int:
     return (CHANGES_SLICES if index.changes_slices else 0) | (STARTS_OR_ENDS if index.over else 0)
 
 
-def add_index(wanted: WantedCommit, commit: Commit) -> None:
+def add_index(wanted: CommitJson, commit: Commit) -> None:
     """Say what changes besides the log; what does not change is not mentioned."""
     index = commit.index
     wanted.is_indexed = True
     if index.deliveries:
         wanted.deliveries = delivery_changes(commit)
     if index.opened:
-        wanted.opened = [Opened(o.request_id, o.kind, o.expires_at, o.data) for o in index.opened]
+        wanted.opened = [
+            OpenedRequestJson(o.request_id, o.kind, o.expires_at, o.data) for o in index.opened
+        ]
     if index.closed:
-        wanted.closed = [Closed(c.request_id, c.how) for c in index.closed]
+        wanted.closed = [ClosedRequestJson(c.request_id, c.how) for c in index.closed]
     if index.tokens:
         wanted.tokens = index.tokens
     if index.revoked:
@@ -277,7 +281,7 @@ def add_index(wanted: WantedCommit, commit: Commit) -> None:
         wanted.over, wanted.ended = index.over, end_offset(commit.records, 0)
 
 
-def add_conditions(wanted: WantedCommit, commit: Commit) -> None:
+def add_conditions(wanted: CommitJson, commit: Commit) -> None:
     """Say what else may refuse the commit, and which permits it gives back."""
     wanted.is_indexed = True
     if commit.awaits_permit:
@@ -288,14 +292,14 @@ def add_conditions(wanted: WantedCommit, commit: Commit) -> None:
         wanted.slices_seen = commit.slices_seen
 
 
-def delivery_changes(commit: Commit) -> list[Delivery]:
+def delivery_changes(commit: Commit) -> list[DeliveryJson]:
     settled = {
         record.delivery_id: place
         for place, record in enumerate(commit.records)
         if type(record) is DeliverySettled
     }
     return [
-        Delivery(
+        DeliveryJson(
             id=change.delivery_id,
             state=change.state,
             outcome=change.outcome or None,

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from outlast.core.codec import Packer
 from outlast.store import Commit, Committed, Refused
-from outlast.stores.postgres.commit import LEASE_LOST, CommitEntry, Unread
-from outlast.stores.postgres.notify import Messenger
+from outlast.stores.postgres.commit import LEASE_LOST, CommitItem, PackedAnswer
+from outlast.stores.postgres.notify import Notifier
 from outlast.stores.postgres.row import BlobMissing, Unpacker
 from outlast.stores.postgres.statement import Query
 from outlast.stores.postgres.writer import Hints, Writer
@@ -27,7 +27,7 @@ class Committer:
         packer: Packer,
         unpacker: Unpacker,
         writer: Writer,
-        messenger: Messenger,
+        messenger: Notifier,
         query: Query,
     ) -> None:
         self._packer = packer
@@ -36,8 +36,8 @@ class Committer:
         self._writer = writer
         self._messenger = messenger
 
-    def entry(self, commit: Commit) -> CommitEntry:
-        return CommitEntry(commit, self._packer, self._query)
+    def entry(self, commit: Commit) -> CommitItem:
+        return CommitItem(commit, self._packer, self._query)
 
     async def commit(self, commits: Sequence[Commit]) -> list[Committed | Refused]:
         if len(commits) == 1:
@@ -46,7 +46,7 @@ class Committer:
         return [await self._read(*each) for each in zip(commits, found, strict=True)]
 
     async def finish(
-        self, commit: Commit, found: Committed | Refused | Unread, hints: Hints
+        self, commit: Commit, found: Committed | Refused | PackedAnswer, hints: Hints
     ) -> Committed | Refused:
         """Do for a commit outside the writer's groups what the writer does for its own."""
         if hints:
@@ -61,17 +61,17 @@ class Committer:
         found = await self._ask(commit)
         return UNDONE if found == ABSENT else await self.finish(commit, found, {})
 
-    async def _ask(self, commit: Commit) -> Committed | Refused | Unread:
+    async def _ask(self, commit: Commit) -> Committed | Refused | PackedAnswer:
         """Ask whether a commit has landed."""
-        found: Committed | Refused | Unread
-        entry = CommitEntry(commit, self._packer, self._query, asks=True)
+        found: Committed | Refused | PackedAnswer
+        entry = CommitItem(commit, self._packer, self._query, asks=True)
         found = await self._writer.submit(entry)
         return found
 
     async def _read(
-        self, commit: Commit, found: Committed | Refused | Unread
+        self, commit: Commit, found: Committed | Refused | PackedAnswer
     ) -> Committed | Refused:
-        if not isinstance(found, Unread):
+        if not isinstance(found, PackedAnswer):
             return found
         try:
             entries = await self._unpacker.entries(found.tenant, found.arrivals, found.seen)

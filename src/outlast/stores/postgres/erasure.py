@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from outlast.stores.postgres.aside import Aside
-from outlast.stores.postgres.notify import Messenger
+from outlast.stores.postgres.aside import SideConnection
+from outlast.stores.postgres.notify import Notifier
 from outlast.stores.postgres.reader import Readers
 from outlast.stores.postgres.statement import Query
 
@@ -18,7 +18,11 @@ class Eraser:
     """Erases sessions, each in a transaction of its own: a group could hold what it waits for."""
 
     def __init__(
-        self, aside: Aside, readers: Readers, queries: Mapping[str, Query], messenger: Messenger
+        self,
+        aside: SideConnection,
+        readers: Readers,
+        queries: Mapping[str, Query],
+        messenger: Notifier,
     ) -> None:
         self._aside = aside
         self._readers = readers

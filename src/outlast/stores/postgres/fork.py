@@ -15,7 +15,7 @@ from psycopg.pq.abc import PGconn
 from outlast.errors import UsedAfterFork
 
 
-class Guarded:
+class ForkGuarded:
     """Wraps a connection, so that it can be forgotten without being kept alive."""
 
     def __init__(self, connection: PGconn) -> None:
@@ -23,7 +23,7 @@ class Guarded:
         _guarded.add(self)
 
 
-_guarded: WeakSet[Guarded] = WeakSet()
+_guarded: WeakSet[ForkGuarded] = WeakSet()
 
 
 def _abandon_all() -> None:

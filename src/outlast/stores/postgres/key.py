@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from outlast.store import KeyInfo
-from outlast.stores.postgres.aside import Aside
+from outlast.stores.postgres.aside import SideConnection
 from outlast.stores.postgres.pipeline import Row
 from outlast.stores.postgres.reader import Readers
 from outlast.stores.postgres.statement import Query
@@ -15,10 +15,12 @@ from outlast.stores.postgres.statement import Query
 _decode_names = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
-class Keys:
+class KeyTable:
     """The keys of all tenants."""
 
-    def __init__(self, aside: Aside, readers: Readers, queries: Mapping[str, Query]) -> None:
+    def __init__(
+        self, aside: SideConnection, readers: Readers, queries: Mapping[str, Query]
+    ) -> None:
         self._aside = aside
         self._readers = readers
         self._queries = queries

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from outlast.store import Permit, Refused, Wish
-from outlast.stores.postgres.aside import Aside
-from outlast.stores.postgres.notify import Messenger
+from outlast.store import Permit, PermitRequest, Refused
+from outlast.stores.postgres.aside import SideConnection
+from outlast.stores.postgres.notify import Notifier
 from outlast.stores.postgres.pipeline import Rows
 from outlast.stores.postgres.reader import Readers
 from outlast.stores.postgres.statement import Query, Statement
@@ -21,12 +21,12 @@ _decode = msgspec.json.Decoder(tuple[list[list[Any]], list[str]]).decode
 _decode_passed = msgspec.json.Decoder(tuple[int, list[str]]).decode
 
 
-class WishErrand:
+class PermitItem:
     """Wishes on their way."""
 
     size = 0
 
-    def __init__(self, query: Query, wishes: Sequence[Wish]) -> None:
+    def __init__(self, query: Query, wishes: Sequence[PermitRequest]) -> None:
         self.limits = [bound.name for wish in wishes for bound in wish.bounds]
         self._statement = query.bind({"wishes": msgspec.json.encode(wishes).decode()})
 
@@ -40,11 +40,15 @@ class WishErrand:
         return [to_permit(answer) for answer in permits]
 
 
-class Usher:
+class StalePermits:
     """Passes by those who do not come for their places, in transactions of their own."""
 
     def __init__(
-        self, aside: Aside, readers: Readers, queries: Mapping[str, Query], messenger: Messenger
+        self,
+        aside: SideConnection,
+        readers: Readers,
+        queries: Mapping[str, Query],
+        messenger: Notifier,
     ) -> None:
         self._aside = aside
         self._readers = readers

@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 
 from outlast.store import (
-    Census,
     DeliveryInfo,
-    Effect,
+    EffectClaim,
     LaneCount,
     LaneInfo,
     PermitInfo,
     RequestInfo,
     SessionInfo,
+    StoreCounts,
     WorkerInfo,
 )
 from outlast.stores.postgres.pipeline import Row, Rows
@@ -85,14 +85,14 @@ class Listing:
         rows = await self._all("tokens", {"session_id": session_id})
         return [(token, living) for token, living in rows]
 
-    async def effect(self, scope: str, key: str) -> Effect | None:
+    async def effect(self, scope: str, key: str) -> EffectClaim | None:
         rows = await self._all("effect", {"scope": scope, "key": key})
-        return Effect(*rows[0]) if rows else None
+        return EffectClaim(*rows[0]) if rows else None
 
-    async def census(self) -> Census:
+    async def census(self) -> StoreCounts:
         rows = await self._all("census", {})
         ready = [ready_at for *_, ready_at in rows if ready_at is not None]
-        return Census(
+        return StoreCounts(
             tuple(LaneCount(status, wait, count) for status, wait, count, *_ in rows),
             queued=sum(queued for *_, queued, _ in rows),
             oldest_ready_at=min(ready, default=None),

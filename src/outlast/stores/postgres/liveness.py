@@ -16,10 +16,10 @@ import psycopg
 from outlast.clock import Clock
 from outlast.errors import StoreError, StoreUnavailable
 from outlast.stores.postgres.error import explain
-from outlast.stores.postgres.pipeline import Link, Rows
+from outlast.stores.postgres.pipeline import PipelinedConnection, Rows
 from outlast.stores.postgres.reconnect import FIRST_PAUSE, LONGEST_PAUSE, PATIENCE
 from outlast.stores.postgres.statement import Query, Statement
-from outlast.stores.postgres.url import Place
+from outlast.stores.postgres.url import StoreAddress
 
 log = logging.getLogger("outlast.postgres")
 
@@ -27,7 +27,7 @@ MISSING_FOR = 0.3
 LONG_GONE = 24 * 3_600_000
 
 
-class Direct:
+class HeartbeatConnection:
     """This process's own connection: shows its workers' signs, and hears what others say.
 
     Lost, it is opened again at once, with all signs: they would be missed before long.
@@ -35,7 +35,7 @@ class Direct:
 
     def __init__(
         self,
-        place: Place,
+        place: StoreAddress,
         clock: Clock,
         queries: Mapping[str, Query],
         heard: Callable[[str], None],
@@ -47,7 +47,7 @@ class Direct:
         self._signs: dict[int, str] = {}
         self._shown = asyncio.Event()
         self._opening = asyncio.Lock()
-        self._link: Link | None = None
+        self._link: PipelinedConnection | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_wanted = False
         self.is_possible = bool(place.direct)
@@ -97,14 +97,14 @@ class Direct:
     def lock(self, name: str, sign: int) -> Statement:
         return self._queries[name].bind({"class": self._place.number, "sign": sign})
 
-    async def _open(self) -> Link | None:
+    async def _open(self) -> PipelinedConnection | None:
         """Open the connection, show what was shown on the last, and listen; not at a pooler."""
         async with self._opening:
             if not self.is_possible:
                 return None
             if self._link and self._link.is_open:
                 return self._link
-            link = await Link.open(self._place.direct, self._place.label)
+            link = await PipelinedConnection.open(self._place.direct, self._place.label)
             link.on_notice = self._heard
             try:
                 if not self._signs and not await self._is_direct(link):
@@ -122,7 +122,7 @@ class Direct:
             self._shown.set()
             return link
 
-    async def _is_direct(self, link: Link) -> bool:
+    async def _is_direct(self, link: PipelinedConnection) -> bool:
         """Whether the server itself answers. A pooler's connections would outlive our signs."""
         [(backend,)] = await link.ask(self._queries["find_backend"].bind({}))
         self.is_possible = backend == link.backend
@@ -163,10 +163,10 @@ class Direct:
             self._link.close()
 
 
-class Observer:
+class LivenessObserver:
     """Remembers since when it has seen a worker's sign missing."""
 
-    def __init__(self, place: Place, clock: Clock, queries: Mapping[str, Query]) -> None:
+    def __init__(self, place: StoreAddress, clock: Clock, queries: Mapping[str, Query]) -> None:
         self._clock = clock
         self._statement = queries["missing_workers"].bind(
             {"class": place.number, "long_gone": LONG_GONE}

@@ -13,14 +13,14 @@ from outlast.clock import Clock
 from outlast.errors import StoreCorrupt, StoreFromTheFuture, StoreUnavailable, UnsupportedStore
 from outlast.stores.postgres.error import explain, is_passing
 from outlast.stores.postgres.pipeline import connect
-from outlast.stores.postgres.reconnect import Trial
+from outlast.stores.postgres.reconnect import RetryState
 from outlast.stores.postgres.statement import (
     Query,
     in_schema,
     load_functions,
     load_migrations,
 )
-from outlast.stores.postgres.url import Place
+from outlast.stores.postgres.url import StoreAddress
 
 NEWEST = len(load_migrations())
 OLDEST_SERVER = 14
@@ -39,7 +39,7 @@ SOON = (
 Connection = psycopg.AsyncConnection[Any]
 
 
-class State(NamedTuple):
+class SchemaState(NamedTuple):
     """What there is before anything is touched."""
 
     server: int
@@ -50,21 +50,21 @@ class State(NamedTuple):
     encoding: str
 
 
-async def migrate(place: Place, clock: Clock, queries: Mapping[str, Query]) -> None:
+async def migrate(place: StoreAddress, clock: Clock, queries: Mapping[str, Query]) -> None:
     """Bring the schema up to date, or refuse and leave it as it is."""
     async with at_the_door(place, clock) as connection:
         if await find_version(connection, place, queries) < NEWEST:
             await insist(connection, place, clock, queries)
 
 
-async def look(place: Place, clock: Clock, queries: Mapping[str, Query]) -> int:
+async def look(place: StoreAddress, clock: Clock, queries: Mapping[str, Query]) -> int:
     """Return the schema's version, or 0, and touch nothing."""
     async with at_the_door(place, clock) as connection:
         return await find_version(connection, place, queries)
 
 
 @asynccontextmanager
-async def at_the_door(place: Place, clock: Clock) -> AsyncIterator[Connection]:
+async def at_the_door(place: StoreAddress, clock: Clock) -> AsyncIterator[Connection]:
     connection = await knock(place, clock)
     try:
         yield connection
@@ -74,9 +74,9 @@ async def at_the_door(place: Place, clock: Clock) -> AsyncIterator[Connection]:
         await connection.close()
 
 
-async def knock(place: Place, clock: Clock) -> Connection:
+async def knock(place: StoreAddress, clock: Clock) -> Connection:
     """Open a connection, waiting for a server that is about to let us in and for no other."""
-    trial = Trial(clock)
+    trial = RetryState(clock)
     while True:
         try:
             return await connect(place.pooled, place.label)
@@ -86,9 +86,11 @@ async def knock(place: Place, clock: Clock) -> Connection:
         await trial.pause()
 
 
-async def find_version(connection: Connection, place: Place, queries: Mapping[str, Query]) -> int:
+async def find_version(
+    connection: Connection, place: StoreAddress, queries: Mapping[str, Query]
+) -> int:
     """Return the schema's version, 0 if there is nothing; refuse one that is not for us."""
-    state = State(*await one(connection, queries["find_schema"], schema=place.schema))
+    state = SchemaState(*await one(connection, queries["find_schema"], schema=place.schema))
     if state.server // 10_000 < OLDEST_SERVER:
         raise UnsupportedStore(
             f"the {place.label} is PostgreSQL {state.server // 10_000}, and Outlast needs"
@@ -128,13 +130,13 @@ async def find_version(connection: Connection, place: Place, queries: Mapping[st
 
 
 async def insist(
-    connection: Connection, place: Place, clock: Clock, queries: Mapping[str, Query]
+    connection: Connection, place: StoreAddress, clock: Clock, queries: Mapping[str, Query]
 ) -> None:
     """Walk, and begin again where somebody at work was in the way.
 
     One process at a time, pauses included: many in turns would leave those at work no gap.
     """
-    trial = Trial(clock, TRIES)
+    trial = RetryState(clock, TRIES)
     async with connection.transaction():
         await one(connection, queries["prepare_migration"])
         await one(connection, queries["lock_migration"], **{"class": place.number})
@@ -151,7 +153,7 @@ async def insist(
             await trial.pause()
 
 
-def in_the_way(place: Place) -> StoreUnavailable:
+def in_the_way(place: StoreAddress) -> StoreUnavailable:
     return StoreUnavailable(
         f"the {place.label} cannot be brought up to date, as somebody else has its tables for"
         " long (a dump, a transaction left open); end that, see pg_stat_activity, and start again",
@@ -159,7 +161,7 @@ def in_the_way(place: Place) -> StoreUnavailable:
     )
 
 
-async def walk(connection: Connection, place: Place, queries: Mapping[str, Query]) -> None:
+async def walk(connection: Connection, place: StoreAddress, queries: Mapping[str, Query]) -> None:
     """Apply what is missing, all of it or nothing; who came second finds it done.
 
     A migration changes tables, and drops what functions are gone or take something else. The
@@ -179,7 +181,7 @@ async def walk(connection: Connection, place: Place, queries: Mapping[str, Query
             await run(connection, page, place)
 
 
-async def run(connection: Connection, page: Traversable, place: Place) -> None:
+async def run(connection: Connection, page: Traversable, place: StoreAddress) -> None:
     script = in_schema(page.read_text("utf-8"), place.schema)
     await connection.execute(script.encode())
 

@@ -34,7 +34,7 @@ def from_payload(payload: str) -> tuple[str, Mapping[str, bool]]:
     return name, hints or ANYTHING
 
 
-class Messenger:
+class Notifier:
     """Tells other processes, at most once in 20 ms: what comes meanwhile goes together."""
 
     def __init__(

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from outlast.store import DeadLetter, Outlet
-from outlast.stores.postgres.aside import Aside
+from outlast.store import DeadLetter, OutboxCursor
+from outlast.stores.postgres.aside import SideConnection
 from outlast.stores.postgres.pipeline import Row
 from outlast.stores.postgres.reader import Readers
 from outlast.stores.postgres.statement import Params, Query
@@ -23,20 +23,24 @@ LETTER = "session_id tenant outlet offset type error at".split()
 _decode_names = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
-class Outlets:
+class OutboxCursorTable:
     """What is told outside, and how far that is."""
 
-    def __init__(self, aside: Aside, readers: Readers, queries: Mapping[str, Query]) -> None:
+    def __init__(
+        self, aside: SideConnection, readers: Readers, queries: Mapping[str, Query]
+    ) -> None:
         self._aside = aside
         self._readers = readers
         self._queries = queries
 
-    async def take(self, limit: int, hold: int) -> list[Outlet]:
+    async def take(self, limit: int, hold: int) -> list[OutboxCursor]:
         params = {"limit": max(0, limit), "hold": hold}
         rows = await self._aside.do(self._queries["take_outlets"].bind(params))
         return [describe_outlet(row) for row in rows]
 
-    async def settle(self, outlet: Outlet, changes: Params, dead: Sequence[DeadLetter]) -> bool:
+    async def settle(
+        self, outlet: OutboxCursor, changes: Params, dead: Sequence[DeadLetter]
+    ) -> bool:
         params: dict[str, Any] = {
             "session_id": outlet.session_id,
             "name": outlet.name,
@@ -47,7 +51,7 @@ class Outlets:
         }
         return bool(await self._aside.do(self._queries["settle_outlet"].bind(params)))
 
-    async def listing(self, filters: Params) -> list[Outlet]:
+    async def listing(self, filters: Params) -> list[OutboxCursor]:
         rows = await self._readers.ask(self._queries["outlets"].bind(filters))
         return [describe_outlet(row) for row in rows]
 
@@ -60,6 +64,6 @@ class Outlets:
         return [DeadLetter(**dict(zip(LETTER, row, strict=True))) for row in rows]
 
 
-def describe_outlet(row: Row) -> Outlet:
+def describe_outlet(row: Row) -> OutboxCursor:
     fields = dict(zip(OUTLET, row, strict=True))
-    return Outlet(**{**fields, "events": _decode_names(fields["events"])})
+    return OutboxCursor(**{**fields, "events": _decode_names(fields["events"])})

@@ -8,48 +8,48 @@ from collections.abc import Mapping
 from outlast.clock import Clock
 from outlast.core.codec import Packer
 from outlast.stores.listener import Listeners
-from outlast.stores.postgres.aside import Aside
+from outlast.stores.postgres.aside import SideConnection
 from outlast.stores.postgres.committer import Committer
 from outlast.stores.postgres.erasure import Eraser
-from outlast.stores.postgres.key import Keys
-from outlast.stores.postgres.limit import Usher
+from outlast.stores.postgres.key import KeyTable
+from outlast.stores.postgres.limit import StalePermits
 from outlast.stores.postgres.listing import Listing
-from outlast.stores.postgres.liveness import Direct
-from outlast.stores.postgres.notify import Messenger
-from outlast.stores.postgres.outbox import Outlets
+from outlast.stores.postgres.liveness import HeartbeatConnection
+from outlast.stores.postgres.notify import Notifier
+from outlast.stores.postgres.outbox import OutboxCursorTable
 from outlast.stores.postgres.reader import Readers
-from outlast.stores.postgres.reading import Reading
-from outlast.stores.postgres.reconnect import Line
+from outlast.stores.postgres.reading import LogReader
+from outlast.stores.postgres.reconnect import ReconnectingConnection
 from outlast.stores.postgres.row import Unpacker
-from outlast.stores.postgres.schedule import Schedules
+from outlast.stores.postgres.schedule import ScheduleTable
 from outlast.stores.postgres.statement import Query
-from outlast.stores.postgres.transaction_pool import Rooms
-from outlast.stores.postgres.url import Place
-from outlast.stores.postgres.vault import Vault
+from outlast.stores.postgres.transaction_pool import TransactionPool
+from outlast.stores.postgres.url import StoreAddress
+from outlast.stores.postgres.vault import SecretTable
 from outlast.stores.postgres.worker import Registry
 from outlast.stores.postgres.writer import Writer
 
 READERS = 2
 
 
-class Desk:
+class StoreParts:
     """The parts of a store, joined. Connections are opened when they are first needed."""
 
     def __init__(
-        self, place: Place, clock: Clock, queries: Mapping[str, Query], packer: Packer
+        self, place: StoreAddress, clock: Clock, queries: Mapping[str, Query], packer: Packer
     ) -> None:
-        def line() -> Line:
-            return Line(place, clock, queries["set_clock"])
+        def line() -> ReconnectingConnection:
+            return ReconnectingConnection(place, clock, queries["set_clock"])
 
         self.loop = asyncio.get_running_loop()
         self.listeners = Listeners()
         self.readers = Readers([line() for _ in range(READERS)], queries)
-        self.messenger = Messenger(
+        self.messenger = Notifier(
             place.schema, clock, queries["notify"], self.readers, self.listeners
         )
-        self.direct = Direct(place, clock, queries, self.messenger.heard)
+        self.direct = HeartbeatConnection(place, clock, queries, self.messenger.heard)
         self.writer = Writer(
-            Line(place, clock, queries["set_clock"], self.direct.until_shown),
+            ReconnectingConnection(place, clock, queries["set_clock"], self.direct.until_shown),
             queries["write"],
             queries["hold_limits"],
             place.label,
@@ -60,15 +60,15 @@ class Desk:
         self.committer = Committer(
             packer, self.unpacker, self.writer, self.messenger, queries["commit_alone"]
         )
-        self.reading = Reading(self.readers, queries, packer, self.unpacker)
+        self.reading = LogReader(self.readers, queries, packer, self.unpacker)
         self.listing = Listing(self.readers, queries)
-        self.rooms = Rooms(place, clock, queries)
-        self.aside = Aside(line())
-        self.usher = Usher(self.aside, self.readers, queries, self.messenger)
-        self.outlets = Outlets(self.aside, self.readers, queries)
-        self.keys = Keys(self.aside, self.readers, queries)
-        self.vault = Vault(self.aside, self.readers, queries)
-        self.schedules = Schedules(self.aside, self.readers, queries)
+        self.rooms = TransactionPool(place, clock, queries)
+        self.aside = SideConnection(line())
+        self.usher = StalePermits(self.aside, self.readers, queries, self.messenger)
+        self.outlets = OutboxCursorTable(self.aside, self.readers, queries)
+        self.keys = KeyTable(self.aside, self.readers, queries)
+        self.vault = SecretTable(self.aside, self.readers, queries)
+        self.schedules = ScheduleTable(self.aside, self.readers, queries)
         self.eraser = Eraser(self.aside, self.readers, queries, self.messenger)
 
     async def close(self) -> None:

@@ -23,7 +23,7 @@ from psycopg.pq.abc import PGresult
 
 from outlast.errors import StoreUnavailable
 from outlast.stores.postgres.error import closed, is_of_the_connection, lost, unreachable
-from outlast.stores.postgres.fork import Guarded
+from outlast.stores.postgres.fork import ForkGuarded
 from outlast.stores.postgres.statement import BINARY, Statement
 
 Row = tuple[Any, ...]
@@ -33,13 +33,13 @@ Answer = asyncio.Future[list[Rows]]
 DONE = {pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK}
 
 
-class Link:
+class PipelinedConnection:
     """A connection, and the batches whose answers are due."""
 
     def __init__(self, connection: psycopg.AsyncConnection[Any], label: str) -> None:
         self._connection = connection
         self._raw = connection.pgconn
-        self._guarded = Guarded(self._raw)
+        self._guarded = ForkGuarded(self._raw)
         self._label = label
         self._loop = asyncio.get_running_loop()
         self._due: deque[Answer] = deque()
@@ -55,7 +55,7 @@ class Link:
         self._loop.add_reader(self._socket, self._read)
 
     @classmethod
-    async def open(cls, conninfo: str, label: str) -> Link:
+    async def open(cls, conninfo: str, label: str) -> PipelinedConnection:
         return cls(await connect(conninfo, label), label)
 
     @property

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from outlast.stores.postgres.pipeline import Rows
-from outlast.stores.postgres.reconnect import Line
+from outlast.stores.postgres.reconnect import ReconnectingConnection
 from outlast.stores.postgres.statement import Query, Statement
 
 
 class Readers:
     """Asks on the line with the fewest questions under way; any question may be asked twice."""
 
-    def __init__(self, lines: Sequence[Line], queries: Mapping[str, Query]) -> None:
+    def __init__(
+        self, lines: Sequence[ReconnectingConnection], queries: Mapping[str, Query]
+    ) -> None:
         self._lines = lines
         self._blobs = queries["blobs"]
         self._heads = queries["heads_of_blobs"]

@@ -8,17 +8,17 @@ from typing import NamedTuple
 from outlast.core.codec import Packer
 from outlast.core.lane import FOLD
 from outlast.core.record import Entry
-from outlast.store import Loaded, Page, Snapshot
+from outlast.store import Loaded, LogPage, Snapshot
 from outlast.store.log import concerns
 from outlast.store.refusal import cursor_ahead, unknown_session
-from outlast.stores.page import Filling
+from outlast.stores.page import PageFiller
 from outlast.stores.postgres.pipeline import Rows
 from outlast.stores.postgres.reader import Readers
 from outlast.stores.postgres.row import BlobMissing, LogRow, Unpacker
 from outlast.stores.postgres.statement import Params, Query
 
 
-class Found(NamedTuple):
+class LogRange(NamedTuple):
     """A session's log as functions/read.sql gives it: its end, and what was asked for."""
 
     tenant: str
@@ -29,7 +29,7 @@ class Found(NamedTuple):
     counts: list[int]
 
 
-class Reading:
+class LogReader:
     """Answers about the log."""
 
     def __init__(
@@ -46,26 +46,26 @@ class Reading:
 
     # Pages
 
-    async def read(self, session_id: str, after: int, limit: int) -> Page:
+    async def read(self, session_id: str, after: int, limit: int) -> LogPage:
         params = {"session_id": session_id, "after": after, "limit": limit}
         found = await self._find("log_after", session_id, params)
         if after > found.end:
             raise cursor_ahead(session_id, after, found.end)
         entries = await self._entries(session_id, await self._until_full(found), after)
-        return Page(tuple(entries), entries[-1].offset if entries else after, found.end)
+        return LogPage(tuple(entries), entries[-1].offset if entries else after, found.end)
 
-    async def read_back(self, session_id: str, before: int, limit: int) -> Page:
+    async def read_back(self, session_id: str, before: int, limit: int) -> LogPage:
         params = {"session_id": session_id, "before": before, "limit": limit}
         found = await self._until_full(await self._find("log_before", session_id, params))
         found.rows.reverse()
         everything = await self._entries(session_id, found, 0)
         entries = tuple(entry for entry in everything if entry.offset < before)
-        return Page(entries, entries[0].offset if entries else before, found.end)
+        return LogPage(entries, entries[0].offset if entries else before, found.end)
 
-    async def _until_full(self, found: Found) -> Found:
+    async def _until_full(self, found: LogRange) -> LogRange:
         """Leave out rows behind which a page is full of large values: the others are not read."""
         sizes = await self._unpacker.sizes(found.tenant, found.rows)
-        page, rows = Filling(len(sizes)), list[LogRow]()  # the database has counted the records
+        page, rows = PageFiller(len(sizes)), list[LogRow]()  # the database has counted the records
         for row, size in zip(found.rows, sizes, strict=True):
             rows.append(row)
             page.add(0, size)
@@ -90,13 +90,13 @@ class Reading:
         )
         return Loaded(snapshot, slices, entries, tail_bytes, found.last_at)
 
-    async def _find(self, name: str, session_id: str, params: Params) -> Found:
+    async def _find(self, name: str, session_id: str, params: Params) -> LogRange:
         rows = await self._readers.ask(self._queries[name].bind(params))
         if not rows:
             raise unknown_session(session_id)
         return self._sort(rows)
 
-    async def _entries(self, session_id: str, found: Found, after: int) -> list[Entry]:
+    async def _entries(self, session_id: str, found: LogRange, after: int) -> list[Entry]:
         try:
             return await self._unpacker.entries(found.tenant, found.rows, after)
         except BlobMissing:
@@ -105,9 +105,9 @@ class Reading:
             await self._find("log_before", session_id, params)
             raise
 
-    def _sort(self, rows: Rows) -> Found:
+    def _sort(self, rows: Rows) -> LogRange:
         [(_, end, _, tenant, last_at, _), *rest] = rows
-        found = Found(tenant, end, last_at, {}, [], [])
+        found = LogRange(tenant, end, last_at, {}, [], [])
         for kind, offset, count, lane, at, data in rest:
             if kind == "log":
                 found.rows.append(LogRow(offset, lane, at, data))

@@ -13,9 +13,9 @@ import psycopg
 from outlast.clock import Clock
 from outlast.errors import StoreUnavailable
 from outlast.stores.postgres.error import closed, explain, is_passing
-from outlast.stores.postgres.pipeline import Link, Rows
+from outlast.stores.postgres.pipeline import PipelinedConnection, Rows
 from outlast.stores.postgres.statement import Query, Statement
-from outlast.stores.postgres.url import Place
+from outlast.stores.postgres.url import StoreAddress
 
 PATIENCE = 10.0
 FIRST_PAUSE = 0.02
@@ -25,7 +25,7 @@ TRIES = 8
 Compose = Callable[[], Sequence[Statement]]
 
 
-class Line:
+class ReconnectingConnection:
     """One connection at a time to the same place, and the patience to open another.
 
     `until_ready` returns what to wait for before something is sent, if there is something.
@@ -33,7 +33,7 @@ class Line:
 
     def __init__(
         self,
-        place: Place,
+        place: StoreAddress,
         clock: Clock,
         set_clock: Query,
         until_ready: Callable[[], Awaitable[None] | None] = lambda: None,
@@ -43,7 +43,7 @@ class Line:
         self._set_clock = set_clock
         self._until_ready = until_ready
         self._is_real = type(clock) is Clock
-        self._link: Link | None = None
+        self._link: PipelinedConnection | None = None
         self._is_closed = False
         self._opening = asyncio.Lock()
         self._asking = 0
@@ -66,7 +66,7 @@ class Line:
         They are composed anew for every try; `doubt` is called before one that comes after a
         lost connection, when the last try may have been done.
         """
-        trial = Trial(self._clock)
+        trial = RetryState(self._clock)
         while True:
             try:
                 return await self._try(compose)
@@ -94,10 +94,10 @@ class Line:
         now = self._set_clock.bind({"now": self._clock.now()})
         return (await link.send([now, *statements]))[1:]
 
-    async def _open(self) -> Link:
+    async def _open(self) -> PipelinedConnection:
         async with self._opening:
             if self._link is None or not self._link.is_open:
-                self._link = await Link.open(self._place.pooled, self._place.label)
+                self._link = await PipelinedConnection.open(self._place.pooled, self._place.label)
                 if self._is_closed:
                     self._link.close()
             return self._link
@@ -127,7 +127,7 @@ class Line:
             self._link.close()
 
 
-class Trial:
+class RetryState:
     """How often and for how long something has been tried since it first failed.
 
     What hung until then on a connection that had gone dead says nothing of the next one.

@@ -7,16 +7,18 @@ from collections.abc import Mapping
 from msgspec.structs import asdict
 
 from outlast.store import ScheduleInfo
-from outlast.stores.postgres.aside import Aside
+from outlast.stores.postgres.aside import SideConnection
 from outlast.stores.postgres.pipeline import Row
 from outlast.stores.postgres.reader import Readers
 from outlast.stores.postgres.statement import Params, Query
 
 
-class Schedules:
+class ScheduleTable:
     """The schedules of all agents. An answer that was lost is made up for by looking again."""
 
-    def __init__(self, aside: Aside, readers: Readers, queries: Mapping[str, Query]) -> None:
+    def __init__(
+        self, aside: SideConnection, readers: Readers, queries: Mapping[str, Query]
+    ) -> None:
         self._aside = aside
         self._readers = readers
         self._queries = queries

@@ -10,18 +10,18 @@ from collections.abc import Iterator, Sequence
 from outlast.core.codec import Packer
 from outlast.errors import NotEncodable
 from outlast.store import Admission
-from outlast.stores.postgres.admission import AdmissionEntry, WantedAdmission
-from outlast.stores.postgres.writer import Buffer, Hints
+from outlast.stores.postgres.admission import AdmissionItem, AdmissionJson
+from outlast.stores.postgres.writer import GroupBuffer, Hints
 
 
-class Letters:
+class SendsJson:
     """The letters of one commit. Which of them were dropped is not asked for."""
 
     def __init__(self, sends: Sequence[Admission], packer: Packer) -> None:
         self._entries = list(entries_of(sends, packer))
         self.size = sum(entry.size for entry in self._entries)
 
-    def prepare(self, buffer: Buffer) -> list[WantedAdmission]:
+    def prepare(self, buffer: GroupBuffer) -> list[AdmissionJson]:
         return [entry.prepare(buffer) for entry in self._entries]
 
     def make_out(self, turns: Sequence[tuple[int, str]]) -> None:
@@ -35,10 +35,10 @@ class Letters:
         return {entry.session_id: True for entry in self._entries}
 
 
-def entries_of(sends: Sequence[Admission], packer: Packer) -> Iterator[AdmissionEntry]:
+def entries_of(sends: Sequence[Admission], packer: Packer) -> Iterator[AdmissionItem]:
     """Yield each as it goes out; what cannot be stored is dropped."""
     for admission in sends:
         try:
-            yield AdmissionEntry(admission, packer)
+            yield AdmissionItem(admission, packer)
         except NotEncodable:
             continue

@@ -20,38 +20,38 @@ from outlast.errors import InvalidInput, OutlastError, StoreUnavailable
 from outlast.store import (
     NO_LIMITS,
     Admission,
-    Census,
+    AdmissionReceipt,
     Claim,
     Commit,
     Committed,
     DeadLetter,
     DeliveryInfo,
-    Effect,
+    EffectClaim,
     KeyInfo,
     LaneInfo,
     Lease,
     Loaded,
-    Outlet,
-    Page,
+    LogPage,
+    OutboxCursor,
     Permit,
     PermitInfo,
-    Receipt,
+    PermitRequest,
     Refused,
     RequestInfo,
     ScheduleInfo,
-    Secret,
     SessionInfo,
+    StoreCounts,
+    StoredSecret,
     Transaction,
-    Wish,
     WorkerInfo,
 )
 from outlast.stores.listener import EVERYTHING, Heard
-from outlast.stores.postgres.admission import AdmissionEntry
-from outlast.stores.postgres.claim import ClaimErrand, to_json
+from outlast.stores.postgres.admission import AdmissionItem
+from outlast.stores.postgres.claim import ClaimItem, to_json
 from outlast.stores.postgres.fork import check_process
-from outlast.stores.postgres.limit import WishErrand
+from outlast.stores.postgres.limit import PermitItem
 from outlast.stores.postgres.migration import look, migrate
-from outlast.stores.postgres.parts import Desk
+from outlast.stores.postgres.parts import StoreParts
 from outlast.stores.postgres.statement import load_queries
 from outlast.stores.postgres.transaction import OpenTransaction, PostgresTransaction
 from outlast.stores.postgres.url import read_url
@@ -69,7 +69,7 @@ class PostgresStore:
         self._queries = load_queries(self._place.schema)
         self._packer = Packer()
         self._opening = asyncio.Lock()
-        self._open: Desk | None = None
+        self._open: StoreParts | None = None
         self._foreseen: tuple[float, int, int | None] | None = None
 
     def __repr__(self) -> str:
@@ -82,7 +82,7 @@ class PostgresStore:
         async with self._opening:
             if self._open is None:
                 await migrate(self._place, self._clock, self._queries)
-                self._open = Desk(self._place, self._clock, self._queries, self._packer)
+                self._open = StoreParts(self._place, self._clock, self._queries, self._packer)
 
     async def is_there(self) -> bool:
         """Whether the schema has been made; looking makes nothing."""
@@ -96,7 +96,7 @@ class PostgresStore:
                 await desk.close()
 
     @property
-    def _desk(self) -> Desk:
+    def _desk(self) -> StoreParts:
         check_process(self._pid)
         if self._open is None:
             raise StoreUnavailable(
@@ -109,16 +109,18 @@ class PostgresStore:
 
     # Arrivals
 
-    async def admit(self, admissions: Sequence[Admission]) -> Sequence[Receipt | OutlastError]:
+    async def admit(
+        self, admissions: Sequence[Admission]
+    ) -> Sequence[AdmissionReceipt | OutlastError]:
         writer = self._desk.writer
         entries = [self._try_entry(admission) for admission in admissions]
-        futures = [writer.submit(entry) for entry in entries if isinstance(entry, AdmissionEntry)]
+        futures = [writer.submit(entry) for entry in entries if isinstance(entry, AdmissionItem)]
         results = iter(await asyncio.gather(*futures))
-        return [next(results) if isinstance(e, AdmissionEntry) else e for e in entries]
+        return [next(results) if isinstance(e, AdmissionItem) else e for e in entries]
 
-    def _try_entry(self, admission: Admission) -> AdmissionEntry | OutlastError:
+    def _try_entry(self, admission: Admission) -> AdmissionItem | OutlastError:
         try:
-            return AdmissionEntry(admission, self._packer)
+            return AdmissionItem(admission, self._packer)
         except OutlastError as error:
             return error
 
@@ -144,7 +146,7 @@ class PostgresStore:
         most: Mapping[str, int] = NO_LIMITS,
     ) -> Sequence[Claim]:
         desk = self._desk
-        errand = ClaimErrand(
+        errand = ClaimItem(
             self._queries,
             desk.registry.observer,
             *(worker, limit, held, agents, version, lanes, most),
@@ -158,9 +160,9 @@ class PostgresStore:
 
     # Limits
 
-    async def acquire(self, wishes: Sequence[Wish]) -> Sequence[Permit | Refused]:
+    async def acquire(self, wishes: Sequence[PermitRequest]) -> Sequence[Permit | Refused]:
         found: list[Permit | Refused]
-        found = await self._desk.writer.submit(WishErrand(self._queries["acquire"], wishes))
+        found = await self._desk.writer.submit(PermitItem(self._queries["acquire"], wishes))
         return found
 
     async def permits(
@@ -186,10 +188,10 @@ class PostgresStore:
     async def load(self, session_id: str, lane: str, after: int | None = None) -> Loaded:
         return await self._desk.reading.load(session_id, lane, after)
 
-    async def read(self, session_id: str, after: int, limit: int = 500) -> Page:
+    async def read(self, session_id: str, after: int, limit: int = 500) -> LogPage:
         return await self._desk.reading.read(session_id, after, limit)
 
-    async def read_back(self, session_id: str, before: int, limit: int = 50) -> Page:
+    async def read_back(self, session_id: str, before: int, limit: int = 50) -> LogPage:
         return await self._desk.reading.read_back(session_id, before, limit)
 
     async def session(self, session_id: str) -> SessionInfo | None:
@@ -276,7 +278,7 @@ class PostgresStore:
     async def tokens(self, session_id: str) -> Sequence[tuple[str, bool]]:
         return await self._desk.listing.tokens(session_id)
 
-    async def effect(self, scope: str, key: str) -> Effect | None:
+    async def effect(self, scope: str, key: str) -> EffectClaim | None:
         return await self._desk.listing.effect(scope, key)
 
     def counts(self) -> Mapping[str, int]:
@@ -299,7 +301,7 @@ class PostgresStore:
                 return next_at
         return await desk.listing.next_ready_at(after)
 
-    async def census(self) -> Census:
+    async def census(self) -> StoreCounts:
         return await self._desk.listing.census()
 
     # Erasure
@@ -326,10 +328,10 @@ class PostgresStore:
 
     # Secrets, and holds of names
 
-    async def keep_secret(self, secret: Secret, *, expected: int | None) -> bool:
+    async def keep_secret(self, secret: StoredSecret, *, expected: int | None) -> bool:
         return await self._desk.vault.keep(secret, expected)
 
-    async def secret(self, tenant: str, name: str) -> Secret | None:
+    async def secret(self, tenant: str, name: str) -> StoredSecret | None:
         return await self._desk.vault.find(tenant, name)
 
     async def drop_secret(self, tenant: str, name: str) -> bool:
@@ -369,12 +371,12 @@ class PostgresStore:
 
     # Outlets
 
-    async def take_outlets(self, limit: int, hold: int) -> Sequence[Outlet]:
+    async def take_outlets(self, limit: int, hold: int) -> Sequence[OutboxCursor]:
         return await self._desk.outlets.take(limit, hold)
 
     async def settle_outlet(
         self,
-        outlet: Outlet,
+        outlet: OutboxCursor,
         *,
         cursor: int,
         again_at: int | None,
@@ -392,7 +394,7 @@ class PostgresStore:
         tenant: str | None = None,
         failing_only: bool = False,
         limit: int = 100,
-    ) -> Sequence[Outlet]:
+    ) -> Sequence[OutboxCursor]:
         filters: dict[str, Any] = {
             "session_id": session_id,
             "tenant": tenant,

@@ -20,7 +20,7 @@ from psycopg.pq import TransactionStatus
 from outlast.clock import Clock
 from outlast.errors import InvalidInput, NotInTransaction, OutlastError, StoreUnavailable
 from outlast.store import Commit, Committed, Refused
-from outlast.stores.postgres.commit import CommitEntry, Unread
+from outlast.stores.postgres.commit import CommitItem, PackedAnswer
 from outlast.stores.postgres.committer import UNDONE, Committer
 from outlast.stores.postgres.error import (
     explain,
@@ -29,8 +29,8 @@ from outlast.stores.postgres.error import (
     is_put_off,
     lost,
 )
-from outlast.stores.postgres.transaction_pool import Rooms
-from outlast.stores.postgres.writer import Buffer, Hints, Written
+from outlast.stores.postgres.transaction_pool import TransactionPool
+from outlast.stores.postgres.writer import GroupBuffer, Hints, WriteAnswer
 
 FIRST_WORD = re.compile(r"(?:\s|--[^\n]*(?:\n|$)|/\*(?:(?!/\*).)*?\*/)*([a-zA-Z]+|[(])", re.DOTALL)
 NEVER = set(
@@ -42,7 +42,7 @@ NEVER = set(
 class PostgresTransaction:
     """See `outlast.store.Transaction`."""
 
-    def __init__(self, rooms: Rooms, committer: Committer, limit: float) -> None:
+    def __init__(self, rooms: TransactionPool, committer: Committer, limit: float) -> None:
         self._rooms = rooms
         self._committer = committer
         self._limit = limit
@@ -160,21 +160,21 @@ class PostgresTransaction:
                 raise told from error
         return await self._committer.finish(commit, found, hints)
 
-    async def _write(self, entry: CommitEntry, hints: Hints) -> Committed | Refused | Unread:
+    async def _write(self, entry: CommitItem, hints: Hints) -> Committed | Refused | PackedAnswer:
         """Have the commit written, said otherwise if that has to be."""
         while True:
             found = entry.accept(await self._ask(entry, hints), hints)
-            if isinstance(found, Committed | Refused | Unread):
+            if isinstance(found, Committed | Refused | PackedAnswer):
                 return found
 
-    async def _ask(self, entry: CommitEntry, hints: Hints) -> list[Any]:
-        buffer = Buffer()
+    async def _ask(self, entry: CommitItem, hints: Hints) -> list[Any]:
+        buffer = GroupBuffer()
         wanted = msgspec.json.encode([entry.prepare(buffer)]).decode()
         async with psycopg.AsyncRawCursor(self._connection) as cursor:
             await cursor.execute(self._rooms.queries["write"].text, [wanted, buffer.join()])
             row = await cursor.fetchone()
         assert row is not None
-        written = msgspec.json.decode(row[0], type=Written)
+        written = msgspec.json.decode(row[0], type=WriteAnswer)
         hints.update(dict.fromkeys(written.woken, True))
         return written.answers[0]
 

@@ -9,10 +9,10 @@ import psycopg
 from psycopg.pq import ConnStatus, TransactionStatus
 
 from outlast.clock import Clock
-from outlast.stores.postgres.fork import Guarded
+from outlast.stores.postgres.fork import ForkGuarded
 from outlast.stores.postgres.pipeline import connect
 from outlast.stores.postgres.statement import Query
-from outlast.stores.postgres.url import Place
+from outlast.stores.postgres.url import StoreAddress
 
 KEPT = 4
 
@@ -22,16 +22,16 @@ LEFT = ("reset_role", "reset_settings", "drop_locks", "drop_temporary")
 Connection = psycopg.AsyncConnection[Any]
 
 
-class Rooms:
+class TransactionPool:
     """Each transaction has one for itself."""
 
-    def __init__(self, place: Place, clock: Clock, queries: Mapping[str, Query]) -> None:
+    def __init__(self, place: StoreAddress, clock: Clock, queries: Mapping[str, Query]) -> None:
         self.place = place
         self.clock = clock
         self.queries = queries
         self._idle: list[Connection] = []
         self._is_closed = False
-        self._guarded: list[Guarded] = []
+        self._guarded: list[ForkGuarded] = []
 
     async def enter(self) -> Connection:
         """Return a connection on which nothing is open."""
@@ -46,7 +46,7 @@ class Rooms:
             await connection.close()
         connection = await connect(self.place.pooled, self.place.label)
         self._guarded = [g for g in self._guarded if g.connection.status == ConnStatus.OK]
-        self._guarded.append(Guarded(connection.pgconn))
+        self._guarded.append(ForkGuarded(connection.pgconn))
         return connection
 
     async def _is_clean(self, connection: Connection) -> bool:

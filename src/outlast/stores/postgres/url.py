@@ -38,7 +38,7 @@ DEFAULTS = {
 }
 
 
-class Place(NamedTuple):
+class StoreAddress(NamedTuple):
     """How to reach the store. `direct` is empty if only a pooler can be reached."""
 
     label: str
@@ -56,7 +56,7 @@ class Place(NamedTuple):
         return int.from_bytes(digest, "big") & 0x7FFF_FFFF
 
 
-def read_url(url: str) -> Place:
+def read_url(url: str) -> StoreAddress:
     """Take a URL apart; errors name only what holds no secret."""
     parts = urlsplit(url)
     params = dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -66,7 +66,7 @@ def read_url(url: str) -> Place:
     # Not by urlunsplit: where no host is named, which is the local socket, it loses the slashes.
     plain = f"{parts.scheme}://{parts.netloc}{parts.path}?{query}"
     settings = read_settings(plain)
-    return Place(
+    return StoreAddress(
         label=f"{describe(settings)}, schema {schema}",
         schema=schema,
         pooled=make_conninfo(**{**DEFAULTS, **settings}),

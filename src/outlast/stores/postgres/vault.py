@@ -7,21 +7,23 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from outlast.store import Secret
-from outlast.stores.postgres.aside import Aside
+from outlast.store import StoredSecret
+from outlast.stores.postgres.aside import SideConnection
 from outlast.stores.postgres.reader import Readers
 from outlast.stores.postgres.statement import Query
 
 
-class Vault:
+class SecretTable:
     """Keeps what is sealed. An answer that was lost is made up for by looking again."""
 
-    def __init__(self, aside: Aside, readers: Readers, queries: Mapping[str, Query]) -> None:
+    def __init__(
+        self, aside: SideConnection, readers: Readers, queries: Mapping[str, Query]
+    ) -> None:
         self._aside = aside
         self._readers = readers
         self._queries = queries
 
-    async def keep(self, secret: Secret, expected: int | None) -> bool:
+    async def keep(self, secret: StoredSecret, expected: int | None) -> bool:
         """Keep a secret if there is none, or in the place of the expected version."""
         name = "add_secret" if expected is None else "replace_secret"
         params: dict[str, Any] = {**asdict(secret), "expected": expected}
@@ -30,10 +32,10 @@ class Vault:
         # No two seal the same thing to the same bytes: if these are there, we brought them.
         return bool(kept) or bool(doubts and await self.find(secret.tenant, secret.name) == secret)
 
-    async def find(self, tenant: str, name: str) -> Secret | None:
+    async def find(self, tenant: str, name: str) -> StoredSecret | None:
         statement = self._queries["secret"].bind({"tenant": tenant, "name": name})
         for tenant, name, data, version, expires_at in await self._readers.ask(statement):
-            return Secret(
+            return StoredSecret(
                 tenant=tenant, name=name, data=data, version=version, expires_at=expires_at
             )
         return None

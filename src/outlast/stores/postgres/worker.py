@@ -11,11 +11,11 @@ from outlast.errors import StoreUnavailable
 from outlast.store import WorkerInfo
 from outlast.stores.postgres.claim import to_json
 from outlast.stores.postgres.listing import describe_worker
-from outlast.stores.postgres.liveness import Direct, Observer
+from outlast.stores.postgres.liveness import HeartbeatConnection, LivenessObserver
 from outlast.stores.postgres.pipeline import Rows
 from outlast.stores.postgres.reader import Readers
 from outlast.stores.postgres.statement import Query, Statement
-from outlast.stores.postgres.url import Place
+from outlast.stores.postgres.url import StoreAddress
 from outlast.stores.postgres.worker_lease import PostgresLease
 from outlast.stores.postgres.writer import Hints, Writer
 
@@ -27,10 +27,10 @@ class Registry:
 
     def __init__(
         self,
-        place: Place,
+        place: StoreAddress,
         clock: Clock,
         queries: Mapping[str, Query],
-        direct: Direct,
+        direct: HeartbeatConnection,
         readers: Readers,
         writer: Writer,
     ) -> None:
@@ -41,7 +41,7 @@ class Registry:
         self._readers = readers
         self._writer = writer
         self._leases: dict[str, PostgresLease] = {}
-        self.observer = Observer(place, clock, queries)
+        self.observer = LivenessObserver(place, clock, queries)
 
     async def enlist(self, info: WorkerInfo, length: int) -> PostgresLease:
         """Show both signs first: a worker that is registered and shows none would look dead."""
@@ -69,7 +69,7 @@ class Registry:
                 f"a worker of this name is alive ({worker}); choose another name", worker=worker
             )
 
-    def _enlist(self, info: WorkerInfo, length: int, sign: int | None) -> Single:
+    def _enlist(self, info: WorkerInfo, length: int, sign: int | None) -> SingleStatement:
         params: dict[str, Any] = {
             "worker": info.worker,
             "sign": sign,
@@ -84,12 +84,12 @@ class Registry:
             "tally": info.tally,
             "lease": length,
         }
-        return Single(self._queries["enlist"].bind(params))
+        return SingleStatement(self._queries["enlist"].bind(params))
 
     async def drain(self, worker: str) -> bool:
         """Ask a living worker to leave, and hint at it."""
         statement = self._queries["drain"].bind({"worker": worker})
-        return bool(await self._writer.submit(Single(statement, {"": True})))
+        return bool(await self._writer.submit(SingleStatement(statement, {"": True})))
 
     async def find_dead(self) -> Sequence[str]:
         """Look if nobody has for a while, and again where somebody was missing."""
@@ -118,7 +118,7 @@ class Registry:
 
     async def _bury(self, worker: str) -> bool:
         statement = self._queries["bury"].bind({"worker": worker})
-        [(is_ours,)] = await self._writer.submit(Single(statement, {"": True}))
+        [(is_ours,)] = await self._writer.submit(SingleStatement(statement, {"": True}))
         return bool(is_ours)
 
     async def close(self) -> None:
@@ -128,7 +128,7 @@ class Registry:
             await lease.let_go()
 
 
-class Single:
+class SingleStatement:
     """One statement that goes out with a group, and what to say to those who listen."""
 
     limits = ()

@@ -17,13 +17,13 @@ import psycopg
 from outlast.clock import Clock
 from outlast.errors import StoreError
 from outlast.store import Renewal
-from outlast.stores.postgres.blocking import BlockingLink
+from outlast.stores.postgres.blocking import BlockingConnection
 from outlast.stores.postgres.error import ConnectionLost, explain
 from outlast.stores.postgres.fork import check_process
-from outlast.stores.postgres.liveness import Direct
+from outlast.stores.postgres.liveness import HeartbeatConnection
 from outlast.stores.postgres.pipeline import Rows
 from outlast.stores.postgres.statement import Query
-from outlast.stores.postgres.url import Place
+from outlast.stores.postgres.url import StoreAddress
 
 LEAST_PATIENCE = 1.0
 
@@ -39,10 +39,10 @@ class PostgresLease:
         self,
         worker: str,
         length: int,
-        place: Place,
+        place: StoreAddress,
         clock: Clock,
         queries: Mapping[str, Query],
-        direct: Direct,
+        direct: HeartbeatConnection,
         sign: int | None,
     ) -> None:
         self.worker = worker
@@ -56,7 +56,7 @@ class PostgresLease:
         self._pid = os.getpid()
         self._loop = asyncio.get_running_loop()
         self._mutex = threading.Lock()
-        self._link: BlockingLink | None = None
+        self._link: BlockingConnection | None = None
         self._released = False
         self._hiding: asyncio.Task[None] | None = None
 
@@ -142,9 +142,11 @@ class PostgresLease:
         except psycopg.Error as error:
             raise explain(error, self._place.label) from error
 
-    def _open(self) -> BlockingLink:
+    def _open(self) -> BlockingConnection:
         if self._link is None:
-            link = BlockingLink(self._conninfo, self._place.label, self._clock, self._patience)
+            link = BlockingConnection(
+                self._conninfo, self._place.label, self._clock, self._patience
+            )
             try:
                 if self._sign is not None:
                     link.send([self._direct.lock("show_sign", self._sign)])

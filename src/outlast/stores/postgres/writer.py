@@ -22,7 +22,7 @@ import psycopg
 from outlast.errors import StoreError, StoreUnavailable
 from outlast.stores.postgres.error import ServerAway, explain
 from outlast.stores.postgres.pipeline import Rows
-from outlast.stores.postgres.reconnect import Line
+from outlast.stores.postgres.reconnect import ReconnectingConnection
 from outlast.stores.postgres.statement import BINARY, BYTEA, TEXT, Query, Statement, Value
 
 JSONB = 3802
@@ -46,17 +46,17 @@ Hints = dict[str, bool]
 _encode = msgspec.json.Encoder().encode
 
 
-class Written(msgspec.Struct):
+class WriteAnswer(msgspec.Struct):
     """What the function `write` says: an answer to each, and sessions where somebody was woken."""
 
     answers: list[list[Any]]
     woken: list[str]
 
 
-_decode = msgspec.json.Decoder(Written).decode
+_decode = msgspec.json.Decoder(WriteAnswer).decode
 
 
-class Buffer:
+class GroupBuffer:
     """The bytes of a group, of which each work names its parts."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class Buffer:
         return b"".join(self._parts)
 
 
-class Wanted(msgspec.Struct, omit_defaults=True, kw_only=True):
+class WriteRequest(msgspec.Struct, omit_defaults=True, kw_only=True):
     """What the function `write` is told of one entry; `plain` may be written with others."""
 
     session: str
@@ -91,7 +91,7 @@ class Wanted(msgspec.Struct, omit_defaults=True, kw_only=True):
         return False
 
 
-class Work(Protocol):
+class BatchItem(Protocol):
     """What goes out with a group."""
 
     @property
@@ -105,13 +105,13 @@ class Work(Protocol):
         ...
 
 
-class Entry(Work, Protocol):
+class WriteItem(BatchItem, Protocol):
     """A commit or an admission: what it says to the function `write`, and makes of the answer."""
 
     @property
     def session_id(self) -> str: ...
 
-    def prepare(self, buffer: Buffer) -> Wanted:
+    def prepare(self, buffer: GroupBuffer) -> WriteRequest:
         """Say what is wanted; asked again with another buffer if it has to be said again."""
         ...
 
@@ -134,7 +134,7 @@ class Entry(Work, Protocol):
 AGAIN = object()
 
 
-class Errand(Work, Protocol):
+class StatementItem(BatchItem, Protocol):
     """Statements of another kind that go out with a group."""
 
     def compose(self) -> Sequence[Statement]: ...
@@ -142,7 +142,7 @@ class Errand(Work, Protocol):
     def take(self, answers: Sequence[Rows], hints: Hints) -> Any: ...
 
 
-class Job:
+class PendingItem:
     """A work, who waits for it, and what it came to."""
 
     __slots__ = ("error", "future", "holds_limits", "result", "size", "was_alone", "work")
@@ -165,7 +165,7 @@ class Writer:
 
     def __init__(
         self,
-        line: Line,
+        line: ReconnectingConnection,
         query: Query,
         hold_limits: Query,
         label: str,
@@ -178,10 +178,10 @@ class Writer:
         self._announce = announce
         self.submitted = 0
         self.counts = {"groups": 0, "grouped": 0}
-        self._waiting: list[Job] = []
+        self._waiting: list[PendingItem] = []
         self._serving: set[asyncio.Future[Any]] = set()
 
-    def submit(self, work: Entry | Errand) -> asyncio.Future[Any]:
+    def submit(self, work: WriteItem | StatementItem) -> asyncio.Future[Any]:
         """Have a work done with the next group; await the future."""
         job = self._job(work)
         self._waiting.append(job)
@@ -190,7 +190,7 @@ class Writer:
             self._begin()
         return job.future
 
-    async def write(self, work: Entry | Errand) -> Any:
+    async def write(self, work: WriteItem | StatementItem) -> Any:
         """Have a work done: by who asks for it while nobody else does, else with the next group.
 
         So a lone session's commit is on its way before its event loop does anything else.
@@ -210,9 +210,9 @@ class Writer:
                 self._begin()
         return await job.future
 
-    def _job(self, work: Entry | Errand) -> Job:
+    def _job(self, work: WriteItem | StatementItem) -> PendingItem:
         self.submitted += 1
-        return Job(work, asyncio.get_running_loop().create_future())
+        return PendingItem(work, asyncio.get_running_loop().create_future())
 
     def _begin(self) -> None:
         self._serving.add(asyncio.create_task(self._serve(), name="outlast writer"))
@@ -231,7 +231,7 @@ class Writer:
         finally:
             self._serving.discard(asyncio.current_task())
 
-    async def _write_group(self, jobs: list[Job]) -> None:
+    async def _write_group(self, jobs: list[PendingItem]) -> None:
         try:
             await self._write(jobs)
         except StoreUnavailable as error:
@@ -240,7 +240,7 @@ class Writer:
         except Exception as error:  # noqa: BLE001 - told to who asked
             await self._write_singly(jobs, error)
 
-    async def _write_singly(self, jobs: Sequence[Job], error: Exception) -> None:
+    async def _write_singly(self, jobs: Sequence[PendingItem], error: Exception) -> None:
         """Do each work in a transaction of its own; only the one at fault fails."""
         if len(jobs) == 1:
             return self._fail(jobs, self._explain(error))
@@ -250,7 +250,7 @@ class Writer:
                 return self._fail(jobs[place + 1 :], job.error)
         return None
 
-    def _fail(self, jobs: Sequence[Job], error: Exception) -> None:
+    def _fail(self, jobs: Sequence[PendingItem], error: Exception) -> None:
         for job in jobs:
             job.error = error
         self._resolve(jobs, {})
@@ -258,9 +258,9 @@ class Writer:
     def _explain(self, error: Exception) -> Exception:
         return explain(error, self._label) if isinstance(error, psycopg.Error) else error
 
-    async def _write(self, jobs: Sequence[Job]) -> None:
+    async def _write(self, jobs: Sequence[PendingItem]) -> None:
         """Send a group, and tell those who wait what came of it."""
-        group = Group(jobs, self._query, self._hold_limits)
+        group = WriteGroup(jobs, self._query, self._hold_limits)
         answers = await self._line.send(group.compose, group.doubt)
         hints: Hints = {}
         group.accept(answers, hints)
@@ -268,7 +268,7 @@ class Writer:
         self.counts["grouped"] += len(jobs)
         self._resolve(jobs, hints)
 
-    def _resolve(self, jobs: Sequence[Job], hints: Hints) -> None:
+    def _resolve(self, jobs: Sequence[PendingItem], hints: Hints) -> None:
         for job in jobs:
             if job.result is AGAIN:
                 job.result = None
@@ -283,7 +283,7 @@ class Writer:
             self._announce(hints)
 
 
-def first_group(waiting: list[Job]) -> list[Job]:
+def first_group(waiting: list[PendingItem]) -> list[PendingItem]:
     """Return those that go out next: in their order, and one at least, however large."""
     group, size, most = waiting[:LARGEST_GROUP], 0, LARGEST_BYTES
     for place, job in enumerate(group):
@@ -295,18 +295,18 @@ def first_group(waiting: list[Job]) -> list[Job]:
     return group
 
 
-class LostTogether(Exception):
+class GroupLost(Exception):
     """A group has lost one connection after the other."""
 
 
-class Group:
+class WriteGroup:
     """Works that go out together. Sessions come in the order in which they are locked.
 
     Limits come before them: where a work that asks for permits is not alone, all that the group
     will hold are held first.
     """
 
-    def __init__(self, jobs: Sequence[Job], query: Query, hold_limits: Query) -> None:
+    def __init__(self, jobs: Sequence[PendingItem], query: Query, hold_limits: Query) -> None:
         self._query = query
         self._hold_limits = hold_limits
         self._entries = [job for job in jobs if hasattr(job.work, "prepare")]
@@ -323,13 +323,13 @@ class Group:
             self._in_doubt = False
             self._losses += 1
             if self._losses == MOST_LOSSES and not self._is_one:
-                raise LostTogether
+                raise GroupLost
         statements: list[Statement] = []
-        wanted: list[Wanted] = []
+        wanted: list[WriteRequest] = []
         if statement := self._alone():
             statements.append(statement)
         elif self._entries:
-            buffer = Buffer()
+            buffer = GroupBuffer()
             wanted = [job.work.prepare(buffer) for job in self._entries]
             keep_apart(wanted)
             values: list[Value] = [_encode(wanted), buffer.join()]
@@ -342,7 +342,7 @@ class Group:
         self._is_held = len(statements) > 1 and any(job.work.limits for job in self._errands)
         return [self._hold(wanted), *statements] if self._is_held else statements
 
-    def _hold(self, wanted: Sequence[Wanted]) -> Statement:
+    def _hold(self, wanted: Sequence[WriteRequest]) -> Statement:
         names = sorted({name for job in self._errands for name in job.work.limits})
         commits = [one for one in wanted if one.has_permits]
         params = {"names": _encode(names).decode(), "commits": _encode(commits).decode()}
@@ -379,14 +379,14 @@ class Group:
             job.work.doubt()
 
 
-def accept_alone(job: Job, rows: Rows, hints: Hints) -> None:
+def accept_alone(job: PendingItem, rows: Rows, hints: Hints) -> None:
     """Take in what came of a lone entry. Of one that was not written, `write` says why not."""
     job.was_alone = True
     [[written]] = rows
     job.result = job.work.accept(["written", *written, "", []], hints) if written else AGAIN
 
 
-def keep_apart(wanted: Sequence[Wanted]) -> None:
+def keep_apart(wanted: Sequence[WriteRequest]) -> None:
     """Have those of the same session written one after the other."""
     sessions = Counter(one.session for one in wanted)
     if len(sessions) < len(wanted):

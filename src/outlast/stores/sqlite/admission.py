@@ -7,7 +7,7 @@ from typing import NamedTuple
 from outlast.core.codec import encode
 from outlast.core.record import FORMAT, SessionStarted
 from outlast.errors import OutlastError
-from outlast.store import WAIT_THEIR_TURN, Admission, Receipt
+from outlast.store import WAIT_THEIR_TURN, Admission, AdmissionReceipt
 from outlast.store.admission import dated, digest, has_open_cancel, is_named, name_of, with_turn
 from outlast.store.refusal import (
     other_content,
@@ -23,10 +23,10 @@ from outlast.store.refusal import (
 from outlast.stores.sqlite import outbox as outlet
 from outlast.stores.sqlite.database import Row
 from outlast.stores.sqlite.log import ARRIVAL, STARTS_OR_ENDS, append, find_end
-from outlast.stores.sqlite.unit_of_work import OFFSETS, Desk, column_of, key_of, lane_of
+from outlast.stores.sqlite.unit_of_work import OFFSETS, UnitOfWork, column_of, key_of, lane_of
 
 
-class Target(NamedTuple):
+class ArrivalTarget(NamedTuple):
     """A session, and the lane of it that something arrives for. A lane yet to be made has no id."""
 
     sid: int
@@ -35,7 +35,9 @@ class Target(NamedTuple):
     turn: str
 
 
-def write_admission(desk: Desk, admission: Admission, body: bytes) -> Receipt | OutlastError:
+def write_admission(
+    desk: UnitOfWork, admission: Admission, body: bytes
+) -> AdmissionReceipt | OutlastError:
     """Add one arrival, or say why not; then nothing was changed."""
     try:
         return find_repeated(desk, admission) or admit(
@@ -45,7 +47,7 @@ def write_admission(desk: Desk, admission: Admission, body: bytes) -> Receipt | 
         return refusal
 
 
-def find_repeated(desk: Desk, admission: Admission) -> Receipt | None:
+def find_repeated(desk: UnitOfWork, admission: Admission) -> AdmissionReceipt | None:
     if is_named(admission):
         key = {"tenant": admission.tenant, "name": name_of(admission)}
         row = desk.db.one("receipt_by_dispatch", key)
@@ -54,13 +56,13 @@ def find_repeated(desk: Desk, admission: Admission) -> Receipt | None:
     return repeat(admission, row) if row else None
 
 
-def repeat(admission: Admission, row: Row) -> Receipt:
+def repeat(admission: Admission, row: Row) -> AdmissionReceipt:
     session_id, lane, delivery_id, key, position, fingerprint = row
     if session_id is None:
         raise session_erased(admission.dispatch_id)
     if fingerprint != digest(admission.fingerprint):
         raise other_content(admission.dispatch_id)
-    return Receipt(
+    return AdmissionReceipt(
         session_id=session_id,
         lane=lane_of(lane),
         delivery_id=delivery_id,
@@ -70,7 +72,7 @@ def repeat(admission: Admission, row: Row) -> Receipt:
     )
 
 
-def admit(desk: Desk, admission: Admission, body: bytes) -> Receipt:
+def admit(desk: UnitOfWork, admission: Admission, body: bytes) -> AdmissionReceipt:
     """Check first, then write: a refusal must find nothing written."""
     if admission.new:
         check_new(desk, admission)
@@ -86,7 +88,7 @@ def admit(desk: Desk, admission: Admission, body: bytes) -> Receipt:
     return write(desk, admission, target, body)
 
 
-def check_new(desk: Desk, admission: Admission) -> None:
+def check_new(desk: UnitOfWork, admission: Admission) -> None:
     if desk.db.one("target", {"session_id": admission.session_id, "lane": admission.lane}):
         raise session_exists(admission.session_id)
     key = {"tenant": admission.tenant, "token": admission.token}
@@ -94,7 +96,7 @@ def check_new(desk: Desk, admission: Admission) -> None:
         raise token_taken()
 
 
-def start_session(desk: Desk, admission: Admission) -> Target:
+def start_session(desk: UnitOfWork, admission: Admission) -> ArrivalTarget:
     row = desk.db.one(
         "add_session",
         {
@@ -112,20 +114,20 @@ def start_session(desk: Desk, admission: Admission) -> Target:
         desk.db.run("add_token", key)
     if admission.outlets:
         outlet.add(desk, row[0], admission.outlets)
-    return Target(row[0], admission.agent, None, "")
+    return ArrivalTarget(row[0], admission.agent, None, "")
 
 
-def find_target(desk: Desk, admission: Admission) -> Target:
+def find_target(desk: UnitOfWork, admission: Admission) -> ArrivalTarget:
     row = desk.db.one("target", {"session_id": admission.session_id, "lane": admission.lane})
     if row is None or row[1] != admission.tenant:
         raise unknown_session(admission.session_id)
     sid, _, agent, over, lid, turn = row
     if over:
         raise session_over(admission.session_id, over)
-    return Target(sid, agent, lid, turn or "")
+    return ArrivalTarget(sid, agent, lid, turn or "")
 
 
-def check_queue(desk: Desk, admission: Admission, sid: int | None) -> None:
+def check_queue(desk: UnitOfWork, admission: Admission, sid: int | None) -> None:
     if admission.kind not in WAIT_THEIR_TURN:
         return
     if admission.most_queued and sid is not None:
@@ -138,7 +140,7 @@ def check_queue(desk: Desk, admission: Admission, sid: int | None) -> None:
             raise queue_full("tenant", admission.tenant, admission.most_queued_of_tenant)
 
 
-def check_request(desk: Desk, admission: Admission, sid: int) -> None:
+def check_request(desk: UnitOfWork, admission: Admission, sid: int) -> None:
     row = desk.db.one("request_to_answer", {"request_id": admission.request_id, "sid": sid})
     if row is None:
         raise unknown_request(admission.session_id, admission.request_id)
@@ -149,7 +151,9 @@ def check_request(desk: Desk, admission: Admission, sid: int) -> None:
         raise request_closed(admission.request_id, state)
 
 
-def write(desk: Desk, admission: Admission, target: Target, body: bytes) -> Receipt:
+def write(
+    desk: UnitOfWork, admission: Admission, target: ArrivalTarget, body: bytes
+) -> AdmissionReceipt:
     starts = any(type(record) is SessionStarted for record in admission.records)
     marks = ARRIVAL | (STARTS_OR_ENDS if starts else 0)
     count = len(admission.records)
@@ -162,7 +166,7 @@ def write(desk: Desk, admission: Admission, target: Target, body: bytes) -> Rece
     position = receive(desk, admission, target, offset)
     deliver(desk, admission, key_of(target.sid, offset), position)
     desk.tell(admission.session_id, arrived=True)
-    return Receipt(
+    return AdmissionReceipt(
         session_id=admission.session_id,
         lane=admission.lane,
         delivery_id=admission.delivery_id,
@@ -171,7 +175,7 @@ def write(desk: Desk, admission: Admission, target: Target, body: bytes) -> Rece
     )
 
 
-def receive(desk: Desk, admission: Admission, target: Target, offset: int) -> int:
+def receive(desk: UnitOfWork, admission: Admission, target: ArrivalTarget, offset: int) -> int:
     """Make the lane ready, and return how many messages wait before this one."""
     row = desk.db.one(
         "receive",
@@ -187,7 +191,7 @@ def receive(desk: Desk, admission: Admission, target: Target, offset: int) -> in
     return int(row[0])
 
 
-def add_lane(desk: Desk, admission: Admission, target: Target) -> int:
+def add_lane(desk: UnitOfWork, admission: Admission, target: ArrivalTarget) -> int:
     row = desk.db.one(
         "add_lane",
         {
@@ -202,7 +206,7 @@ def add_lane(desk: Desk, admission: Admission, target: Target) -> int:
     return int(row[0])
 
 
-def deliver(desk: Desk, admission: Admission, key: int, position: int) -> None:
+def deliver(desk: UnitOfWork, admission: Admission, key: int, position: int) -> None:
     desk.db.run(
         "add_delivery",
         {

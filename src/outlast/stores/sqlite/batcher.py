@@ -13,18 +13,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from outlast.stores.sqlite.future import Loop
-from outlast.stores.sqlite.writer import LARGEST_GROUP, Do, Job, Writer
+from outlast.stores.sqlite.writer import LARGEST_GROUP, Do, WriteJob, Writer
 
 LARGE = 256 * 1024
 """From how many bytes on it is the thread that writes."""
 
 
-class Gathering:
+class LoopBatcher:
     """The rounds of one event loop."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
-        self._waiting: list[Job] = []
+        self._waiting: list[WriteJob] = []
         self._came = 0
         self._alone = ""
 
@@ -36,7 +36,7 @@ class Gathering:
         `session` is named where they are all one session's.
         """
         loop = asyncio.get_running_loop()
-        job = Job(None, do=do, items=items, is_large=size > LARGE)
+        job = WriteJob(None, do=do, items=items, is_large=size > LARGE)
         is_alone = session and session == self._alone and not self._came
         if not (is_alone and self._write_here([job], loop)):
             if not self._came:
@@ -67,11 +67,11 @@ class Gathering:
         finally:  # whatever signal cuts it short
             self._leave(group)
 
-    def _leave(self, jobs: Sequence[Job]) -> None:
+    def _leave(self, jobs: Sequence[WriteJob]) -> None:
         for job in jobs:
             self._writer.put(job)
 
-    def _write_here(self, jobs: Sequence[Job], loop: Loop) -> bool:
+    def _write_here(self, jobs: Sequence[WriteJob], loop: Loop) -> bool:
         if not jobs or any(job.is_large for job in jobs):
             return False
         return self._writer.write_here(jobs, loop)

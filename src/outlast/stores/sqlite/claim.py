@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from outlast.store import Claim
 from outlast.stores.sqlite.database import Row
-from outlast.stores.sqlite.unit_of_work import Desk, to_json
+from outlast.stores.sqlite.unit_of_work import UnitOfWork, to_json
 
 
 def write_claim(
-    desk: Desk,
+    desk: UnitOfWork,
     worker: str,
     limit: int,
     held: Sequence[tuple[str, str]],

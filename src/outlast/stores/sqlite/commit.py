@@ -17,7 +17,7 @@ import msgspec
 from outlast.core.codec import Packed
 from outlast.core.index import NO_CHANGES, change_offset, end_offset
 from outlast.core.record import FORMAT, DeliverySettled, Entry
-from outlast.store import Commit, Committed, Effect, Refused, Snapshot
+from outlast.store import Commit, Committed, EffectClaim, Refused, Snapshot
 from outlast.stores.sqlite import outbox as outlet
 from outlast.stores.sqlite.limit import free_permits, has_permit_to_come
 from outlast.stores.sqlite.log import (
@@ -31,13 +31,13 @@ from outlast.stores.sqlite.log import (
     tenant_of,
 )
 from outlast.stores.sqlite.sending import send
-from outlast.stores.sqlite.unit_of_work import OFFSETS, Desk, to_json
+from outlast.stores.sqlite.unit_of_work import OFFSETS, UnitOfWork, to_json
 
 LEASE_LOST = Refused("lease_lost")
 MANY = 4
 
 
-class Lane(NamedTuple):
+class LaneRow(NamedTuple):
     """A lane as a commit finds it, and where in the log the commit would go."""
 
     lid: int
@@ -50,11 +50,11 @@ class Lane(NamedTuple):
     last_at: int
 
 
-class Going(NamedTuple):
+class AcceptedCommit(NamedTuple):
     """A commit that nothing stands against, with its place in the log."""
 
     commit: Commit
-    lane: Lane
+    lane: LaneRow
     digest: bytes
 
     @property
@@ -70,7 +70,7 @@ def digest_of(commit: Commit) -> bytes:
     return blake2b(commit.body, digest_size=16).digest()
 
 
-def write_commits(desk: Desk, commits: Sequence[Commit]) -> list[Result]:
+def write_commits(desk: UnitOfWork, commits: Sequence[Commit]) -> list[Result]:
     """Write each commit, or say why not; one that is refused has changed nothing."""
     if len(commits) == 1 and (plain := write_plain(desk, commits[0])):
         return [plain]
@@ -95,16 +95,16 @@ def rounds(commits: Sequence[Commit]) -> Iterator[list[int]]:
         yield [place]
 
 
-def write_round(desk: Desk, commits: Sequence[Commit]) -> list[Result]:
+def write_round(desk: UnitOfWork, commits: Sequence[Commit]) -> list[Result]:
     """Check all, then write those that may go on."""
     results: list[Result] = []
-    going: list[Going] = []
+    going: list[AcceptedCommit] = []
     for commit, lane in zip(commits, find_lanes(desk, commits), strict=True):
         digest = digest_of(commit)
         refused = find_reason(desk, commit, lane, digest) if lane else LEASE_LOST
         if refused is None:
             assert lane is not None
-            going.append(Going(commit, lane, digest))
+            going.append(AcceptedCommit(commit, lane, digest))
             refused = Committed(lane.next_key & OFFSETS, going[-1].at, unseen(desk, commit, lane))
         results.append(refused)
     advance(desk, going)
@@ -117,26 +117,26 @@ def write_round(desk: Desk, commits: Sequence[Commit]) -> list[Result]:
     return results
 
 
-def write_plain(desk: Desk, commit: Commit) -> Committed | None:
+def write_plain(desk: UnitOfWork, commit: Commit) -> Committed | None:
     """Write a commit as most are, unless something stands against it."""
     if not commit.is_plain:
         return None
     row = desk.db.one("find_lane", {"session_id": commit.session_id, "lane": commit.lane})
     if row is None:
         return None
-    lane = Lane._make(row)
+    lane = LaneRow._make(row)
     if (lane.worker, lane.fence, lane.number) != (commit.worker, commit.fence, commit.number):
         return None
     if lane.last_arrival > commit.seen:
         return None
-    going = Going(commit, lane, digest_of(commit))
+    going = AcceptedCommit(commit, lane, digest_of(commit))
     desk.db.run("advance_lane", advanced(desk, going))
     append(desk, lane.next_key, commit.lane, commit.body, len(commit.records), going.at, 0)
     desk.tell(commit.session_id, arrived=False)
     return Committed(lane.next_key & OFFSETS, going.at, ())
 
 
-def write_beside(desk: Desk, going: Going) -> None:
+def write_beside(desk: UnitOfWork, going: AcceptedCommit) -> None:
     """Change what follows from the records: indexes, holds, snapshots, hints."""
     commit, lane, _ = going
     if commit.index is not NO_CHANGES:
@@ -161,20 +161,20 @@ def write_beside(desk: Desk, going: Going) -> None:
 # costs a tenth for each; for a few, statements for one cost less than its preparation.
 
 
-def find_lanes(desk: Desk, commits: Sequence[Commit]) -> list[Lane | None]:
+def find_lanes(desk: UnitOfWork, commits: Sequence[Commit]) -> list[LaneRow | None]:
     """Return the lanes of the commits as they are, None for one that is not there."""
     if len(commits) < MANY:
         keys = ({"session_id": commit.session_id, "lane": commit.lane} for commit in commits)
         rows = (desk.db.one("find_lane", key) for key in keys)
-        return [Lane._make(row) if row else None for row in rows]
+        return [LaneRow._make(row) if row else None for row in rows]
     wanted = [(commit.session_id, commit.lane) for commit in commits]
     row = desk.db.one("find_lanes", {"wanted": to_json(wanted)})
     assert row is not None
-    found = {place: Lane._make(lane) for place, *lane in msgspec.json.decode(row[0])}
+    found = {place: LaneRow._make(lane) for place, *lane in msgspec.json.decode(row[0])}
     return [found.get(place) for place in range(len(commits))]
 
 
-def advance(desk: Desk, going: Sequence[Going]) -> None:
+def advance(desk: UnitOfWork, going: Sequence[AcceptedCommit]) -> None:
     """Move the lanes on. What was checked holds: nobody else writes meanwhile."""
     staying = [one for one in going if not one.commit.release]
     if len(staying) < MANY:
@@ -194,7 +194,7 @@ ADVANCED = itemgetter(
 )
 
 
-def advanced(desk: Desk, going: Going) -> dict[str, Any]:
+def advanced(desk: UnitOfWork, going: AcceptedCommit) -> dict[str, Any]:
     commit, lane, digest = going
     ready_at = commit.ready_at
     if ready_at is not None and lane.last_arrival > commit.seen:
@@ -213,7 +213,7 @@ def advanced(desk: Desk, going: Going) -> dict[str, Any]:
     }
 
 
-def append_all(desk: Desk, going: Sequence[Going]) -> None:
+def append_all(desk: UnitOfWork, going: Sequence[AcceptedCommit]) -> None:
     """Add to the logs; a commit without records adds nothing."""
     adding = [one for one in going if one.commit.records]
     packed = desk.packer.pack_all([one.commit.body for one in adding])
@@ -229,21 +229,21 @@ def append_all(desk: Desk, going: Sequence[Going]) -> None:
     desk.db.run("append_many", {"rows": to_json(described), "data": data})
 
 
-def row_of(desk: Desk, going: Going, packed: Packed) -> LogRow:
+def row_of(desk: UnitOfWork, going: AcceptedCommit, packed: Packed) -> LogRow:
     commit, lane, _ = going
     marks = CHANGES_SLICES if commit.index.changes_slices else 0
     marks |= STARTS_OR_ENDS if commit.index.over else 0
     return make_row(desk, packed, lane.next_key, commit.lane, len(commit.records), going.at, marks)
 
 
-def unseen(desk: Desk, wanted: Commit, lane: Lane) -> tuple[Entry, ...]:
+def unseen(desk: UnitOfWork, wanted: Commit, lane: LaneRow) -> tuple[Entry, ...]:
     """Return what arrived since the last arrival that the owner has folded."""
     if lane.last_arrival <= wanted.seen:
         return ()
     return arrivals_after(desk, lane.sid, wanted.lane, wanted.seen, lane.last_arrival)
 
 
-def put_effects(desk: Desk, effects: Sequence[Effect], tenant: str) -> None:
+def put_effects(desk: UnitOfWork, effects: Sequence[EffectClaim], tenant: str) -> None:
     for effect in effects:
         desk.db.run(
             "put_effect",
@@ -259,7 +259,7 @@ def put_effects(desk: Desk, effects: Sequence[Effect], tenant: str) -> None:
         )
 
 
-def stored(desk: Desk, snapshot: Snapshot) -> dict[str, Any]:
+def stored(desk: UnitOfWork, snapshot: Snapshot) -> dict[str, Any]:
     data = desk.packer.squeeze(snapshot.data)
     return {"offset": snapshot.offset, "fold": snapshot.fold, "data": data}
 
@@ -267,7 +267,7 @@ def stored(desk: Desk, snapshot: Snapshot) -> dict[str, Any]:
 # What may refuse it
 
 
-def find_reason(desk: Desk, wanted: Commit, lane: Lane, digest: bytes) -> Result | None:
+def find_reason(desk: UnitOfWork, wanted: Commit, lane: LaneRow, digest: bytes) -> Result | None:
     """Say why a commit is not to be written, or that it had been written before."""
     if lane.fence != wanted.fence:
         return LEASE_LOST
@@ -286,12 +286,12 @@ def find_reason(desk: Desk, wanted: Commit, lane: Lane, digest: bytes) -> Result
     return LEASE_LOST
 
 
-def is_last(desk: Desk, lane: Lane, digest: bytes) -> bool:
+def is_last(desk: UnitOfWork, lane: LaneRow, digest: bytes) -> bool:
     """Whether this is what the lane's last commit wrote."""
     return desk.db.one("digest", {"lid": lane.lid}) == (digest,)
 
 
-def find_obstacle(desk: Desk, wanted: Commit, lane: Lane) -> Refused | None:
+def find_obstacle(desk: UnitOfWork, wanted: Commit, lane: LaneRow) -> Refused | None:
     """Look for what stands against a commit that its lane would take."""
     index = wanted.index
     if not (wanted.effects or index.tokens or index.closed or wanted.slices_seen is not None):
@@ -308,35 +308,35 @@ def find_obstacle(desk: Desk, wanted: Commit, lane: Lane) -> Refused | None:
     return None
 
 
-def held_by_another(desk: Desk, wanted: Effect) -> Effect | None:
+def held_by_another(desk: UnitOfWork, wanted: EffectClaim) -> EffectClaim | None:
     row = desk.db.one("effect", {"scope": wanted.scope, "key": wanted.key})
     if row is None:
         return None
-    held = Effect(*row)
+    held = EffectClaim(*row)
     is_own = (held.session_id, held.call_id) == (wanted.session_id, wanted.call_id)
     return None if is_own or held.state == "free" else held
 
 
-def is_over(desk: Desk, lane: Lane) -> bool:
+def is_over(desk: UnitOfWork, lane: LaneRow) -> bool:
     """Whether the session has ended: its tokens are dead, and it takes no more of them."""
     return desk.db.one("over", {"sid": lane.sid}) != ("",)
 
 
-def takes_token_of_another(desk: Desk, wanted: Commit, sid: int) -> bool:
+def takes_token_of_another(desk: UnitOfWork, wanted: Commit, sid: int) -> bool:
     tenant = tenant_of(desk, sid)
     keys = ({"tenant": tenant, "token": token} for token in wanted.index.tokens)
     owners = (desk.db.one("owner_of_token", key) for key in keys)
     return any(owner and owner[0] != sid for owner in owners)
 
 
-def has_newer_slices(desk: Desk, wanted: Commit, lane: Lane) -> bool:
+def has_newer_slices(desk: UnitOfWork, wanted: Commit, lane: LaneRow) -> bool:
     return (
         desk.db.one("slices_changed_after", {"sid": lane.sid, "seen": wanted.slices_seen})
         is not None
     )
 
 
-def closes_answered(desk: Desk, wanted: Commit) -> bool:
+def closes_answered(desk: UnitOfWork, wanted: Commit) -> bool:
     """Whether a request would be closed whose answer has arrived and was not seen."""
     return any(
         desk.db.one("answered_since", {"request_id": closed.request_id, "seen": wanted.seen})
@@ -348,7 +348,7 @@ def closes_answered(desk: Desk, wanted: Commit) -> bool:
 # The indexes
 
 
-def change_indexes(desk: Desk, wanted: Commit, lane: Lane, first_offset: int) -> None:
+def change_indexes(desk: UnitOfWork, wanted: Commit, lane: LaneRow, first_offset: int) -> None:
     index, db, sid = wanted.index, desk.db, lane.sid
     for change in delivery_changes(wanted, first_offset):
         db.run("leave_queue", {"lid": lane.lid, **change})

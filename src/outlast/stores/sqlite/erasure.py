@@ -12,7 +12,7 @@ from contextlib import closing
 from typing import NamedTuple
 
 from outlast.stores.sqlite.limit import wake_those_with_a_place
-from outlast.stores.sqlite.unit_of_work import OFFSETS, Desk, key_of
+from outlast.stores.sqlite.unit_of_work import OFFSETS, UnitOfWork, key_of
 
 PIECE = 4 * 1024 * 1024
 ROW = 32  # what a row takes besides its data, about
@@ -35,18 +35,18 @@ PARTS = (
 )
 
 
-class Erased(NamedTuple):
+class ErasureResult(NamedTuple):
     """Whether there was such a session, and whether something erased is still in the file."""
 
     was_there: bool
     has_more: bool
 
 
-def write_erasure(desk: Desk, session_id: str) -> Erased:
+def write_erasure(desk: UnitOfWork, session_id: str) -> ErasureResult:
     """Make a session vanish and doom those it started; who waited for its permits may go on."""
     row = desk.db.one("session_to_erase", {"session_id": session_id})
     if row is None:
-        return Erased(was_there=False, has_more=has_unfinished(desk))
+        return ErasureResult(was_there=False, has_more=has_unfinished(desk))
     sid, base = row[0], key_of(row[0], 0)
     limits = desk.db.all("erase_permits", {"sid": sid})
     keys = {"sid": sid, "session_id": session_id, "base": base, "top": base | OFFSETS}
@@ -57,18 +57,18 @@ def write_erasure(desk: Desk, session_id: str) -> Erased:
     if has_more:
         desk.db.run("add_erasure", {"sid": sid})
     desk.tell(session_id, arrived=True)
-    return Erased(was_there=True, has_more=has_more)
+    return ErasureResult(was_there=True, has_more=has_more)
 
 
-def doomed(desk: Desk, limit: int) -> list[str]:
+def doomed(desk: UnitOfWork, limit: int) -> list[str]:
     return [session_id for (session_id,) in desk.db.all("doomed", {"limit": max(0, limit)})]
 
 
-def has_unfinished(desk: Desk) -> bool:
+def has_unfinished(desk: UnitOfWork) -> bool:
     return desk.db.one("unfinished_erasure") is not None
 
 
-def go_on(desk: Desk) -> bool:
+def go_on(desk: UnitOfWork) -> bool:
     """Take another piece of what was erased out of the file, and say whether there is more."""
     if row := desk.db.one("unfinished_erasure"):
         (sid,) = row
@@ -77,7 +77,7 @@ def go_on(desk: Desk) -> bool:
     return has_unfinished(desk)
 
 
-def erase_piece(desk: Desk, sid: int) -> bool:
+def erase_piece(desk: UnitOfWork, sid: int) -> bool:
     """Erase as much of a log and its blobs as takes little time, and say whether there is more."""
     room = erase_log(desk, sid, PIECE)
     if room > 0:
@@ -86,7 +86,7 @@ def erase_piece(desk: Desk, sid: int) -> bool:
     return room <= 0
 
 
-def erase_log(desk: Desk, sid: int, room: int) -> int:
+def erase_log(desk: UnitOfWork, sid: int, room: int) -> int:
     """Delete rows until there is no room in this piece; return what is left of that."""
     base = key_of(sid, 0)
     last = top = base | OFFSETS
@@ -100,7 +100,7 @@ def erase_log(desk: Desk, sid: int, room: int) -> int:
     return room
 
 
-def erase_blobs(desk: Desk, sid: int, room: int) -> int:
+def erase_blobs(desk: UnitOfWork, sid: int, room: int) -> int:
     """Let go of blobs likewise; those go that nobody else uses."""
     for tenant, digest, size in desk.db.all("blobs_of_session", {"sid": sid}):
         if room <= 0:

@@ -13,7 +13,7 @@ from weakref import WeakSet
 from outlast.errors import UsedAfterFork
 
 
-class Guarded(Protocol):
+class ForkGuarded(Protocol):
     """Holds a descriptor that is this process's alone."""
 
     def abandon(self) -> None:
@@ -21,10 +21,10 @@ class Guarded(Protocol):
         ...
 
 
-_guarded: WeakSet[Guarded] = WeakSet()
+_guarded: WeakSet[ForkGuarded] = WeakSet()
 
 
-def guard(holder: Guarded) -> None:
+def guard(holder: ForkGuarded) -> None:
     """Have the holder abandon its descriptor in every child that is forked from now on."""
     _guarded.add(holder)
 

@@ -8,14 +8,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from outlast.stores.sqlite.notify import Ear, Hints
+from outlast.stores.sqlite.notify import Hints, LoopListener
 
 Loop = asyncio.AbstractEventLoop
 Future = asyncio.Future[Any]
 
 
 @dataclass(slots=True)
-class Answer:
+class PendingResult:
     """What somebody on an event loop waits for. Without a future he looks at it himself."""
 
     future: Future | None
@@ -28,8 +28,8 @@ def make_future() -> Future:
 
 
 def resolve(
-    answers: Sequence[Answer],
-    ears: Mapping[Loop, Ear] | None = None,
+    answers: Sequence[PendingResult],
+    ears: Mapping[Loop, LoopListener] | None = None,
     hints: Hints | None = None,
     here: Loop | None = None,
 ) -> None:
@@ -38,7 +38,7 @@ def resolve(
     `here` is the loop whose thread this is, if it is one's: there the answers are given at once,
     and listeners are left to who calls, so that what they do is none of the writer's business.
     """
-    by_loop: dict[Loop, list[Answer]] = {loop: [] for loop in ears or () if loop is not here}
+    by_loop: dict[Loop, list[PendingResult]] = {loop: [] for loop in ears or () if loop is not here}
     for answer in answers:
         if answer.future:
             by_loop.setdefault(answer.future.get_loop(), []).append(answer)
@@ -51,7 +51,9 @@ def resolve(
             loop.call_soon_threadsafe(wake, own, ear, hints)
 
 
-def wake(answers: Sequence[Answer], ear: Ear | None = None, hints: Hints | None = None) -> None:
+def wake(
+    answers: Sequence[PendingResult], ear: LoopListener | None = None, hints: Hints | None = None
+) -> None:
     for answer in answers:
         future = answer.future
         if future is None or future.done():

@@ -7,15 +7,17 @@ from collections.abc import Callable
 
 from outlast.clock import Clock
 from outlast.stores.listener import Heard
-from outlast.stores.sqlite.notify import Ear, Ears, place
+from outlast.stores.sqlite.notify import LoopListener, LoopListeners, place
 from outlast.stores.sqlite.statement import Params
 from outlast.stores.sqlite.writer import Writer, do_works
 
 
-class Hearing:
+class ListenerSet:
     """Opens an ear with the first listener of an event loop, and closes it with the last."""
 
-    def __init__(self, ears: Ears, clock: Clock, writer: Callable[[], Writer | None]) -> None:
+    def __init__(
+        self, ears: LoopListeners, clock: Clock, writer: Callable[[], Writer | None]
+    ) -> None:
         self._ears = ears
         self._clock = clock
         self._writer = writer
@@ -37,16 +39,16 @@ class Hearing:
         for ear in self._ears.by_loop.values():
             self._forget(ear)
 
-    def _ear(self) -> Ear:
+    def _ear(self) -> LoopListener:
         loop = asyncio.get_running_loop()
         if ear := self._ears.by_loop.get(loop):
             return ear
-        ear = Ear(loop, self._clock)
+        ear = LoopListener(loop, self._clock)
         self._ears.add(ear)
         self._write("add_listener", {"address": ear.address, "place": place()})
         return ear
 
-    def _forget(self, ear: Ear) -> None:
+    def _forget(self, ear: LoopListener) -> None:
         self._ears.remove(ear)
         ear.stop()
         self._write("drop_listener", {"address": ear.address})

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from outlast.core.limit import Bound, pay, start_at
-from outlast.store import Permit, PermitInfo, Refused, Wish
-from outlast.stores.sqlite.unit_of_work import Desk, to_json
+from outlast.store import Permit, PermitInfo, PermitRequest, Refused
+from outlast.stores.sqlite.unit_of_work import UnitOfWork, to_json
 
 LEASE_LOST = Refused("lease_lost")
 GRANTED = Permit(granted=True)
 
 
-def write_wishes(desk: Desk, wishes: Sequence[Wish]) -> list[Permit | Refused]:
+def write_wishes(desk: UnitOfWork, wishes: Sequence[PermitRequest]) -> list[Permit | Refused]:
     return [acquire(desk, wish) for wish in wishes]
 
 
-def acquire(desk: Desk, wish: Wish) -> Permit | Refused:
+def acquire(desk: UnitOfWork, wish: PermitRequest) -> Permit | Refused:
     """Let a call begin under all its limits, or queue it at the first that has no place.
 
     What it had under other limits is another's: an answer that was lost asked for something else.
@@ -41,7 +41,7 @@ def acquire(desk: Desk, wish: Wish) -> Permit | Refused:
     return GRANTED
 
 
-def find_obstacle(desk: Desk, bound: Bound, lid: int, call_id: str) -> Permit | None:
+def find_obstacle(desk: UnitOfWork, bound: Bound, lid: int, call_id: str) -> Permit | None:
     """Take a permit under one limit, or say why there is none now."""
     asked = {"name": bound.name, "lid": lid, "call_id": call_id, "most": bound.concurrency}
     row = desk.db.one("ask_for_permit", asked)
@@ -70,24 +70,24 @@ def find_obstacle(desk: Desk, bound: Bound, lid: int, call_id: str) -> Permit | 
     return None
 
 
-def ahead_of(desk: Desk, name: str, pid: int) -> int:
+def ahead_of(desk: UnitOfWork, name: str, pid: int) -> int:
     rows = desk.db.all("in_line", {"name": name, "pid": pid})
     return next(int(ahead) for found, _, _, ahead in rows if found == pid)
 
 
-def with_a_place(desk: Desk, name: str) -> list[tuple[int, int, str]]:
+def with_a_place(desk: UnitOfWork, name: str) -> list[tuple[int, int, str]]:
     """Return calls that could begin under a limit now, with their lanes and sessions."""
     rows = desk.db.all("in_line", {"name": name, "pid": None})
     return [(pid, lid, session_id) for pid, lid, session_id, _ in rows]
 
 
-def free_permits(desk: Desk, lid: int, calls: Sequence[str]) -> None:
+def free_permits(desk: UnitOfWork, lid: int, calls: Sequence[str]) -> None:
     """Take back the calls' permits and places, and wake who has a place by that."""
     freed = desk.db.all("free_permits", {"lid": lid, "calls": to_json(calls)})
     wake_those_with_a_place(desk, (name for (name,) in freed))
 
 
-def wake_those_with_a_place(desk: Desk, limits: Iterable[str]) -> None:
+def wake_those_with_a_place(desk: UnitOfWork, limits: Iterable[str]) -> None:
     """Make the lanes ready whose calls have a place under one of the limits now."""
     for name in dict.fromkeys(limits):
         for pid, lid, session_id in with_a_place(desk, name):
@@ -95,12 +95,12 @@ def wake_those_with_a_place(desk: Desk, limits: Iterable[str]) -> None:
             wake(desk, lid, session_id)
 
 
-def wake(desk: Desk, lid: int, session_id: str) -> None:
+def wake(desk: UnitOfWork, lid: int, session_id: str) -> None:
     desk.db.run("wake_lane", {"lid": lid, "now": desk.clock.now()})
     desk.tell(session_id, arrived=True)
 
 
-def has_permit_to_come(desk: Desk, lid: int, frees: Sequence[str]) -> bool:
+def has_permit_to_come(desk: UnitOfWork, lid: int, frees: Sequence[str]) -> bool:
     """Whether a call of the lane that waits has a place under its limit now, or was passed by.
 
     Not one of those that are freed with the same commit.
@@ -111,12 +111,12 @@ def has_permit_to_come(desk: Desk, lid: int, frees: Sequence[str]) -> bool:
     )
 
 
-def find_overdue(desk: Desk, patience: int) -> list[tuple[int, str, int, str]]:
+def find_overdue(desk: UnitOfWork, patience: int) -> list[tuple[int, str, int, str]]:
     """Return calls that have not come for their places, with their limits, lanes and sessions."""
     return desk.db.all("overdue_permits", {"before": desk.clock.now() - patience})
 
 
-def pass_by(desk: Desk, patience: int) -> int:
+def pass_by(desk: UnitOfWork, patience: int) -> int:
     """Put those out of line who do not come for their places, and wake who has one by that."""
     overdue = find_overdue(desk, patience)
     for pid, _, lid, session_id in overdue:
@@ -126,7 +126,9 @@ def pass_by(desk: Desk, patience: int) -> int:
     return len(overdue)
 
 
-def listing(desk: Desk, session_id: str | None, name: str | None, limit: int) -> list[PermitInfo]:
+def listing(
+    desk: UnitOfWork, session_id: str | None, name: str | None, limit: int
+) -> list[PermitInfo]:
     rows = desk.db.all("permits", {"session_id": session_id, "name": name, "limit": limit})
     return [
         PermitInfo(

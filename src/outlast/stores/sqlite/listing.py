@@ -7,36 +7,36 @@ from collections.abc import Sequence
 import msgspec
 
 from outlast.store import (
-    Census,
     DeliveryInfo,
-    Effect,
+    EffectClaim,
     LaneCount,
     LaneInfo,
     RequestInfo,
     SessionInfo,
+    StoreCounts,
     WorkerInfo,
 )
 from outlast.stores.sqlite.database import Row
 from outlast.stores.sqlite.statement import Params
-from outlast.stores.sqlite.unit_of_work import OFFSETS, Desk, lane_of, to_json
+from outlast.stores.sqlite.unit_of_work import OFFSETS, UnitOfWork, lane_of, to_json
 
 SESSION = "session_id tenant agent mode status created_at updated_at end over token parent".split()
 """The columns of `session` and `sessions` behind the first."""
 
 
-def session(desk: Desk, session_id: str) -> SessionInfo | None:
+def session(desk: UnitOfWork, session_id: str) -> SessionInfo | None:
     row = desk.db.one("session", {"session_id": session_id})
     return describe_session(desk, row) if row else None
 
 
-def sessions(desk: Desk, filters: Params) -> list[SessionInfo]:
+def sessions(desk: UnitOfWork, filters: Params) -> list[SessionInfo]:
     name = "sessions" if filters["tenant"] is None else "sessions_of_tenant"
     if filters["parent"]:
         name = "sessions_of_parent"
     return [describe_session(desk, row) for row in desk.db.all(name, filters)]
 
 
-def describe_session(desk: Desk, row: Row) -> SessionInfo:
+def describe_session(desk: UnitOfWork, row: Row) -> SessionInfo:
     sid, *values = row
     known = dict(zip(SESSION, values, strict=True))
     lanes = tuple(
@@ -59,18 +59,18 @@ def describe_session(desk: Desk, row: Row) -> SessionInfo:
     return SessionInfo(**known, lanes=lanes, seen_at=desk.clock.now())
 
 
-def lanes(desk: Desk, filters: Params) -> list[LaneInfo]:
+def lanes(desk: UnitOfWork, filters: Params) -> list[LaneInfo]:
     names = "session_id tenant agent lane status turn worker fence ready_at queued".split()
     rows = desk.db.all("lanes", filters)
     return [LaneInfo(**dict(zip(names, row, strict=True))) for row in rows]
 
 
-def delivery(desk: Desk, delivery_id: str) -> DeliveryInfo | None:
+def delivery(desk: UnitOfWork, delivery_id: str) -> DeliveryInfo | None:
     row = desk.db.one("delivery", {"delivery_id": delivery_id})
     return describe_delivery(row) if row else None
 
 
-def deliveries(desk: Desk, session_id: str) -> list[DeliveryInfo]:
+def deliveries(desk: UnitOfWork, session_id: str) -> list[DeliveryInfo]:
     return [describe_delivery(row) for row in desk.db.all("deliveries", {"session_id": session_id})]
 
 
@@ -89,12 +89,12 @@ def describe_delivery(row: Row) -> DeliveryInfo:
     )
 
 
-def request(desk: Desk, request_id: str) -> RequestInfo | None:
+def request(desk: UnitOfWork, request_id: str) -> RequestInfo | None:
     row = desk.db.one("request", {"request_id": request_id})
     return describe_request(row) if row else None
 
 
-def requests(desk: Desk, filters: Params) -> list[RequestInfo]:
+def requests(desk: UnitOfWork, filters: Params) -> list[RequestInfo]:
     name = "open_requests" if filters["open_only"] else "requests"
     if filters["session_id"] is not None:
         name = "requests_of_session"
@@ -116,7 +116,7 @@ def describe_request(row: Row) -> RequestInfo:
     )
 
 
-def find_token(desk: Desk, tenant: str, token: str, *, living: bool) -> str | None:
+def find_token(desk: UnitOfWork, tenant: str, token: str, *, living: bool) -> str | None:
     key = {"tenant": tenant, "token": token}
     row = desk.db.one("find_token", key)
     if row is None and not living:
@@ -124,17 +124,17 @@ def find_token(desk: Desk, tenant: str, token: str, *, living: bool) -> str | No
     return row[0] if row else None
 
 
-def tokens(desk: Desk, session_id: str) -> list[tuple[str, bool]]:
+def tokens(desk: UnitOfWork, session_id: str) -> list[tuple[str, bool]]:
     rows = desk.db.all("tokens", {"session_id": session_id})
     return [(token, bool(living)) for token, living in rows]
 
 
-def effect(desk: Desk, scope: str, key: str) -> Effect | None:
+def effect(desk: UnitOfWork, scope: str, key: str) -> EffectClaim | None:
     row = desk.db.one("effect", {"scope": scope, "key": key})
-    return Effect(*row) if row else None
+    return EffectClaim(*row) if row else None
 
 
-def workers(desk: Desk) -> list[WorkerInfo]:
+def workers(desk: UnitOfWork) -> list[WorkerInfo]:
     rows = desk.db.all("living_workers", {"now": desk.clock.now()})
     return [
         WorkerInfo(
@@ -177,19 +177,19 @@ def names_of(column: str) -> tuple[str, ...]:
     return msgspec.json.decode(column, type=tuple[str, ...])
 
 
-def census(desk: Desk) -> Census:
+def census(desk: UnitOfWork) -> StoreCounts:
     rows = desk.db.all("census", {"now": desk.clock.now()})
-    return Census(
+    return StoreCounts(
         tuple(LaneCount(status, wait, count) for status, wait, count, _, _ in rows),
         queued=sum(queued for *_, queued, _ in rows),
         oldest_ready_at=min((at for *_, at in rows if at is not None), default=None),
     )
 
 
-def find_arrivals(desk: Desk, heads: Sequence[tuple[str, str, int]]) -> list[tuple[str, str]]:
+def find_arrivals(desk: UnitOfWork, heads: Sequence[tuple[str, str, int]]) -> list[tuple[str, str]]:
     return [(session, lane) for session, lane in desk.db.all("arrived", {"heads": to_json(heads)})]
 
 
-def next_ready_at(desk: Desk, after: int) -> int | None:
+def next_ready_at(desk: UnitOfWork, after: int) -> int | None:
     row = desk.db.one("next_ready_at", {"after": after})
     return row[0] if row else None

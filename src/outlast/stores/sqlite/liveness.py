@@ -90,7 +90,7 @@ def try_lock(descriptor: int, kind: int) -> bool:
     return True
 
 
-class Observer:
+class LivenessObserver:
     """Remembers since when it has seen a worker's lock missing."""
 
     def __init__(self, directory: Path, clock: Clock) -> None:

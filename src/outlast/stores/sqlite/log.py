@@ -8,7 +8,7 @@ from typing import NamedTuple
 from outlast.core.codec import Packed
 from outlast.core.record import Entry
 from outlast.stores.sqlite.database import Row
-from outlast.stores.sqlite.unit_of_work import OFFSETS, Desk, column_of, key_of
+from outlast.stores.sqlite.unit_of_work import OFFSETS, UnitOfWork, column_of, key_of
 
 ARRIVAL = 1
 CHANGES_SLICES = 2
@@ -24,7 +24,7 @@ class Appended(NamedTuple):
     at: int
 
 
-def find_end(desk: Desk, sid: int) -> tuple[int, int]:
+def find_end(desk: UnitOfWork, sid: int) -> tuple[int, int]:
     """Return the key of a session's next row, and the time of its last."""
     base = key_of(sid, 0)
     last = desk.db.one("last_row", {"base": base, "top": base | OFFSETS})
@@ -42,7 +42,9 @@ class LogRow(NamedTuple):
     data: bytes
 
 
-def append(desk: Desk, key: int, lane: str, body: bytes, count: int, at: int, marks: int) -> int:
+def append(
+    desk: UnitOfWork, key: int, lane: str, body: bytes, count: int, at: int, marks: int
+) -> int:
     """Write encoded records as the next row of a log, and return the first one's offset."""
     row = make_row(desk, desk.packer.pack(body), key, lane, count, at, marks)
     desk.db.run("append", row._asdict())
@@ -50,7 +52,7 @@ def append(desk: Desk, key: int, lane: str, body: bytes, count: int, at: int, ma
 
 
 def make_row(
-    desk: Desk, packed: Packed, key: int, lane: str, count: int, at: int, marks: int
+    desk: UnitOfWork, packed: Packed, key: int, lane: str, count: int, at: int, marks: int
 ) -> LogRow:
     """Return packed records as a row, their blobs being kept."""
     if packed.blobs:
@@ -59,13 +61,13 @@ def make_row(
     return LogRow(key, count, column_of(lane), at, marks, packed.data)
 
 
-def tenant_of(desk: Desk, sid: int) -> str:
+def tenant_of(desk: UnitOfWork, sid: int) -> str:
     row = desk.db.one("tenant", {"sid": sid})
     assert row is not None
     return str(row[0])
 
 
-def keep_blobs(desk: Desk, sid: int, blobs: Mapping[str, bytes]) -> None:
+def keep_blobs(desk: UnitOfWork, sid: int, blobs: Mapping[str, bytes]) -> None:
     """Note that a session uses blobs, and write those that are new."""
     tenant = tenant_of(desk, sid)
     for name, value in blobs.items():
@@ -76,7 +78,7 @@ def keep_blobs(desk: Desk, sid: int, blobs: Mapping[str, bytes]) -> None:
             desk.db.run("put_blob", {**key, "data": data})
 
 
-def last_commit(desk: Desk, sid: int, lane: str, *, has_records: bool) -> Appended:
+def last_commit(desk: UnitOfWork, sid: int, lane: str, *, has_records: bool) -> Appended:
     """Return where the last commit of a lane's owner stands."""
     base = key_of(sid, 0)
     bounds = {"base": base, "top": base | OFFSETS, "lane": column_of(lane)}
@@ -86,7 +88,9 @@ def last_commit(desk: Desk, sid: int, lane: str, *, has_records: bool) -> Append
     return Appended(key & OFFSETS, at)
 
 
-def arrivals_after(desk: Desk, sid: int, lane: str, seen: int, last: int) -> tuple[Entry, ...]:
+def arrivals_after(
+    desk: UnitOfWork, sid: int, lane: str, seen: int, last: int
+) -> tuple[Entry, ...]:
     """Return what others added to a lane after the last arrival that its owner has seen."""
     rows: list[Row] = desk.db.all(
         "arrivals",

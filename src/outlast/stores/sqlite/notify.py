@@ -52,7 +52,7 @@ def from_datagram(datagram: bytes) -> Hints:
     return {line[1:]: line[0] == "1" for line in lines if line[:1] in ("0", "1")} or ANYTHING
 
 
-class Ear:
+class LoopListener:
     """The listeners of one event loop, and the socket at which other processes reach them."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
@@ -115,25 +115,25 @@ def to_name(address: str) -> str:
     return "\0" + address[1:] if address.startswith("@") else address
 
 
-class Ears:
+class LoopListeners:
     """The ears of a store, one for each event loop. The mapping is replaced, never changed."""
 
     def __init__(self) -> None:
-        self.by_loop: Mapping[asyncio.AbstractEventLoop, Ear] = {}
+        self.by_loop: Mapping[asyncio.AbstractEventLoop, LoopListener] = {}
         self.addresses: Collection[str] = ()
 
-    def add(self, ear: Ear) -> None:
+    def add(self, ear: LoopListener) -> None:
         self._replace({**self.by_loop, ear.loop: ear})
 
-    def remove(self, ear: Ear) -> None:
+    def remove(self, ear: LoopListener) -> None:
         self._replace({loop: e for loop, e in self.by_loop.items() if e is not ear})
 
-    def _replace(self, by_loop: Mapping[asyncio.AbstractEventLoop, Ear]) -> None:
+    def _replace(self, by_loop: Mapping[asyncio.AbstractEventLoop, LoopListener]) -> None:
         self.by_loop = by_loop
         self.addresses = [ear.address for ear in by_loop.values()]
 
 
-class Messenger:
+class Notifier:
     """Tells the listeners of other stores. Used by whoever has the writer's turn."""
 
     def __init__(self, clock: Clock) -> None:

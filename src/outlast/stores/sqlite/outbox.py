@@ -4,33 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from outlast.core.record import NewOutlet
-from outlast.store import DeadLetter, Outlet
+from outlast.core.record import NewOutboxCursor
+from outlast.store import DeadLetter, OutboxCursor
 from outlast.stores.sqlite.database import Row
 from outlast.stores.sqlite.listing import names_of
 from outlast.stores.sqlite.statement import Params
-from outlast.stores.sqlite.unit_of_work import Desk, to_json
+from outlast.stores.sqlite.unit_of_work import UnitOfWork, to_json
 
 
-def add(desk: Desk, sid: int, outlets: Sequence[NewOutlet]) -> None:
+def add(desk: UnitOfWork, sid: int, outlets: Sequence[NewOutboxCursor]) -> None:
     rows = [(outlet.name, outlet.url, outlet.events) for outlet in outlets]
     desk.db.run("add_outlets", {"sid": sid, "outlets": to_json(rows)})
 
 
-def tell(desk: Desk, told: Sequence[int]) -> None:
+def tell(desk: UnitOfWork, told: Sequence[int]) -> None:
     """Note for sessions that there is something new."""
     desk.db.run("tell_outlets", {"told": to_json(told), "now": desk.clock.now()})
 
 
-def take(desk: Desk, limit: int, hold: int) -> list[Outlet]:
+def take(desk: UnitOfWork, limit: int, hold: int) -> list[OutboxCursor]:
     wanted = {"limit": max(0, limit), "hold": hold, "now": desk.clock.now()}
     taken = [oid for (oid,) in desk.db.all("take_outlets", wanted)]
     return listed(desk, "taken_outlets", {"taken": to_json(taken)}) if taken else []
 
 
 def settle(
-    desk: Desk,
-    outlet: Outlet,
+    desk: UnitOfWork,
+    outlet: OutboxCursor,
     cursor: int,
     again_at: int | None,
     tries: int,
@@ -57,18 +57,18 @@ def settle(
     return row is not None
 
 
-def listing(desk: Desk, filters: Params) -> list[Outlet]:
+def listing(desk: UnitOfWork, filters: Params) -> list[OutboxCursor]:
     of_one = filters["session_id"] is not None
     return listed(desk, "outlets_of_session" if of_one else "outlets", filters)
 
 
-def listed(desk: Desk, name: str, params: Params) -> list[Outlet]:
+def listed(desk: UnitOfWork, name: str, params: Params) -> list[OutboxCursor]:
     return [describe(row) for row in desk.db.all(name, params)]
 
 
-def describe(row: Row) -> Outlet:
+def describe(row: Row) -> OutboxCursor:
     session_id, tenant, agent, name, url, events, cursor, told, held, due_at, tries, error = row
-    return Outlet(
+    return OutboxCursor(
         session_id=session_id,
         tenant=tenant,
         agent=agent,
@@ -84,12 +84,12 @@ def describe(row: Row) -> Outlet:
     )
 
 
-def next_due_at(desk: Desk) -> int | None:
+def next_due_at(desk: UnitOfWork) -> int | None:
     row = desk.db.one("next_due_at")
     return row[0] if row else None
 
 
-def dead_letters(desk: Desk, filters: Params) -> list[DeadLetter]:
+def dead_letters(desk: UnitOfWork, filters: Params) -> list[DeadLetter]:
     of_one = filters["session_id"] is not None
     rows = desk.db.all("dead_letters_of_session" if of_one else "dead_letters", filters)
     return [

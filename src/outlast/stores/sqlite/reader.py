@@ -18,18 +18,18 @@ from typing import Any, TypeVar
 from outlast.clock import Clock
 from outlast.stores.sqlite.database import open_database
 from outlast.stores.sqlite.error import explain
-from outlast.stores.sqlite.future import Answer, make_future, resolve
-from outlast.stores.sqlite.unit_of_work import Desk
+from outlast.stores.sqlite.future import PendingResult, make_future, resolve
+from outlast.stores.sqlite.unit_of_work import UnitOfWork
 
 T = TypeVar("T")
-Question = Callable[[Desk], Any]
+Question = Callable[[UnitOfWork], Any]
 
 THREADS = 2
 MOST = 16
 
 
 @dataclass(slots=True, kw_only=True)
-class Asked(Answer):
+class PendingRead(PendingResult):
     """A question with whoever waits for its answer."""
 
     question: Question
@@ -41,7 +41,7 @@ class Readers:
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path = path
         self._clock = clock
-        self._queue: SimpleQueue[Asked | None] = SimpleQueue()
+        self._queue: SimpleQueue[PendingRead | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
@@ -52,10 +52,10 @@ class Readers:
         for thread in self._threads:
             thread.start()
 
-    async def ask(self, question: Callable[[Desk], T]) -> T:
+    async def ask(self, question: Callable[[UnitOfWork], T]) -> T:
         """Return a question's answer, as the file is at some time after now."""
         future = make_future()
-        self._queue.put(Asked(future, question=question))
+        self._queue.put(PendingRead(future, question=question))
         answer: T = await future
         return answer
 
@@ -68,7 +68,7 @@ class Readers:
     # On the threads
 
     def _run(self) -> None:
-        desk: Desk | None = None
+        desk: UnitOfWork | None = None
         while (first := self._queue.get()) is not None:
             asked = [first, *self._waiting()]
             try:
@@ -81,7 +81,7 @@ class Readers:
         if desk:
             desk.db.close()
 
-    def _waiting(self) -> Iterator[Asked]:
+    def _waiting(self) -> Iterator[PendingRead]:
         """Take what waits already, and leave some to the other threads."""
         for _ in range(min(MOST, self._queue.qsize() // THREADS)):
             try:
@@ -93,17 +93,17 @@ class Readers:
                 return
             yield asked
 
-    def _sit_down(self) -> Desk:
-        return Desk(open_database(self._path, self._clock, query_only=True), self._clock)
+    def _sit_down(self) -> UnitOfWork:
+        return UnitOfWork(open_database(self._path, self._clock, query_only=True), self._clock)
 
-    def _answer_all(self, desk: Desk, asked: Sequence[Asked]) -> None:
+    def _answer_all(self, desk: UnitOfWork, asked: Sequence[PendingRead]) -> None:
         try:
             desk.db.patiently(lambda: answer_at_one_instant(desk, asked))
         except sqlite3.Error as error:
             raise explain(error, self._path) from error
 
 
-def answer_at_one_instant(desk: Desk, asked: Sequence[Asked]) -> None:
+def answer_at_one_instant(desk: UnitOfWork, asked: Sequence[PendingRead]) -> None:
     """Answer from one state of the file: a log's end and its lanes' rest belong together."""
     desk.db.raw.execute("BEGIN")
     try:
@@ -113,7 +113,7 @@ def answer_at_one_instant(desk: Desk, asked: Sequence[Asked]) -> None:
         desk.db.roll_back()
 
 
-def answer(desk: Desk, asked: Asked) -> None:
+def answer(desk: UnitOfWork, asked: PendingRead) -> None:
     try:
         asked.result = asked.question(desk)
     except sqlite3.Error:

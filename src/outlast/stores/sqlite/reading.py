@@ -9,15 +9,15 @@ from typing import NamedTuple
 
 from outlast.core.lane import FOLD
 from outlast.core.record import Entry
-from outlast.store import Loaded, Page, Snapshot
+from outlast.store import Loaded, LogPage, Snapshot
 from outlast.store.log import concerns
 from outlast.store.refusal import cursor_ahead, unknown_session
-from outlast.stores.page import Filling, size_of_row
+from outlast.stores.page import PageFiller, size_of_row
 from outlast.stores.sqlite.database import Row
-from outlast.stores.sqlite.unit_of_work import OFFSETS, Desk, column_of, key_of
+from outlast.stores.sqlite.unit_of_work import OFFSETS, UnitOfWork, column_of, key_of
 
 
-class Log(NamedTuple):
+class SessionLogRows(NamedTuple):
     """A session's log, and how far it goes."""
 
     sid: int
@@ -26,17 +26,17 @@ class Log(NamedTuple):
     last_at: int
 
 
-def find_log(desk: Desk, session_id: str) -> Log:
+def find_log(desk: UnitOfWork, session_id: str) -> SessionLogRows:
     row = desk.db.one("session_of_log", {"session_id": session_id})
     if row is None:
         raise unknown_session(session_id)
-    return Log(*row)
+    return SessionLogRows(*row)
 
 
 # Pages
 
 
-def read(desk: Desk, session_id: str, after: int, limit: int) -> Page:
+def read(desk: UnitOfWork, session_id: str, after: int, limit: int) -> LogPage:
     log = find_log(desk, session_id)
     if after > log.end:
         raise cursor_ahead(session_id, after, log.end)
@@ -44,14 +44,19 @@ def read(desk: Desk, session_id: str, after: int, limit: int) -> Page:
     with closing(desk.db.each("log_after", bounds(log, after))) as rows:
         for found in until_full(desk, log, rows, limit, after=after):
             entries += found
-    return Page(tuple(entries), entries[-1].offset if entries else after, log.end)
+    return LogPage(tuple(entries), entries[-1].offset if entries else after, log.end)
 
 
 def until_full(
-    desk: Desk, log: Log, rows: Iterable[Row], limit: int, after: int = 0, before: float = inf
+    desk: UnitOfWork,
+    log: SessionLogRows,
+    rows: Iterable[Row],
+    limit: int,
+    after: int = 0,
+    before: float = inf,
 ) -> Iterator[list[Entry]]:
     """Yield the entries of each row that are between two offsets, until a page is full of them."""
-    page = Filling(limit)
+    page = PageFiller(limit)
     for row in rows:
         expanded = desk.expanded
         found = [e for e in desk.entries(log.tenant, row, after) if e.offset < before]
@@ -61,26 +66,26 @@ def until_full(
             return
 
 
-def bounds(log: Log, after: int) -> dict[str, int]:
+def bounds(log: SessionLogRows, after: int) -> dict[str, int]:
     """Return the keys between which all rows lie that hold something after an offset."""
     base = key_of(log.sid, 0)
     return {"base": base, "first": base | after + 1, "last": base | log.end}
 
 
-def read_back(desk: Desk, session_id: str, before: int, limit: int) -> Page:
+def read_back(desk: UnitOfWork, session_id: str, before: int, limit: int) -> LogPage:
     log = find_log(desk, session_id)
     base = key_of(log.sid, 0)
     keys = {"base": base, "before": base | min(before, log.end + 1)}
     with closing(desk.db.each("log_before", keys)) as rows:
         found = list(until_full(desk, log, rows, limit, before=before))
     entries = tuple(entry for part in reversed(found) for entry in part)
-    return Page(entries, entries[0].offset if entries else before, log.end)
+    return LogPage(entries, entries[0].offset if entries else before, log.end)
 
 
 # Folds
 
 
-def load(desk: Desk, session_id: str, lane: str, after: int | None) -> Loaded:
+def load(desk: UnitOfWork, session_id: str, lane: str, after: int | None) -> Loaded:
     log = find_log(desk, session_id)
     if after is not None:
         return follow(desk, log, lane, None, None, after, after)
@@ -90,15 +95,15 @@ def load(desk: Desk, session_id: str, lane: str, after: int | None) -> Loaded:
     return follow(desk, log, lane, snapshot, slices, start, slices.offset if slices else 0)
 
 
-def find_snapshot(desk: Desk, name: str, key: dict[str, object]) -> Snapshot | None:
+def find_snapshot(desk: UnitOfWork, name: str, key: dict[str, object]) -> Snapshot | None:
     """Return a snapshot made by today's rules; any other is as good as none."""
     row = desk.db.one(name, {**key, "fold": FOLD})
     return Snapshot(row[0], row[1], desk.packer.expand(row[2])) if row else None
 
 
 def follow(
-    desk: Desk,
-    log: Log,
+    desk: UnitOfWork,
+    log: SessionLogRows,
     lane: str,
     snapshot: Snapshot | None,
     slices: Snapshot | None,

@@ -6,14 +6,14 @@ from msgspec.structs import asdict
 
 from outlast.store import ScheduleInfo
 from outlast.stores.sqlite.statement import Params
-from outlast.stores.sqlite.unit_of_work import Desk
+from outlast.stores.sqlite.unit_of_work import UnitOfWork
 
 
-def arm(desk: Desk, schedule: ScheduleInfo) -> None:
+def arm(desk: UnitOfWork, schedule: ScheduleInfo) -> None:
     desk.db.run("arm_schedule", asdict(schedule))
 
 
-def listing(desk: Desk) -> list[ScheduleInfo]:
+def listing(desk: UnitOfWork) -> list[ScheduleInfo]:
     return [
         ScheduleInfo(
             name=name,
@@ -27,13 +27,13 @@ def listing(desk: Desk) -> list[ScheduleInfo]:
     ]
 
 
-def advance(desk: Desk, step: Params) -> bool:
+def advance(desk: UnitOfWork, step: Params) -> bool:
     return desk.db.run("advance_schedule", step) > 0
 
 
-def pause(desk: Desk, name: str, paused: bool) -> bool:
+def pause(desk: UnitOfWork, name: str, paused: bool) -> bool:
     return desk.db.run("pause_schedule", {"name": name, "paused": paused}) > 0
 
 
-def drop(desk: Desk, name: str) -> bool:
+def drop(desk: UnitOfWork, name: str) -> bool:
     return desk.db.run("drop_schedule", {"name": name}) > 0

@@ -13,10 +13,10 @@ from outlast.errors import OutlastError
 from outlast.store import Admission
 from outlast.store.admission import is_named
 from outlast.stores.sqlite.admission import write_admission
-from outlast.stores.sqlite.unit_of_work import Desk
+from outlast.stores.sqlite.unit_of_work import UnitOfWork
 
 
-def send(desk: Desk, letters: Iterable[Admission]) -> None:
+def send(desk: UnitOfWork, letters: Iterable[Admission]) -> None:
     """Admit each; one that cannot be is dropped, and has changed nothing."""
     for letter in letters:
         try:
@@ -27,7 +27,7 @@ def send(desk: Desk, letters: Iterable[Admission]) -> None:
             write_admission(desk, letter, body)
 
 
-def has_used_id(desk: Desk, letter: Admission) -> bool:
+def has_used_id(desk: UnitOfWork, letter: Admission) -> bool:
     """Whether its delivery is there under another name: writing it would fail for all."""
     key = {"delivery_id": letter.delivery_id}
     return is_named(letter) and desk.db.one("receipt_by_delivery", key) is not None

@@ -7,25 +7,25 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from outlast.store import DeadLetter, KeyInfo, Outlet, ScheduleInfo, Secret
+from outlast.store import DeadLetter, KeyInfo, OutboxCursor, ScheduleInfo, StoredSecret
 from outlast.stores.sqlite import key as keys
 from outlast.stores.sqlite import outbox as outlets
 from outlast.stores.sqlite import schedule as schedules
 from outlast.stores.sqlite import vault
-from outlast.stores.sqlite.unit_of_work import Desk
+from outlast.stores.sqlite.unit_of_work import UnitOfWork
 from outlast.stores.sqlite.writer import Work
 
 T = TypeVar("T")
 
 
-class Shelf(ABC):
+class SideTables(ABC):
     """See `outlast.store.Store`."""
 
     @abstractmethod
     async def _write(self, *works: Work) -> list[Any]: ...
 
     @abstractmethod
-    async def _read(self, question: Callable[[Desk], T]) -> T: ...
+    async def _read(self, question: Callable[[UnitOfWork], T]) -> T: ...
 
     # Keys
 
@@ -44,11 +44,11 @@ class Shelf(ABC):
 
     # Secrets and holds
 
-    async def keep_secret(self, secret: Secret, *, expected: int | None) -> bool:
+    async def keep_secret(self, secret: StoredSecret, *, expected: int | None) -> bool:
         (is_kept,) = await self._write(lambda desk: vault.keep(desk, secret, expected))
         return bool(is_kept)
 
-    async def secret(self, tenant: str, name: str) -> Secret | None:
+    async def secret(self, tenant: str, name: str) -> StoredSecret | None:
         return await self._read(lambda desk: vault.find(desk, tenant, name))
 
     async def drop_secret(self, tenant: str, name: str) -> bool:
@@ -93,13 +93,13 @@ class Shelf(ABC):
 
     # Outlets
 
-    async def take_outlets(self, limit: int, hold: int) -> Sequence[Outlet]:
+    async def take_outlets(self, limit: int, hold: int) -> Sequence[OutboxCursor]:
         (taken,) = await self._write(lambda desk: outlets.take(desk, limit, hold))
         return list(taken)
 
     async def settle_outlet(
         self,
-        outlet: Outlet,
+        outlet: OutboxCursor,
         *,
         cursor: int,
         again_at: int | None,
@@ -118,7 +118,7 @@ class Shelf(ABC):
         tenant: str | None = None,
         failing_only: bool = False,
         limit: int = 100,
-    ) -> Sequence[Outlet]:
+    ) -> Sequence[OutboxCursor]:
         filters = {
             "session_id": session_id,
             "tenant": tenant,

@@ -22,61 +22,61 @@ from outlast.errors import OutlastError, StoreUnavailable
 from outlast.store import (
     NO_LIMITS,
     Admission,
-    Census,
+    AdmissionReceipt,
     Claim,
     Commit,
     Committed,
     DeliveryInfo,
-    Effect,
+    EffectClaim,
     LaneInfo,
     Lease,
     Loaded,
-    Page,
+    LogPage,
     Permit,
     PermitInfo,
-    Receipt,
+    PermitRequest,
     Refused,
     RequestInfo,
     SessionInfo,
+    StoreCounts,
     Transaction,
-    Wish,
     WorkerInfo,
 )
 from outlast.stores.listener import EVERYTHING, Heard
 from outlast.stores.sqlite import erasure, listing, reading
 from outlast.stores.sqlite import limit as permit
 from outlast.stores.sqlite.admission import write_admission
-from outlast.stores.sqlite.batcher import Gathering
+from outlast.stores.sqlite.batcher import LoopBatcher
 from outlast.stores.sqlite.checkpoint import wipe
 from outlast.stores.sqlite.claim import write_claim
 from outlast.stores.sqlite.commit import write_commits
 from outlast.stores.sqlite.fork import check_process
-from outlast.stores.sqlite.hearing import Hearing
+from outlast.stores.sqlite.hearing import ListenerSet
 from outlast.stores.sqlite.limit import write_wishes
-from outlast.stores.sqlite.notify import Ears
+from outlast.stores.sqlite.notify import LoopListeners
 from outlast.stores.sqlite.path import check_place
 from outlast.stores.sqlite.reader import Readers
-from outlast.stores.sqlite.shelf import Shelf
+from outlast.stores.sqlite.shelf import SideTables
 from outlast.stores.sqlite.transaction import OpenTransaction
-from outlast.stores.sqlite.unit_of_work import Desk, to_json
+from outlast.stores.sqlite.unit_of_work import UnitOfWork, to_json
 from outlast.stores.sqlite.worker import Registry
 from outlast.stores.sqlite.writer import Work, Writer, do_works
 
 T = TypeVar("T")
 
 
-class SqliteStore(Shelf):
+class SqliteStore(SideTables):
     """A `outlast.store.Store` in one file. Nothing touches the disk before `migrate()`."""
 
     def __init__(self, path: str | Path, clock: Clock | None = None) -> None:
         self._path = Path(os.path.realpath(path))
         self._clock = clock or Clock()
         self._pid = os.getpid()
-        self._ears = Ears()
-        self._hearing = Hearing(self._ears, self._clock, lambda: self._writer)
+        self._ears = LoopListeners()
+        self._hearing = ListenerSet(self._ears, self._clock, lambda: self._writer)
         self._opening = asyncio.Lock()
         self._writer: Writer | None = None
-        self._gatherings: WeakKeyDictionary[asyncio.AbstractEventLoop, Gathering]
+        self._gatherings: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopBatcher]
         self._gatherings = WeakKeyDictionary()
         self._readers = Readers(self._path, self._clock)
         self._registry = Registry(self._path, self._clock)
@@ -122,22 +122,24 @@ class SqliteStore(Shelf):
             )
         return self._writer
 
-    def _gathering(self) -> Gathering:
+    def _gathering(self) -> LoopBatcher:
         writer, loop = self._open_writer(), asyncio.get_running_loop()
         if gathering := self._gatherings.get(loop):
             return gathering
-        return self._gatherings.setdefault(loop, Gathering(writer))
+        return self._gatherings.setdefault(loop, LoopBatcher(writer))
 
     async def _write(self, *works: Work, size: int = 0) -> list[Any]:
         return await self._gathering().write(do_works, works, size)
 
-    async def _read(self, question: Callable[[Desk], T]) -> T:
+    async def _read(self, question: Callable[[UnitOfWork], T]) -> T:
         self._open_writer()
         return await self._readers.ask(question)
 
     # Arrivals
 
-    async def admit(self, admissions: Sequence[Admission]) -> Sequence[Receipt | OutlastError]:
+    async def admit(
+        self, admissions: Sequence[Admission]
+    ) -> Sequence[AdmissionReceipt | OutlastError]:
         bodies = [try_encode(admission) for admission in admissions]
         works = [
             partial(write_admission, admission=admission, body=body)
@@ -187,7 +189,7 @@ class SqliteStore(Shelf):
         )
         return list(claims)
 
-    async def acquire(self, wishes: Sequence[Wish]) -> Sequence[Permit | Refused]:
+    async def acquire(self, wishes: Sequence[PermitRequest]) -> Sequence[Permit | Refused]:
         return await self._gathering().write(write_wishes, wishes)
 
     async def permits(
@@ -216,10 +218,10 @@ class SqliteStore(Shelf):
     async def load(self, session_id: str, lane: str, after: int | None = None) -> Loaded:
         return await self._read(lambda desk: reading.load(desk, session_id, lane, after))
 
-    async def read(self, session_id: str, after: int, limit: int = 500) -> Page:
+    async def read(self, session_id: str, after: int, limit: int = 500) -> LogPage:
         return await self._read(lambda desk: reading.read(desk, session_id, after, limit))
 
-    async def read_back(self, session_id: str, before: int, limit: int = 50) -> Page:
+    async def read_back(self, session_id: str, before: int, limit: int = 50) -> LogPage:
         return await self._read(lambda desk: reading.read_back(desk, session_id, before, limit))
 
     async def session(self, session_id: str) -> SessionInfo | None:
@@ -306,7 +308,7 @@ class SqliteStore(Shelf):
     async def tokens(self, session_id: str) -> Sequence[tuple[str, bool]]:
         return await self._read(lambda desk: listing.tokens(desk, session_id))
 
-    async def effect(self, scope: str, key: str) -> Effect | None:
+    async def effect(self, scope: str, key: str) -> EffectClaim | None:
         return await self._read(lambda desk: listing.effect(desk, scope, key))
 
     def counts(self) -> Mapping[str, int]:
@@ -320,7 +322,7 @@ class SqliteStore(Shelf):
     async def next_ready_at(self, after: int) -> int | None:
         return await self._read(lambda desk: listing.next_ready_at(desk, after))
 
-    async def census(self) -> Census:
+    async def census(self) -> StoreCounts:
         return await self._read(listing.census)
 
     # Erasure

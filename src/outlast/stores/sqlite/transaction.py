@@ -20,12 +20,12 @@ from outlast.errors import InvalidInput, NotInTransaction, OutlastError, StoreUn
 from outlast.store import Commit, Committed, Refused
 from outlast.stores.sqlite.commit import write_commits
 from outlast.stores.sqlite.error import explain, is_of_the_disk
-from outlast.stores.sqlite.future import Answer, make_future, resolve
-from outlast.stores.sqlite.unit_of_work import Desk
+from outlast.stores.sqlite.future import PendingResult, make_future, resolve
+from outlast.stores.sqlite.unit_of_work import UnitOfWork
 from outlast.stores.sqlite.writer import Writer
 
 T = TypeVar("T")
-Asked = tuple[Callable[[Desk], Any], "asyncio.Future[Any]"]
+Asked = tuple[Callable[[UnitOfWork], Any], "asyncio.Future[Any]"]
 
 OURS = "outlast_"
 NEVER = {
@@ -68,13 +68,13 @@ class SqliteTransaction:
     # On the tool's event loop
 
     async def execute(self, sql: str, params: Sequence[Any] = ()) -> int:
-        def run(desk: Desk) -> int:
+        def run(desk: UnitOfWork) -> int:
             return max(0, desk.db.raw.execute(sql, tuple(params)).rowcount)
 
         return await self._ask(lambda desk: self._run(desk, run))
 
     async def fetch(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        def run(desk: Desk) -> list[tuple[Any, ...]]:
+        def run(desk: UnitOfWork) -> list[tuple[Any, ...]]:
             return desk.db.raw.execute(sql, tuple(params)).fetchall()
 
         return await self._ask(lambda desk: self._run(desk, run))
@@ -98,7 +98,7 @@ class SqliteTransaction:
         self._asked.put(None)
         await asyncio.shield(self.ended)
 
-    async def _ask(self, work: Callable[[Desk], T]) -> T:
+    async def _ask(self, work: Callable[[UnitOfWork], T]) -> T:
         future = make_future()
         with self._mutex:
             if self._over:
@@ -109,7 +109,7 @@ class SqliteTransaction:
 
     # On the writer's thread
 
-    def serve(self, writer: Writer, desk: Desk) -> None:
+    def serve(self, writer: Writer, desk: UnitOfWork) -> None:
         """Do what the tool asks for, until it leaves or its time is up."""
         self._writer = writer
         timer = threading.Timer(self._limit, self._expire, args=(desk,))
@@ -123,34 +123,34 @@ class SqliteTransaction:
             desk.hints = {}
             desk.db.raw.set_authorizer(authorize)
             start(timer)
-            resolve([Answer(self.opened)])
+            resolve([PendingResult(self.opened)])
             self._answer_all(desk)
         except OutlastError as error:
-            resolve([Answer(self.opened, error=error)])
+            resolve([PendingResult(self.opened, error=error)])
         finally:
             timer.cancel()
             self._end(NotInTransaction("this transaction is over; open another one"))
             self._refuse_the_rest()
             desk.db.raw.set_authorizer(None)
             writer.mend(desk)
-            resolve([Answer(self.ended)])
+            resolve([PendingResult(self.ended)])
 
     def refuse(self, error: Exception) -> None:
         self._end(NotInTransaction("the transaction was never opened"))
-        resolve([Answer(self.opened, error=error), Answer(self.ended)])
+        resolve([PendingResult(self.opened, error=error), PendingResult(self.ended)])
 
-    def _answer_all(self, desk: Desk) -> None:
+    def _answer_all(self, desk: UnitOfWork) -> None:
         """Answer until it is over; a tool that hangs after its commit holds nothing up."""
         while self._over is None and (asked := self._asked.get()) is not None:
             work, future = asked
-            answer = Answer(future)
+            answer = PendingResult(future)
             try:
                 answer.result = work(desk)
             except Exception as error:  # noqa: BLE001 - the tool gets it
                 answer.error = error
             resolve([answer])
 
-    def _run(self, desk: Desk, statement: Callable[[Desk], T]) -> T:
+    def _run(self, desk: UnitOfWork, statement: Callable[[UnitOfWork], T]) -> T:
         """Run one statement of the tool's; its own errors are its own affair."""
         if self._over:
             raise self._over
@@ -175,7 +175,7 @@ class SqliteTransaction:
                     NotInTransaction("SQLite has rolled this transaction back; begin it again")
                 )
 
-    def _commit(self, desk: Desk, commit: Commit) -> Committed | Refused:
+    def _commit(self, desk: UnitOfWork, commit: Commit) -> Committed | Refused:
         with self._mutex:  # from here on the timer has no say
             if self._over:
                 raise self._over
@@ -190,7 +190,7 @@ class SqliteTransaction:
             raise explain(error, desk.db.path) from error
         return result
 
-    def _expire(self, desk: Desk) -> None:
+    def _expire(self, desk: UnitOfWork) -> None:
         """On the timer's thread: stop the statement that runs, and refuse any other."""
         with self._mutex:
             if self._over is None:
@@ -210,7 +210,7 @@ class SqliteTransaction:
         """Answer what was asked for before the end and not done."""
         while not self._asked.empty():
             if asked := self._asked.get_nowait():
-                resolve([Answer(asked[1], error=self._over)])
+                resolve([PendingResult(asked[1], error=self._over)])
 
 
 def start(timer: threading.Timer) -> None:

@@ -22,7 +22,7 @@ from outlast.stores.sqlite.database import Database, Row
 OFFSETS = 0xFFFF_FFFF
 
 
-class Desk:
+class UnitOfWork:
     """One thread's tools."""
 
     def __init__(self, db: Database, clock: Clock) -> None:

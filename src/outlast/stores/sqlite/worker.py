@@ -11,17 +11,17 @@ from typing import Any, Protocol
 from outlast.clock import Clock
 from outlast.store import WorkerInfo
 from outlast.stores.sqlite.listing import workers
-from outlast.stores.sqlite.liveness import LockFile, Observer, lock_path, machine
-from outlast.stores.sqlite.unit_of_work import Desk, to_json
+from outlast.stores.sqlite.liveness import LivenessObserver, LockFile, lock_path, machine
+from outlast.stores.sqlite.unit_of_work import UnitOfWork, to_json
 from outlast.stores.sqlite.worker_lease import SqliteLease, bury
 from outlast.stores.sqlite.writer import Work
 
 LONG_GONE = 24 * 3_600_000
 
-Read = Callable[[Callable[[Desk], list[str]]], Awaitable[list[str]]]
+Read = Callable[[Callable[[UnitOfWork], list[str]]], Awaitable[list[str]]]
 
 
-class Write(Protocol):
+class WriteFunction(Protocol):
     async def __call__(self, *works: Work) -> list[Any]: ...
 
 
@@ -32,11 +32,11 @@ class Registry:
         self._path = path
         self._clock = clock
         self._directory = Path(f"{path}-workers")
-        self._observer = Observer(self._directory, clock)
+        self._observer = LivenessObserver(self._directory, clock)
         self._machine = machine()
         self._leases: dict[str, SqliteLease] = {}
 
-    async def enlist(self, info: WorkerInfo, length: int, write: Write) -> SqliteLease:
+    async def enlist(self, info: WorkerInfo, length: int, write: WriteFunction) -> SqliteLease:
         """Take the lock first: a worker that is registered and shows no life would look dead."""
         if earlier := self._leases.pop(info.worker, None):
             earlier.let_go()
@@ -51,7 +51,7 @@ class Registry:
         self._leases[info.worker] = lease
         return lease
 
-    def _register(self, desk: Desk, info: WorkerInfo, length: int) -> None:
+    def _register(self, desk: UnitOfWork, info: WorkerInfo, length: int) -> None:
         desk.db.run(
             "enlist",
             {
@@ -71,17 +71,17 @@ class Registry:
             },
         )
 
-    async def drain(self, worker: str, write: Write) -> bool:
+    async def drain(self, worker: str, write: WriteFunction) -> bool:
         (is_there,) = await write(partial(self._ask_to_drain, worker=worker))
         return bool(is_there)
 
-    def _ask_to_drain(self, desk: Desk, worker: str) -> bool:
+    def _ask_to_drain(self, desk: UnitOfWork, worker: str) -> bool:
         is_there = desk.db.one("drain", {"worker": worker, "now": self._clock.now()}) is not None
         if is_there:
             desk.tell("", arrived=True)
         return is_there
 
-    async def find_dead(self, read: Read, write: Write) -> Sequence[str]:
+    async def find_dead(self, read: Read, write: WriteFunction) -> Sequence[str]:
         dead = await read(self._look)
         if not dead:
             return []
@@ -91,22 +91,22 @@ class Registry:
             LockFile(lock_path(self._directory, worker)).remove()
         return found
 
-    def _look(self, desk: Desk) -> list[str]:
+    def _look(self, desk: UnitOfWork) -> list[str]:
         """On a reader's thread: those visibly dead, and those not heard of for a day."""
         gone = desk.db.all("long_gone_workers", {"before": self._clock.now() - LONG_GONE})
         visibly = self._observer.find_dead(self._within_sight(desk))
         return list(dict.fromkeys([*visibly, *(worker for (worker,) in gone)]))
 
-    def living(self, desk: Desk) -> list[WorkerInfo]:
+    def living(self, desk: UnitOfWork) -> list[WorkerInfo]:
         """On a reader's thread: those whose lease holds, without those that show no life now."""
         missing = self._observer.find_missing(self._within_sight(desk))
         return [info for info in workers(desk) if info.worker not in missing]
 
-    def _within_sight(self, desk: Desk) -> list[str]:
+    def _within_sight(self, desk: UnitOfWork) -> list[str]:
         rows = desk.db.all("workers_on_machine", {"machine": self._machine})
         return [worker for (worker,) in rows]
 
-    def _bury(self, desk: Desk, worker: str) -> bool:
+    def _bury(self, desk: UnitOfWork, worker: str) -> bool:
         is_ours = bury(desk.db, worker)
         if is_ours:
             desk.tell("", arrived=True)

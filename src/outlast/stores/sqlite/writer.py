@@ -33,10 +33,10 @@ from outlast.errors import StoreUnavailable
 from outlast.stores.sqlite.checkpoint import Checkpointer
 from outlast.stores.sqlite.database import open_database
 from outlast.stores.sqlite.error import explain, is_of_the_disk
-from outlast.stores.sqlite.future import Answer, Future, Loop, make_future, resolve
+from outlast.stores.sqlite.future import Future, Loop, PendingResult, make_future, resolve
 from outlast.stores.sqlite.migration import open_for_writing
-from outlast.stores.sqlite.notify import Ears, Hints, Messenger
-from outlast.stores.sqlite.unit_of_work import Desk
+from outlast.stores.sqlite.notify import Hints, LoopListeners, Notifier
+from outlast.stores.sqlite.unit_of_work import UnitOfWork
 
 log = logging.getLogger("outlast.sqlite")
 
@@ -47,21 +47,21 @@ SMOOTHING = 16
 CAUTION = 10
 """If it waits longer: for how many times as long it leaves all to the thread."""
 
-Work = Callable[[Desk], Any]
-Do = Callable[[Desk, Sequence[Any]], Sequence[Any]]
+Work = Callable[[UnitOfWork], Any]
+Do = Callable[[UnitOfWork, Sequence[Any]], Sequence[Any]]
 """Does items of one kind inside a transaction, and returns what came of each.
 
 It may be done twice, the first time being undone.
 """
 
 
-def do_works(desk: Desk, works: Sequence[Work]) -> list[Any]:
+def do_works(desk: UnitOfWork, works: Sequence[Work]) -> list[Any]:
     """Do what is done one after the other."""
     return [work(desk) for work in works]
 
 
 @dataclass(slots=True, kw_only=True)
-class Job(Answer):
+class WriteJob(PendingResult):
     """Items that are asked for together. The answer is the list of what came of each."""
 
     do: Do
@@ -69,24 +69,24 @@ class Job(Answer):
     is_large: bool = False
 
 
-def by_kind(jobs: Sequence[Job]) -> dict[Do, list[Job]]:
-    kinds: dict[Do, list[Job]] = {}
+def by_kind(jobs: Sequence[WriteJob]) -> dict[Do, list[WriteJob]]:
+    kinds: dict[Do, list[WriteJob]] = {}
     for job in jobs:
         kinds.setdefault(job.do, []).append(job)
     return kinds
 
 
 @dataclass(slots=True)
-class Stop:
+class StopWriter:
     """The wish to finish; its future is resolved when nothing is left open."""
 
     future: Future
 
 
-class Alone(Protocol):
+class ExclusiveJob(Protocol):
     """A job that shares its transaction with nothing else."""
 
-    def serve(self, writer: Writer, desk: Desk) -> None:
+    def serve(self, writer: Writer, desk: UnitOfWork) -> None:
         """Do it, on the writer's thread."""
         ...
 
@@ -95,10 +95,10 @@ class Alone(Protocol):
         ...
 
 
-class Room:
+class CheckpointJob:
     """The wish that the log beside the file be given room: no event loop waits for that."""
 
-    def serve(self, writer: Writer, desk: Desk) -> None:
+    def serve(self, writer: Writer, desk: UnitOfWork) -> None:
         writer.make_room(desk)
 
     def refuse(self, error: Exception) -> None:
@@ -108,14 +108,14 @@ class Room:
 class Writer:
     """Owns the thread, the connection, and the order in which things are written."""
 
-    _desk: Desk
+    _desk: UnitOfWork
 
-    def __init__(self, path: Path, clock: Clock, ears: Ears) -> None:
+    def __init__(self, path: Path, clock: Clock, ears: LoopListeners) -> None:
         self._path = path
         self._clock = clock
         self._ears = ears
-        self._queue: SimpleQueue[Job | Alone | Stop] = SimpleQueue()
-        self._left_over: list[Alone | Stop] = []
+        self._queue: SimpleQueue[WriteJob | ExclusiveJob | StopWriter] = SimpleQueue()
+        self._left_over: list[ExclusiveJob | StopWriter] = []
         self._turn = threading.Lock()
         self._is_wanted = False
         self._is_over = False
@@ -136,10 +136,10 @@ class Writer:
     def submit(self, do: Do, items: Sequence[Any]) -> Future:
         """Have items done, with others of their kind; await the future for what came of them."""
         future = make_future()
-        self.put(Job(future, do=do, items=items))
+        self.put(WriteJob(future, do=do, items=items))
         return future
 
-    def put(self, job: Job | Alone) -> None:
+    def put(self, job: WriteJob | ExclusiveJob) -> None:
         """Leave a job to the thread."""
         self._queue.put(job)
         if self._is_over:
@@ -147,11 +147,11 @@ class Writer:
 
     async def stop(self) -> None:
         """Finish what was submitted, then close the connection."""
-        stop = Stop(make_future())
+        stop = StopWriter(make_future())
         self._queue.put(stop)
         await asyncio.shield(stop.future)
 
-    def write_here(self, jobs: Sequence[Job], loop: Loop) -> bool:
+    def write_here(self, jobs: Sequence[WriteJob], loop: Loop) -> bool:
         """Do jobs on the caller's thread, that of `loop`; False if they are the thread's to do."""
         if self._is_wanted or not self._queue.empty() or not self._turn.acquire(blocking=False):
             return False
@@ -168,7 +168,7 @@ class Writer:
             ear.hear(hints)
         return True
 
-    def _try(self, jobs: Sequence[Job]) -> bool:
+    def _try(self, jobs: Sequence[WriteJob]) -> bool:
         """Do jobs in the open transaction, or undo all; the thread sees to what was wrong."""
         try:
             self._do(self._desk, jobs)
@@ -190,22 +190,22 @@ class Writer:
         try:
             self._open()
         except Exception as error:  # noqa: BLE001 - whoever waits for the start gets it
-            resolve([Answer(started, error=error)])
+            resolve([PendingResult(started, error=error)])
             return
-        resolve([Answer(started)])
+        resolve([PendingResult(started)])
         stop = self._serve(self._desk)
         try:
             self._close()
         finally:
             self._is_over = True
             self._refuse_waiting()
-            resolve([Answer(stop.future)])
+            resolve([PendingResult(stop.future)])
 
     def _open(self) -> None:
         self._checkpointer = Checkpointer(self._path, self._clock)
-        self._messenger = Messenger(self._clock)
+        self._messenger = Notifier(self._clock)
         try:
-            self._desk = Desk(open_for_writing(self._path, self._clock), self._clock)
+            self._desk = UnitOfWork(open_for_writing(self._path, self._clock), self._clock)
         except BaseException:
             self._messenger.close()
             raise
@@ -216,9 +216,9 @@ class Writer:
             self._messenger.close()
             self._desk.db.close()
 
-    def _serve(self, desk: Desk) -> Stop:
-        while not isinstance(job := self._take(), Stop):
-            group = [job] if isinstance(job, Job) else []
+    def _serve(self, desk: UnitOfWork) -> StopWriter:
+        while not isinstance(job := self._take(), StopWriter):
+            group = [job] if isinstance(job, WriteJob) else []
             with self._turn:
                 try:
                     self._serve_one(desk, job, group)
@@ -226,34 +226,40 @@ class Writer:
                     self._survive(desk, job, group, error)
         return job
 
-    def _serve_one(self, desk: Desk, job: Job | Alone, group: list[Job]) -> None:
+    def _serve_one(
+        self, desk: UnitOfWork, job: WriteJob | ExclusiveJob, group: list[WriteJob]
+    ) -> None:
         if self._failed_here:
             self.mend(desk, self._failed_here)
             self._failed_here = None
-        if isinstance(job, Job):
+        if isinstance(job, WriteJob):
             self._write_group(desk, group)
         else:
             job.serve(self, desk)
 
     def _survive(
-        self, desk: Desk, job: Job | Alone, group: Sequence[Job], error: Exception
+        self,
+        desk: UnitOfWork,
+        job: WriteJob | ExclusiveJob,
+        group: Sequence[WriteJob],
+        error: Exception,
     ) -> None:
         """After what nobody foresaw: let go of the file, and answer who has no answer yet."""
         log.error("the writer met an error", exc_info=error)
         self.mend(desk, error)
         told = self.explain(error)
-        resolve([Answer(each.future, error=told) for each in group])
-        if not isinstance(job, Job):
+        resolve([PendingResult(each.future, error=told) for each in group])
+        if not isinstance(job, WriteJob):
             job.refuse(told)
 
-    def _take(self) -> Job | Alone | Stop:
+    def _take(self) -> WriteJob | ExclusiveJob | StopWriter:
         """Wait for the next thing to do. From then on nobody takes the turn before this thread."""
         self._is_wanted = bool(self._left_over)
         job = self._left_over.pop() if self._left_over else self._queue.get()
         self._is_wanted = True
         return job
 
-    def _write_group(self, desk: Desk, jobs: list[Job]) -> None:
+    def _write_group(self, desk: UnitOfWork, jobs: list[WriteJob]) -> None:
         """Wait for the file, and write what is there by then."""
         try:
             desk.db.begin()
@@ -264,19 +270,19 @@ class Writer:
         else:
             self.announce(desk, jobs, desk.hints)
 
-    def _add_waiting(self, jobs: list[Job], most: float = inf) -> None:
+    def _add_waiting(self, jobs: list[WriteJob], most: float = inf) -> None:
         """Add what came while the last group was written, up to what must be done alone."""
         with suppress(Empty):
             while not self._left_over and len(jobs) < most:
                 job = self._queue.get_nowait()
-                if isinstance(job, Job):
+                if isinstance(job, WriteJob):
                     jobs.append(job)
                 else:
                     self._left_over.append(job)
 
     # By whoever has the turn
 
-    def _do(self, desk: Desk, jobs: Sequence[Job]) -> None:
+    def _do(self, desk: UnitOfWork, jobs: Sequence[WriteJob]) -> None:
         """Do everything in the open transaction, kind by kind, and commit."""
         desk.hints = {}
         for do, same in by_kind(jobs).items():
@@ -287,7 +293,7 @@ class Writer:
         self.counts["groups"] += 1
         self.counts["grouped"] += sum(len(job.items) for job in jobs)
 
-    def commit(self, desk: Desk) -> None:
+    def commit(self, desk: UnitOfWork) -> None:
         """Make what was written durable."""
         if desk.hints:
             self._messenger.look(desk.db, self._ears.addresses)
@@ -296,7 +302,11 @@ class Writer:
         self._waited = self._clock.monotonic() - began
 
     def announce(
-        self, desk: Desk, jobs: Sequence[Answer], hints: Hints, here: Loop | None = None
+        self,
+        desk: UnitOfWork,
+        jobs: Sequence[PendingResult],
+        hints: Hints,
+        here: Loop | None = None,
     ) -> None:
         """Tell who asked, then who listens; one wake-up for each event loop."""
         resolve(jobs, self._ears.by_loop if hints else {}, hints, here)
@@ -304,16 +314,16 @@ class Writer:
             self._messenger.send(hints)
         if hints or desk.written:
             if self._checkpointer.look(desk.written):
-                self._queue.put(Room())
+                self._queue.put(CheckpointJob())
             desk.written = 0
 
-    def make_room(self, desk: Desk) -> None:
+    def make_room(self, desk: UnitOfWork) -> None:
         """Have the log grow before commits need it to."""
         self._checkpointer.make_room(desk.db)
 
     # When it fails, on the writer's thread
 
-    def mend(self, desk: Desk, error: BaseException | None = None) -> None:
+    def mend(self, desk: UnitOfWork, error: BaseException | None = None) -> None:
         """Undo what is open. After an error of the disk, trust nothing that was cached."""
         try:
             desk.db.roll_back()
@@ -325,7 +335,7 @@ class Writer:
         desk.db.close()
         desk.db = fresh
 
-    def _recover(self, desk: Desk, jobs: list[Job], error: Exception) -> None:
+    def _recover(self, desk: UnitOfWork, jobs: list[WriteJob], error: Exception) -> None:
         self._add_waiting(jobs)  # they would wait for the same lock or disk in vain
         self.mend(desk, error)
         if is_of_the_disk(error) or sum(len(job.items) for job in jobs) == 1:
@@ -336,12 +346,12 @@ class Writer:
         for job in jobs:
             self._write_singly(desk, job)
 
-    def _write_singly(self, desk: Desk, job: Job) -> None:
+    def _write_singly(self, desk: UnitOfWork, job: WriteJob) -> None:
         """Do each item of a job in a transaction of its own; the first error is the job's."""
         results: list[Any] = []
         hints: dict[str, bool] = {}
         for item in job.items:
-            part = Job(job.future, do=job.do, items=[item])
+            part = WriteJob(job.future, do=job.do, items=[item])
             try:
                 desk.db.begin()
                 self._do(desk, [part])
@@ -364,7 +374,7 @@ class Writer:
         with suppress(Empty):
             while True:
                 job = self._queue.get_nowait()
-                if isinstance(job, Job | Stop):
-                    resolve([Answer(job.future, error=error)])
+                if isinstance(job, WriteJob | StopWriter):
+                    resolve([PendingResult(job.future, error=error)])
                 else:
                     job.refuse(error)

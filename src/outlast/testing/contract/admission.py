@@ -16,7 +16,7 @@ from outlast.errors import (
     TokenTaken,
     UnknownSession,
 )
-from outlast.store import Receipt, Store
+from outlast.store import AdmissionReceipt, Store
 from outlast.testing.clock import ManualClock
 from outlast.testing.contract.builder import (
     admit,
@@ -55,7 +55,7 @@ class AdmissionContract(Subject):
             (1, "main", admission.records[0]),
             (2, "main", admission.records[1]),
         ]
-        assert receipt == Receipt(
+        assert receipt == AdmissionReceipt(
             session_id=admission.session_id,
             lane="main",
             delivery_id=admission.delivery_id,
@@ -115,7 +115,7 @@ class AdmissionContract(Subject):
         session = (await admit(store, new_session(clock))).session_id
         twice = [message(clock, session, dispatch_id="d1") for _ in range(2)]
         first, again = await store.admit(twice)
-        assert isinstance(first, Receipt)
+        assert isinstance(first, AdmissionReceipt)
         assert again == replace(first, duplicate=True)
 
     async def test_the_same_dispatch_in_another_scope_is_another_admission(
@@ -146,8 +146,8 @@ class AdmissionContract(Subject):
             ]
         )
         assert isinstance(refused, UnknownSession)
-        assert isinstance(first, Receipt)
-        assert isinstance(last, Receipt)
+        assert isinstance(first, AdmissionReceipt)
+        assert isinstance(last, AdmissionReceipt)
         assert (first.offset, last.offset) == (3, 4)
 
     async def test_what_cannot_be_encoded_is_refused_by_itself(
@@ -156,7 +156,7 @@ class AdmissionContract(Subject):
         session = (await admit(store, new_session(clock))).session_id
         bad, good = await store.admit([message(clock, session, "\ud800"), message(clock, session)])
         assert isinstance(bad, NotEncodable)
-        assert isinstance(good, Receipt)
+        assert isinstance(good, AdmissionReceipt)
         assert good.offset == 3
 
     async def test_a_refused_dispatch_may_be_tried_again(
@@ -221,7 +221,7 @@ class AdmissionContract(Subject):
         results = [
             result for (result,) in await asyncio.gather(*(store.admit([s]) for s in starts))
         ]
-        assert sum(isinstance(result, Receipt) for result in results) == 1
+        assert sum(isinstance(result, AdmissionReceipt) for result in results) == 1
         assert sum(isinstance(result, TokenTaken) for result in results) == 19
 
     async def test_tenants_may_use_the_same_token(self, store: Store, clock: ManualClock) -> None:

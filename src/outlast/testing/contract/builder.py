@@ -16,12 +16,12 @@ from outlast.core.record import AnyRecord, Entry
 from outlast.errors import OutlastError
 from outlast.store import (
     Admission,
+    AdmissionReceipt,
     Claim,
     Commit,
     Committed,
-    Effect,
+    EffectClaim,
     Lease,
-    Receipt,
     Refused,
     Store,
     WorkerInfo,
@@ -129,8 +129,10 @@ def put(value: str) -> r.StateChanged:
     return r.StateChanged(slice="notes", op="put", value=value)
 
 
-def effect(claim: Claim, call_id: str = "t1.s1.c1", state: str = "held", value: str = "") -> Effect:
-    return Effect("tool:pay", "order-17", claim.session_id, call_id, state, value)
+def effect(
+    claim: Claim, call_id: str = "t1.s1.c1", state: str = "held", value: str = ""
+) -> EffectClaim:
+    return EffectClaim("tool:pay", "order-17", claim.session_id, call_id, state, value)
 
 
 async def enlist(store: Store, clock: Clock, worker: str = "w1", lease: int = LEASE) -> Lease:
@@ -139,10 +141,10 @@ async def enlist(store: Store, clock: Clock, worker: str = "w1", lease: int = LE
     return await store.enlist(info, lease)
 
 
-async def admit(store: Store, admission: Admission) -> Receipt:
+async def admit(store: Store, admission: Admission) -> AdmissionReceipt:
     """Admit one thing that has to be accepted."""
     (result,) = await store.admit([admission])
-    assert isinstance(result, Receipt), result
+    assert isinstance(result, AdmissionReceipt), result
     return result
 
 

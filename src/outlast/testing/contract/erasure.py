@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from outlast.core import record as r
 from outlast.core.limit import Bound
 from outlast.errors import SessionErased, UnknownSession
-from outlast.store import Claim, Effect, Permit, Store, Wish
+from outlast.store import Claim, EffectClaim, Permit, PermitRequest, Store
 from outlast.testing.clock import ManualClock
 from outlast.testing.contract.builder import (
     admit,
@@ -179,7 +179,9 @@ class ErasureContract(Subject):
     ) -> None:
         claim = await start_and_claim(store, clock)
         shared = effect(claim, state="done", value='["secret",null]')
-        own = Effect(f"session:{claim.session_id}", "k", claim.session_id, "t1.s1.c2", "done", "1")
+        own = EffectClaim(
+            f"session:{claim.session_id}", "k", claim.session_id, "t1.s1.c2", "done", "1"
+        )
         await write(store, commit(claim, delta(), effects=(shared, own)))
 
         await store.erase(claim.session_id)
@@ -228,7 +230,7 @@ class ErasureContract(Subject):
 
 
 async def acquire(store: Store, claim: Claim) -> Permit:
-    wish = Wish(
+    wish = PermitRequest(
         session_id=claim.session_id,
         lane=claim.lane,
         worker="w1",

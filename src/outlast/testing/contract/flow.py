@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from outlast.core.limit import Bound
 from outlast.errors import QueueFull
-from outlast.store import Claim, Permit, Refused, Store, Wish
+from outlast.store import Claim, Permit, PermitRequest, Refused, Store
 from outlast.testing.clock import ManualClock
 from outlast.testing.contract.builder import (
     admit,
@@ -38,9 +38,9 @@ WAITS = Permit(granted=False)
 GRANTED = Permit(granted=True)
 
 
-def wish(claim: Claim, call_id: str = "t1.s1.c1", *bounds: Bound, **changes: Any) -> Wish:
+def wish(claim: Claim, call_id: str = "t1.s1.c1", *bounds: Bound, **changes: Any) -> PermitRequest:
     """The wish of a lane's owner to begin a call."""
-    wanted = Wish(
+    wanted = PermitRequest(
         session_id=claim.session_id,
         lane=claim.lane,
         worker="w1",

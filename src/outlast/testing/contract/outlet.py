@@ -6,8 +6,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from outlast.core.record import NewOutlet
-from outlast.store import Claim, DeadLetter, Outlet, Store
+from outlast.core.record import NewOutboxCursor
+from outlast.store import Claim, DeadLetter, OutboxCursor, Store
 from outlast.testing.clock import ManualClock
 from outlast.testing.contract.builder import (
     commit,
@@ -20,7 +20,7 @@ from outlast.testing.contract.builder import (
 from outlast.testing.contract.subject import Subject
 
 HOLD = 60_000
-HOOK = NewOutlet("callback", ("turn.completed", "turn.failed"), "https://shop.example/hook")
+HOOK = NewOutboxCursor("callback", ("turn.completed", "turn.failed"), "https://shop.example/hook")
 
 
 async def start_with_outlet(store: Store, clock: ManualClock, **changes: Any) -> Claim:
@@ -33,12 +33,12 @@ async def tell(store: Store, claim: Claim) -> Claim:
     return replace(claim, number=claim.number + 1)
 
 
-async def take_one(store: Store) -> Outlet:
+async def take_one(store: Store) -> OutboxCursor:
     (outlet,) = await store.take_outlets(10, HOLD)
     return outlet
 
 
-def letter(outlet: Outlet, offset: int = 3) -> DeadLetter:
+def letter(outlet: OutboxCursor, offset: int = 3) -> DeadLetter:
     return DeadLetter(
         session_id=outlet.session_id,
         tenant=outlet.tenant,
@@ -73,7 +73,7 @@ class OutletContract(Subject):
     async def test_a_commit_that_tells_makes_the_sessions_outlets_due(
         self, store: Store, clock: ManualClock
     ) -> None:
-        other = NewOutlet("agent:audit", ("session.ended",))
+        other = NewOutboxCursor("agent:audit", ("session.ended",))
         claim = await start_with_outlet(store, clock, outlets=(HOOK, other))
         await start_with_outlet(store, clock, held=[claim])
         await tell(store, claim)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from outlast.core import record as r
 from outlast.core.record import AnyRecord
 from outlast.errors import RequestClosed, UnknownRequest
-from outlast.store import Receipt, RequestInfo, Store
+from outlast.store import AdmissionReceipt, RequestInfo, Store
 from outlast.testing.clock import ManualClock
 from outlast.testing.contract.builder import (
     admit,
@@ -104,7 +104,7 @@ class RequestContract(Subject):
         await ask(store, claim, question("req_1"))
         answers = [reply(clock, claim.session_id, "req_1", f"option {n}") for n in range(20)]
         found = [result for (result,) in await asyncio.gather(*(store.admit([a]) for a in answers))]
-        assert sum(isinstance(result, Receipt) for result in found) == 1
+        assert sum(isinstance(result, AdmissionReceipt) for result in found) == 1
         assert sum(isinstance(result, RequestClosed) for result in found) == 19
 
     async def test_an_answer_to_a_request_that_never_was_is_refused(
@@ -204,7 +204,7 @@ class RequestContract(Subject):
             expiry = commit(claim, r.InputExpired(request_id=name), number=number + 1, seen=0)
             answer = reply(clock, claim.session_id, name)
             (answered,), _ = await asyncio.gather(store.admit([answer]), store.commit([expiry]))
-            was_answered = isinstance(answered, Receipt)
+            was_answered = isinstance(answered, AdmissionReceipt)
             assert await state_of(store, name) == ("answered" if was_answered else "expired")
             if was_answered:
                 await write(store, commit(claim, number=number + 1, seen=10_000))

@@ -9,7 +9,7 @@ from importlib.resources import files
 import pytest
 
 from outlast.errors import OutlastError, UnsupportedStore
-from outlast.store import Claim, Committed, Receipt, Refused, Store
+from outlast.store import AdmissionReceipt, Claim, Committed, Refused, Store
 from outlast.testing.clock import ManualClock
 from outlast.testing.contract.builder import (
     commit,
@@ -118,7 +118,7 @@ class TransactionContract(Subject):
             sent = asyncio.create_task(store.admit([message(clock, claim.session_id)]))
             await asyncio.wait([sent], timeout=0.05)
         (receipt,) = await sent
-        assert isinstance(receipt, Receipt)
+        assert isinstance(receipt, AdmissionReceipt)
         assert await count_notes(store) == 1
         assert await end_of(store, claim.session_id) == receipt.offset
 

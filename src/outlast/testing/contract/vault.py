@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from outlast.store import Secret, Store
+from outlast.store import Store, StoredSecret
 from outlast.testing.clock import ManualClock
 from outlast.testing.contract.subject import Subject
 
-FIRST = Secret(tenant="acme", name="github:ada", data=b"\x00sealed\xff", version=1)
+FIRST = StoredSecret(tenant="acme", name="github:ada", data=b"\x00sealed\xff", version=1)
 
 
 class VaultContract(Subject):

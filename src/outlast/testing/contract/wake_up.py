@@ -22,7 +22,7 @@ from outlast.testing.contract.subject import Subject
 PATIENCE = 10.0
 
 
-class Ear:
+class ContractListener:
     """Remembers what it heard, and lets a test wait until it has heard it."""
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class WakeUpContract(Subject):
         assert await store.next_ready_at(clock.now()) is None
 
     async def test_a_listener_hears_of_arrivals(self, store: Store, clock: ManualClock) -> None:
-        ear = Ear()
+        ear = ContractListener()
         stop = store.listen(ear)
         session = (await admit(store, new_session(clock))).session_id
         await ear.wait_for(lambda heard, arrived: heard in (session, "") and arrived)
@@ -104,7 +104,7 @@ class WakeUpContract(Subject):
 
     async def test_a_listener_hears_of_commits(self, store: Store, clock: ManualClock) -> None:
         claim = await start_and_claim(store, clock)
-        ear = Ear()
+        ear = ContractListener()
         stop = store.listen(ear)
         await write(store, commit(claim, delta()))
         await ear.wait_for(lambda heard, _: heard in (claim.session_id, ""))
@@ -114,7 +114,7 @@ class WakeUpContract(Subject):
         self, store: Store, clock: ManualClock
     ) -> None:
         claim = await start_and_claim(store, clock)
-        ear = Ear()
+        ear = ContractListener()
         stop = store.listen(ear)
         await write(store, park(claim, ready_at=clock.now()))
         await ear.wait_for(lambda heard, arrived: heard in (claim.session_id, "") and arrived)
@@ -125,7 +125,7 @@ class WakeUpContract(Subject):
     ) -> None:
         mine = (await admit(store, new_session(clock))).session_id
         other = (await admit(store, new_session(clock))).session_id
-        ear = Ear()
+        ear = ContractListener()
         stop = store.listen(ear, mine)
         await admit(store, message(clock, other))
         await admit(store, message(clock, mine))
@@ -140,7 +140,7 @@ class WakeUpContract(Subject):
         claim = await start_and_claim(store, clock)
         failures: list[object] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, told: failures.append(told))
-        ear = Ear()
+        ear = ContractListener()
         stops = [store.listen(fail), store.listen(ear)]
         for number in range(2):
             await write(store, commit(claim, delta(), number=number))
@@ -152,7 +152,7 @@ class WakeUpContract(Subject):
     async def test_a_listener_that_stopped_hears_no_more(
         self, store: Store, clock: ManualClock
     ) -> None:
-        deaf, ear = Ear(), Ear()
+        deaf, ear = ContractListener(), ContractListener()
         store.listen(deaf)()
         stop = store.listen(ear)
         await admit(store, new_session(clock))

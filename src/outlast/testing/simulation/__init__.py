@@ -1,7 +1,7 @@
 """A deterministic simulation: many workers, bad weather, ten promises, one seed."""
 
 from outlast.testing.simulation.promise import PROMISES, Violation
-from outlast.testing.simulation.report import Report
+from outlast.testing.simulation.report import SimulationReport
 from outlast.testing.simulation.run import Simulation
 
-__all__ = ["PROMISES", "Report", "Simulation", "Violation"]
+__all__ = ["PROMISES", "Simulation", "SimulationReport", "Violation"]

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from outlast.testing.simulation.fleet import Tally, run_many, run_twice
+from outlast.testing.simulation.fleet import SeedCounts, run_many, run_twice
 from outlast.testing.simulation.promise import PROMISES
 
 console = Console(highlight=False, soft_wrap=True)
@@ -43,7 +43,7 @@ def show_one(seed: int) -> int:
 
 
 def show_many(seeds: range, jobs: int) -> int:
-    total = Tally()
+    total = SeedCounts()
     with Progress(
         TextColumn("simulating"),
         BarColumn(),
@@ -64,7 +64,7 @@ def show_many(seeds: range, jobs: int) -> int:
     return 1 if total.failed else 0
 
 
-def summary(total: Tally) -> Table:
+def summary(total: SeedCounts) -> Table:
     table = Table(title=f"{total.seeds} seeds, each run twice", show_header=False)
     table.add_column(justify="left")
     table.add_column(justify="right")

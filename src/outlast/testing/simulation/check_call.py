@@ -10,8 +10,8 @@ import msgspec
 
 from outlast.core import record as r
 from outlast.core.record import Entry
-from outlast.testing.simulation.evidence import Evidence, SessionEvidence, outcomes
-from outlast.testing.simulation.history import Began, Wrote
+from outlast.testing.simulation.evidence import SessionEvidence, SimulationEvidence, outcomes
+from outlast.testing.simulation.history import CommitWritten, EffectBegan
 from outlast.testing.simulation.model import CallFacts, may_end, may_start
 from outlast.testing.simulation.random_agent import TRANSACTIONAL
 
@@ -22,11 +22,11 @@ Attempt = tuple[str, str, int]
 # Recorded work never re-runs
 
 
-def recorded_work_never_reruns(evidence: Evidence) -> Iterator[str]:
+def recorded_work_never_reruns(evidence: SimulationEvidence) -> Iterator[str]:
     begun: set[tuple[str, Attempt]] = set()
     starts = {name: started(session) for name, session in evidence.sessions.items()}
     ends = {name: ended(session) for name, session in evidence.sessions.items()}
-    for note in evidence.history.of(Began):
+    for note in evidence.history.of(EffectBegan):
         what = f"at {note.at:.3f} {note.who}: {note.session_id} {note.kind} {note.call_id}"
         kind = "tool" if note.kind == "step" else note.kind
         attempt = (kind, note.call_id, note.attempt)
@@ -48,12 +48,12 @@ def recorded_work_never_reruns(evidence: Evidence) -> Iterator[str]:
         yield from lost_for_nothing(name, session, evidence)
 
 
-def only_reads(evidence: Evidence, note: Began) -> bool:
+def only_reads(evidence: SimulationEvidence, note: EffectBegan) -> bool:
     """Whether this was a tool without an effect: it need not be in the log before it begins."""
     return note.kind == "tool" and evidence.policy(note.session_id).tool(note.name).readonly
 
 
-def steps_of(evidence: Evidence, note: Began) -> list[Entry]:
+def steps_of(evidence: SimulationEvidence, note: EffectBegan) -> list[Entry]:
     """Return where the log says what a step returned that is being run."""
     if note.kind != "step":
         return []
@@ -83,7 +83,9 @@ def ended(session: SessionEvidence) -> dict[str, Entry]:
     return found
 
 
-def is_known(evidence: Evidence, note: Began, start: Wrote, end: Entry) -> bool:
+def is_known(
+    evidence: SimulationEvidence, note: EffectBegan, start: CommitWritten, end: Entry
+) -> bool:
     """Whether who began this could know that it had its outcome.
 
     Somebody whose lane was claimed by another meanwhile cannot: docs/limits.md says so.
@@ -114,7 +116,9 @@ def takeovers(session: SessionEvidence) -> Counter[str]:
     return Counter(taken)
 
 
-def lost_for_nothing(name: str, session: SessionEvidence, evidence: Evidence) -> Iterator[str]:
+def lost_for_nothing(
+    name: str, session: SessionEvidence, evidence: SimulationEvidence
+) -> Iterator[str]:
     """A lane changes hands in the middle of its work only where a fault made it."""
     taken: Counter[str] = Counter()
     for entry in session.entries:
@@ -126,7 +130,7 @@ def lost_for_nothing(name: str, session: SessionEvidence, evidence: Evidence) ->
             yield f"{name} {lane} was taken over {times} times, with {evidence.reasons} reasons"
 
 
-def has_changed_hands(evidence: Evidence, name: str, entry: Entry) -> bool:
+def has_changed_hands(evidence: SimulationEvidence, name: str, entry: Entry) -> bool:
     """Whether nothing was written before under the fence of a takeover.
 
     An owner that somebody was quicker than, with a key or a token, takes over from itself.
@@ -141,7 +145,7 @@ def has_changed_hands(evidence: Evidence, name: str, entry: Entry) -> bool:
 # An interrupted effect is never repeated silently
 
 
-def interrupted_effects_are_not_repeated(evidence: Evidence) -> Iterator[str]:
+def interrupted_effects_are_not_repeated(evidence: SimulationEvidence) -> Iterator[str]:
     for name, session in evidence.sessions.items():
         wanted = {e.call_id: e for e in session.records(r.ToolRequested)}
         facts = {call_id: facts_of(evidence, session, e) for call_id, e in wanted.items()}
@@ -180,7 +184,9 @@ def answers(session: SessionEvidence, call_id: str, option: str) -> int:
     return sum(answer.request_id in asked and answer.option == option for answer in given)
 
 
-def facts_of(evidence: Evidence, session: SessionEvidence, wanted: r.ToolRequested) -> CallFacts:
+def facts_of(
+    evidence: SimulationEvidence, session: SessionEvidence, wanted: r.ToolRequested
+) -> CallFacts:
     call_id, name = wanted.call_id, session.info.session_id
     lane = next(entry.lane for entry in session.entries if entry.record is wanted)
     ends = evidence.ends.get((name, call_id), [])
@@ -204,7 +210,7 @@ def facts_of(evidence: Evidence, session: SessionEvidence, wanted: r.ToolRequest
 # A transaction and the record of its outcome are one
 
 
-def transactions_are_recorded(evidence: Evidence) -> Iterator[str]:
+def transactions_are_recorded(evidence: SimulationEvidence) -> Iterator[str]:
     kept = Counter(evidence.rows)
     told: Counter[tuple[str, ...]] = Counter()
     for name, session in evidence.sessions.items():

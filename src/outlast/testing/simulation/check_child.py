@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from outlast.core import record as r
-from outlast.testing.simulation.evidence import Evidence, SessionEvidence
+from outlast.testing.simulation.evidence import SessionEvidence, SimulationEvidence
 
 
-def children_are_started_once(evidence: Evidence) -> Iterator[str]:
+def children_are_started_once(evidence: SimulationEvidence) -> Iterator[str]:
     called = Counter(
         (name, e.child)
         for name, session in evidence.sessions.items()
@@ -31,7 +31,7 @@ def children_are_started_once(evidence: Evidence) -> Iterator[str]:
         yield from waited_for(name, session, evidence)
 
 
-def waited_for(name: str, session: SessionEvidence, evidence: Evidence) -> Iterator[str]:
+def waited_for(name: str, session: SessionEvidence, evidence: SimulationEvidence) -> Iterator[str]:
     """Every call has one end, and what it says is what the child came to."""
     ends = Counter(e.request_id for e in session.records(r.SubagentCompleted))
     ends += Counter(e.request_id for e in session.records(r.SubagentFailed))

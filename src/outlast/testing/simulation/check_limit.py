@@ -8,15 +8,15 @@ from outlast.agents.model.pydantic_ai import client_of
 from outlast.core import record as r
 from outlast.core.limit import freed_by
 from outlast.core.record import Entry
-from outlast.testing.simulation.evidence import Evidence, Place
-from outlast.testing.simulation.history import Claimed, Permitted, Wrote
-from outlast.testing.simulation.random_agent import AT_ONCE, AtOnce
+from outlast.testing.simulation.evidence import Place, SimulationEvidence
+from outlast.testing.simulation.history import CallPermitted, CommitWritten, LaneClaimed
+from outlast.testing.simulation.random_agent import AT_ONCE, ConcurrencyBound
 
 Running = dict[str, set[tuple[str, str]]]
 """The calls that have begun and have no outcome yet, by limit."""
 
 
-def limits_hold(evidence: Evidence) -> Iterator[str]:
+def limits_hold(evidence: SimulationEvidence) -> Iterator[str]:
     yield from calls_at_once(evidence)
     yield from lanes_at_once(evidence)
     yield from starts_in_a_while(evidence)
@@ -25,7 +25,7 @@ def limits_hold(evidence: Evidence) -> Iterator[str]:
 # Calls, by the order of the commits
 
 
-def calls_at_once(evidence: Evidence) -> Iterator[str]:
+def calls_at_once(evidence: SimulationEvidence) -> Iterator[str]:
     """A call has begun when that is written, and is at work until its end is written."""
     running: Running = {}
     tools = {
@@ -48,15 +48,15 @@ def calls_at_once(evidence: Evidence) -> Iterator[str]:
                 yield f"{len(at_work)} calls ran at once under {key}: {sorted(at_work)}"
 
 
-def of_model(evidence: Evidence, name: str) -> AtOnce | None:
+def of_model(evidence: SimulationEvidence, name: str) -> ConcurrencyBound | None:
     agent = evidence.agent(name)
     if agent.model_limit is None or not agent.model_limit.concurrency:
         return None
     model = f"model {client_of(agent).name}"
-    return AtOnce(model, agent.model_limit.concurrency, per_tenant=False)
+    return ConcurrencyBound(model, agent.model_limit.concurrency, per_tenant=False)
 
 
-def in_order(evidence: Evidence) -> list[tuple[str, Entry]]:
+def in_order(evidence: SimulationEvidence) -> list[tuple[str, Entry]]:
     """Return what owners wrote, of all sessions, in the order in which it was written."""
     found = [
         (wrote.number, entry.offset, name, entry)
@@ -80,13 +80,13 @@ def forget(running: Running, name: str, entry: Entry) -> None:
 # Lanes, by the order of the claims
 
 
-def lanes_at_once(evidence: Evidence) -> Iterator[str]:
+def lanes_at_once(evidence: SimulationEvidence) -> Iterator[str]:
     """A worker that is given a lane finds no more at work than the agent may have."""
     owners: dict[Place, str] = {}
     for note in evidence.history.notes:
-        if isinstance(note, Wrote) and note.released:
+        if isinstance(note, CommitWritten) and note.released:
             owners.pop((note.session_id, note.lane), None)
-        elif isinstance(note, Claimed):
+        elif isinstance(note, LaneClaimed):
             place = (note.session_id, note.lane)
             had_it, owners[place] = owners.get(place) == note.worker, note.worker
             most = evidence.policy(note.session_id).at_once
@@ -97,10 +97,10 @@ def lanes_at_once(evidence: Evidence) -> Iterator[str]:
 # Starts, by the store's clock
 
 
-def starts_in_a_while(evidence: Evidence) -> Iterator[str]:
+def starts_in_a_while(evidence: SimulationEvidence) -> Iterator[str]:
     """A rate is paid for before a call begins, and there are only so many starts to be had."""
     paid_until: dict[str, float] = {}
-    for note in evidence.history.of(Permitted):
+    for note in evidence.history.of(CallPermitted):
         for bound in note.bounds:
             if not bound.rate:
                 continue
@@ -109,14 +109,14 @@ def starts_in_a_while(evidence: Evidence) -> Iterator[str]:
             paid_until[bound.name] = paid
             if paid - note.clock > bound.per + price:  # the store counts in whole milliseconds
                 yield f"{note.session_id} {note.call_id} began too early for {bound.name}"
-    let_in = {(note.session_id, note.call_id) for note in evidence.history.of(Permitted)}
+    let_in = {(note.session_id, note.call_id) for note in evidence.history.of(CallPermitted)}
     for name, session in evidence.sessions.items():
         for started in session.records(r.ModelStarted):
             if has_rate(evidence, name, started) and (name, started.call_id) not in let_in:
                 yield f"{name} {started.call_id} began without having been let in"
 
 
-def has_rate(evidence: Evidence, name: str, started: r.ModelStarted) -> bool:
+def has_rate(evidence: SimulationEvidence, name: str, started: r.ModelStarted) -> bool:
     agent = evidence.agent(name)
     limits = [agent.model_limit]
     if started.attempt == 1 and started.call_id.endswith(".s1"):

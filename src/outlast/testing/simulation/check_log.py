@@ -12,8 +12,14 @@ from outlast.core.codec import encode
 from outlast.core.event import type_of
 from outlast.core.fold import ARRIVALS
 from outlast.core.view import View
-from outlast.testing.simulation.evidence import Evidence, SessionEvidence
-from outlast.testing.simulation.history import Admitted, Began, Claimed, Surprise, Wrote
+from outlast.testing.simulation.evidence import SessionEvidence, SimulationEvidence
+from outlast.testing.simulation.history import (
+    ArrivalAdmitted,
+    CommitWritten,
+    EffectBegan,
+    LaneClaimed,
+    UnexpectedError,
+)
 from outlast.testing.simulation.probe import digest_of
 
 PER_SESSION = 1000
@@ -22,13 +28,13 @@ PER_RECORD = 140
 SPOKEN = (r.MessageDelta, r.MessageCompleted, r.ToolCompleted, r.ReasoningDelta)
 
 
-def logs_and_indexes_agree(evidence: Evidence) -> Iterator[str]:
+def logs_and_indexes_agree(evidence: SimulationEvidence) -> Iterator[str]:
     for name, session in evidence.sessions.items():
         for found in session.findings:
             yield f"{name}@{found.offset} {found.lane}: {found.code}: {found.message}"
 
 
-def transitions_are_whole(evidence: Evidence) -> Iterator[str]:
+def transitions_are_whole(evidence: SimulationEvidence) -> Iterator[str]:
     """The log is what was acknowledged, commit by commit, and nothing else."""
     for name, session in evidence.sessions.items():
         written = {w.first_offset: w for w in evidence.writes[name]}
@@ -52,7 +58,7 @@ def is_arrival(record: r.AnyRecord) -> bool:
     return type(record) in ARRIVALS
 
 
-def numbers_rise(name: str, writes: list[Wrote]) -> Iterator[str]:
+def numbers_rise(name: str, writes: list[CommitWritten]) -> Iterator[str]:
     """Each lane's commits that carry records have rising numbers."""
     last: dict[str, int] = {}
     for wrote in sorted(writes, key=lambda w: w.first_offset):
@@ -61,24 +67,24 @@ def numbers_rise(name: str, writes: list[Wrote]) -> Iterator[str]:
         last[wrote.lane] = wrote.commit
 
 
-def all_work_ends(evidence: Evidence) -> Iterator[str]:
+def all_work_ends(evidence: SimulationEvidence) -> Iterator[str]:
     """Whatever befell the workers, nothing is left undone, and nobody stumbled."""
     yield from evidence.unfinished
-    for surprise in evidence.history.of(Surprise):
+    for surprise in evidence.history.of(UnexpectedError):
         yield f"at {surprise.at:.3f} {surprise.who}: {surprise.what}"
 
 
-def only_the_owner_writes(evidence: Evidence) -> Iterator[str]:
+def only_the_owner_writes(evidence: SimulationEvidence) -> Iterator[str]:
     owner: dict[tuple[str, str], tuple[int, str]] = {}
     landed: set[tuple[str, int]] = set()
     for note in evidence.history.notes:
-        if isinstance(note, Claimed):
+        if isinstance(note, LaneClaimed):
             place = (note.session_id, note.lane)
             before, _ = owner.get(place, (0, ""))
             if note.fence <= before:
                 yield f"{place}: fence {note.fence} was given out after {before}"
             owner[place] = (note.fence, note.worker)
-        elif isinstance(note, Wrote) and (note.session_id, note.first_offset) not in landed:
+        elif isinstance(note, CommitWritten) and (note.session_id, note.first_offset) not in landed:
             place = (note.session_id, note.lane)
             if owner.get(place) != (note.fence, note.worker):
                 yield (
@@ -89,11 +95,11 @@ def only_the_owner_writes(evidence: Evidence) -> Iterator[str]:
                 landed.add((note.session_id, note.first_offset))
 
 
-def models_are_shown_the_log(evidence: Evidence) -> Iterator[str]:
+def models_are_shown_the_log(evidence: SimulationEvidence) -> Iterator[str]:
     """What a model was asked with is what the log says up to that, however it was come by."""
     begun = {
         (note.session_id, note.call_id, note.attempt): note.shown
-        for note in evidence.history.of(Began)
+        for note in evidence.history.of(EffectBegan)
         if note.kind == "model"
     }
     for name, session in evidence.sessions.items():
@@ -109,9 +115,9 @@ def models_are_shown_the_log(evidence: Evidence) -> Iterator[str]:
                     yield f"{name} {record.call_id}#{record.attempt}: it was shown something else"
 
 
-def cost_is_linear(evidence: Evidence) -> Iterator[str]:
+def cost_is_linear(evidence: SimulationEvidence) -> Iterator[str]:
     said: dict[str, int] = {}
-    for admitted in evidence.history.of(Admitted):
+    for admitted in evidence.history.of(ArrivalAdmitted):
         if not admitted.duplicate:
             said[admitted.session_id] = said.get(admitted.session_id, 0) + admitted.size
     for name, session in evidence.sessions.items():

@@ -7,22 +7,24 @@ from urllib.parse import parse_qsl, urlsplit
 
 from outlast.core import record as r
 from outlast.core.name import authorization_name
-from outlast.testing.simulation.evidence import Evidence, SessionEvidence
-from outlast.testing.simulation.history import Entered, SignedIn
+from outlast.testing.simulation.evidence import SessionEvidence, SimulationEvidence
+from outlast.testing.simulation.history import TokenUsed, UserSignedIn
 
 
-def sign_ins_are_ones_own(evidence: Evidence) -> Iterator[str]:
+def sign_ins_are_ones_own(evidence: SimulationEvidence) -> Iterator[str]:
     owners = {name: owner_of(session) for name, session in evidence.sessions.items()}
-    for entered in evidence.history.of(Entered):
+    for entered in evidence.history.of(TokenUsed):
         if entered.owner not in ("", owners[entered.session_id]):
             yield f"{entered.session_id} was given the token of {entered.owner}"
-    said = evidence.history.of(SignedIn)
+    said = evidence.history.of(UserSignedIn)
     for name, session in evidence.sessions.items():
         mine = [note for note in said if note.owner == owners[name]]
         yield from (f"{name}@{wrong}" for wrong in made_up(evidence, session, mine))
 
 
-def made_up(evidence: Evidence, session: SessionEvidence, said: list[SignedIn]) -> Iterator[str]:
+def made_up(
+    evidence: SimulationEvidence, session: SessionEvidence, said: list[UserSignedIn]
+) -> Iterator[str]:
     """Look for a yes or no that nobody had said by then."""
     yes = min((n.number for n in said if n.how == "granted"), default=0)
     no = {n.request_id: n.number for n in reversed(said) if n.how == "denied"}

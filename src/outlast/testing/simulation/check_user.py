@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Iterator
 
 from outlast.core import record as r
-from outlast.testing.simulation.evidence import Evidence, SessionEvidence
-from outlast.testing.simulation.history import Asked, Given, Received
+from outlast.testing.simulation.evidence import SessionEvidence, SimulationEvidence
+from outlast.testing.simulation.history import EventRead, ReceiptReceived, UserAsked
 from outlast.testing.simulation.model import DeliveryFacts, may_settle
 
 # Nothing accepted is lost
 
 
-def nothing_accepted_is_lost(evidence: Evidence) -> Iterator[str]:
-    for receipt in evidence.history.of(Received):
+def nothing_accepted_is_lost(evidence: SimulationEvidence) -> Iterator[str]:
+    for receipt in evidence.history.of(ReceiptReceived):
         session = evidence.sessions.get(receipt.session_id)
         if session is None or receipt.delivery_id not in arrivals_at(session, receipt.offset):
             yield f"{receipt.session_id}@{receipt.offset}: {receipt.delivery_id} is not in the log"
@@ -31,7 +31,9 @@ def arrivals_at(session: SessionEvidence, offset: int) -> list[str]:
     ]
 
 
-def settled_once(name: str, session: SessionEvidence, evidence: Evidence) -> Iterator[str]:
+def settled_once(
+    name: str, session: SessionEvidence, evidence: SimulationEvidence
+) -> Iterator[str]:
     arrived: dict[str, str] = {}
     for entry in session.entries:
         e = entry.record
@@ -57,9 +59,9 @@ def kind_of(e: r.DeliveryQueued | r.CancelRequested | r.RequestRelayed) -> str:
     return "cancel" if isinstance(e, r.CancelRequested) else "relay"
 
 
-def facts_of(evidence: Evidence, session: SessionEvidence, kind: str) -> DeliveryFacts:
+def facts_of(evidence: SimulationEvidence, session: SessionEvidence, kind: str) -> DeliveryFacts:
     name = session.info.session_id
-    asked = evidence.history.of(Asked)
+    asked = evidence.history.of(UserAsked)
     stopped = any(a.what in ("cancel", "end") and a.session_id == name for a in asked)
     interrupts = evidence.policy(name).on_busy == "interrupt"
     return DeliveryFacts(kind=kind, stopped=stopped or interrupts, over=bool(session.info.over))
@@ -87,9 +89,9 @@ def taken_in_order(name: str, session: SessionEvidence) -> Iterator[str]:
 # Readers
 
 
-def readers_see_what_is_kept(evidence: Evidence) -> Iterator[str]:
-    given: dict[tuple[str, str], list[Given]] = {}
-    for note in evidence.history.of(Given):
+def readers_see_what_is_kept(evidence: SimulationEvidence) -> Iterator[str]:
+    given: dict[tuple[str, str], list[EventRead]] = {}
+    for note in evidence.history.of(EventRead):
         given.setdefault((note.who, note.session_id), []).append(note)
     for (who, name), notes in given.items():
         events = evidence.sessions[name].events if name in evidence.sessions else ()
@@ -107,5 +109,5 @@ def readers_see_what_is_kept(evidence: Evidence) -> Iterator[str]:
 # Waiting is free
 
 
-def waiting_is_free(evidence: Evidence) -> Iterator[str]:
+def waiting_is_free(evidence: SimulationEvidence) -> Iterator[str]:
     yield from evidence.held

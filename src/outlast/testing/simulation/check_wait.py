@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 from outlast.core import record as r
 from outlast.core.record import Entry
-from outlast.testing.simulation.evidence import Evidence, SessionEvidence
-from outlast.testing.simulation.history import Called, Wrote
+from outlast.testing.simulation.evidence import SessionEvidence, SimulationEvidence
+from outlast.testing.simulation.history import CallbackMade, CommitWritten
 
 SLOW = 60_000
 """Milliseconds that something may take from when it was decided to when it was written."""
@@ -29,7 +29,7 @@ CLOSED = (
 BEGUN = (r.TurnStarted, r.ModelStarted, r.ToolStarted)
 
 
-def waits_end_in_their_time(evidence: Evidence) -> Iterator[str]:
+def waits_end_in_their_time(evidence: SimulationEvidence) -> Iterator[str]:
     for name, session in evidence.sessions.items():
         yield from (f"{name}: {wrong}" for wrong in ends_once(session))
         yield from (f"{name}: {wrong}" for wrong in ends_early(evidence, session))
@@ -63,7 +63,7 @@ def is_passed_over(session: SessionEvidence) -> Iterator[str]:
 # In time
 
 
-def ends_early(evidence: Evidence, session: SessionEvidence) -> Iterator[str]:
+def ends_early(evidence: SimulationEvidence, session: SessionEvidence) -> Iterator[str]:
     dues: dict[object, int] = {}
     for entry in session.entries:
         match entry.record:
@@ -89,13 +89,15 @@ def expiry(entry: Entry) -> r.InputExpired | r.WebhookClosed | r.AuthorizationFa
     return None
 
 
-def early(evidence: Evidence, session: SessionEvidence, entry: Entry, due: int) -> Iterator[str]:
+def early(
+    evidence: SimulationEvidence, session: SessionEvidence, entry: Entry, due: int
+) -> Iterator[str]:
     wrote = evidence.written(session.info.session_id, entry.offset)
     if wrote and wrote.clock < due and is_told_the_time(evidence, wrote):
         yield f"{entry.record} came {due - wrote.clock} ms too early"
 
 
-def is_told_the_time(evidence: Evidence, wrote: Wrote) -> bool:
+def is_told_the_time(evidence: SimulationEvidence, wrote: CommitWritten) -> bool:
     """Whether no clock has jumped since who wrote something claimed its lane."""
     place = (wrote.session_id, wrote.lane)
     claimed = [c.number for c in evidence.claims.get(place, ()) if c.fence == wrote.fence]
@@ -103,7 +105,7 @@ def is_told_the_time(evidence: Evidence, wrote: Wrote) -> bool:
     return bool(claimed) and not any(jumped)
 
 
-def outlives_its_deadline(evidence: Evidence, session: SessionEvidence) -> Iterator[str]:
+def outlives_its_deadline(evidence: SimulationEvidence, session: SessionEvidence) -> Iterator[str]:
     [started] = session.records(r.SessionStarted)
     by_delivery = {e.delivery_id: e.deadline_at for e in session.records(r.DeliveryQueued)}
     if started.deadline_at and not session.info.over:
@@ -125,10 +127,10 @@ def outlives_its_deadline(evidence: Evidence, session: SessionEvidence) -> Itera
 # What somebody outside said
 
 
-def callers_are_quoted(evidence: Evidence) -> Iterator[str]:
+def callers_are_quoted(evidence: SimulationEvidence) -> Iterator[str]:
     """What a webhook was closed with is what somebody said to it before."""
     said: dict[tuple[str, str], int] = {}
-    for note in evidence.history.of(Called):
+    for note in evidence.history.of(CallbackMade):
         said.setdefault((note.request_id, note.body), note.number)
     for name, session in evidence.sessions.items():
         for entry in session.entries:

@@ -14,27 +14,27 @@ from typing import Any, TypeVar
 from outlast.errors import OutlastError, StoreUnavailable
 from outlast.store import (
     Admission,
+    AdmissionReceipt,
     Claim,
     Commit,
     Committed,
-    Effect,
+    EffectClaim,
     Lease,
     Loaded,
-    Page,
+    LogPage,
     Permit,
-    Receipt,
+    PermitRequest,
     Refused,
     RequestInfo,
-    Secret,
     SessionInfo,
     Store,
+    StoredSecret,
     Transaction,
-    Wish,
     WorkerInfo,
 )
-from outlast.testing.simulation.fault_plan import Weather
-from outlast.testing.simulation.history import Fault, History
-from outlast.testing.simulation.loop import Life
+from outlast.testing.simulation.fault_plan import FaultPlan
+from outlast.testing.simulation.history import FaultInjected, History
+from outlast.testing.simulation.loop import ProcessLife
 from outlast.testing.wrapped_store import WrappedStore, WrappedTransaction
 
 T = TypeVar("T")
@@ -43,10 +43,12 @@ SERVER = Context()
 """Where the database does its work: in nobody's life."""
 
 
-class Connection(WrappedStore):
+class SimulatedConnection(WrappedStore):
     """One process's way to the store."""
 
-    def __init__(self, store: Store, life: Life, weather: Weather, history: History) -> None:
+    def __init__(
+        self, store: Store, life: ProcessLife, weather: FaultPlan, history: History
+    ) -> None:
         super().__init__(store)
         self.life = life
         self.renewals_fail = False
@@ -97,14 +99,16 @@ class Connection(WrappedStore):
         return delay
 
     def _note(self, fault: str) -> None:
-        self._history.note(Fault, what=fault, whom=self.life.name)
+        self._history.note(FaultInjected, what=fault, whom=self.life.name)
 
     def _read_fault(self) -> str:
         return self._weather.first(["read failed"])
 
     # What is sent over it
 
-    async def admit(self, admissions: Sequence[Admission]) -> Sequence[Receipt | OutlastError]:
+    async def admit(
+        self, admissions: Sequence[Admission]
+    ) -> Sequence[AdmissionReceipt | OutlastError]:
         fault = self._weather.first(["admission lost", "admission unacknowledged"])
         return await self._send(lambda: self.inner.admit(admissions), fault)
 
@@ -132,7 +136,7 @@ class Connection(WrappedStore):
         fault = self._weather.first([*kinds, "transaction lost", "transaction unacknowledged"])
         return await self._send(commit, fault)
 
-    async def acquire(self, wishes: Sequence[Wish]) -> Sequence[Permit | Refused]:
+    async def acquire(self, wishes: Sequence[PermitRequest]) -> Sequence[Permit | Refused]:
         kinds = ["crash after permit", "permit lost", "permit unacknowledged"]
         return await self._send(lambda: self.inner.acquire(wishes), self._weather.first(kinds))
 
@@ -141,7 +145,7 @@ class Connection(WrappedStore):
             lambda: self.inner.load(session_id, lane, after), self._read_fault()
         )
 
-    async def read(self, session_id: str, after: int, limit: int = 500) -> Page:
+    async def read(self, session_id: str, after: int, limit: int = 500) -> LogPage:
         return await self._send(
             lambda: self.inner.read(session_id, after, limit), self._read_fault()
         )
@@ -152,7 +156,7 @@ class Connection(WrappedStore):
     async def request(self, request_id: str) -> RequestInfo | None:
         return await self._send(lambda: self.inner.request(request_id), self._read_fault())
 
-    async def effect(self, scope: str, key: str) -> Effect | None:
+    async def effect(self, scope: str, key: str) -> EffectClaim | None:
         return await self._send(lambda: self.inner.effect(scope, key), self._read_fault())
 
     async def find_token(self, tenant: str, token: str, *, living: bool = True) -> str | None:
@@ -160,11 +164,11 @@ class Connection(WrappedStore):
             lambda: self.inner.find_token(tenant, token, living=living), self._read_fault()
         )
 
-    async def keep_secret(self, secret: Secret, *, expected: int | None) -> bool:
+    async def keep_secret(self, secret: StoredSecret, *, expected: int | None) -> bool:
         fault = self._weather.first(["secret lost", "secret unacknowledged"])
         return await self._send(lambda: self.inner.keep_secret(secret, expected=expected), fault)
 
-    async def secret(self, tenant: str, name: str) -> Secret | None:
+    async def secret(self, tenant: str, name: str) -> StoredSecret | None:
         return await self._send(lambda: self.inner.secret(tenant, name), self._read_fault())
 
     async def hold(self, name: str, holder: str, length: int) -> bool:
@@ -231,7 +235,7 @@ class Connection(WrappedStore):
 class WiredTransaction(WrappedTransaction):
     """A transaction whose statements go over the wire."""
 
-    def __init__(self, transaction: Transaction, connection: Connection) -> None:
+    def __init__(self, transaction: Transaction, connection: SimulatedConnection) -> None:
         super().__init__(transaction)
         self._connection = connection
 
@@ -245,7 +249,7 @@ class WiredTransaction(WrappedTransaction):
 class WiredLease:
     """A lease that is renewed over the wire."""
 
-    def __init__(self, lease: Lease, connection: Connection) -> None:
+    def __init__(self, lease: Lease, connection: SimulatedConnection) -> None:
         self._lease = lease
         self._connection = connection
 

@@ -15,7 +15,14 @@ from outlast.core.record import AnyRecord, Entry
 from outlast.log.verify import Finding
 from outlast.store import SessionInfo
 from outlast.testing.simulation.fault_plan import COSTLY
-from outlast.testing.simulation.history import Claimed, Ended, Fault, History, Note, Wrote
+from outlast.testing.simulation.history import (
+    CommitWritten,
+    EffectEnded,
+    FaultInjected,
+    History,
+    HistoryNote,
+    LaneClaimed,
+)
 from outlast.testing.simulation.ledger import Row
 
 R = TypeVar("R")
@@ -36,7 +43,7 @@ class SessionEvidence(Struct, frozen=True, kw_only=True):
         return [e.record for e in self.entries if type(e.record) is kind]
 
 
-class Evidence:
+class SimulationEvidence:
     """Everything that can be known of a simulation.
 
     `rows` are what transactions have left, and `held` says who still holds what.
@@ -65,18 +72,18 @@ class Evidence:
         return self.agent(session_id).policy
 
     @cached_property
-    def writes(self) -> dict[str, list[Wrote]]:
+    def writes(self) -> dict[str, list[CommitWritten]]:
         """Each session's commits, once each, in the order of the log."""
-        found: dict[str, list[Wrote]] = {name: [] for name in self.sessions}
+        found: dict[str, list[CommitWritten]] = {name: [] for name in self.sessions}
         seen: set[tuple[str, int]] = set()
-        for wrote in self.history.of(Wrote):
+        for wrote in self.history.of(CommitWritten):
             if (wrote.session_id, wrote.first_offset) not in seen and wrote.records:
                 found.setdefault(wrote.session_id, []).append(wrote)
                 seen.add((wrote.session_id, wrote.first_offset))
         return found
 
     @cached_property
-    def _written(self) -> dict[tuple[str, int], Wrote]:
+    def _written(self) -> dict[tuple[str, int], CommitWritten]:
         return {
             (name, offset): wrote
             for name, writes in self.writes.items()
@@ -84,22 +91,22 @@ class Evidence:
             for offset in range(wrote.first_offset, wrote.first_offset + len(wrote.records))
         }
 
-    def written(self, session_id: str, offset: int) -> Wrote | None:
+    def written(self, session_id: str, offset: int) -> CommitWritten | None:
         """Return the commit that put a record into the log; an arrival is nobody's commit."""
         return self._written.get((session_id, offset))
 
     @cached_property
-    def claims(self) -> dict[Place, list[Claimed]]:
-        found: dict[Place, list[Claimed]] = {}
-        for claim in self.history.of(Claimed):
+    def claims(self) -> dict[Place, list[LaneClaimed]]:
+        found: dict[Place, list[LaneClaimed]] = {}
+        for claim in self.history.of(LaneClaimed):
             found.setdefault((claim.session_id, claim.lane), []).append(claim)
         return found
 
     @cached_property
-    def ends(self) -> dict[tuple[str, str], list[Ended]]:
+    def ends(self) -> dict[tuple[str, str], list[EffectEnded]]:
         """How each tool call ended, by session and call, as its workers saw it."""
-        found: dict[tuple[str, str], list[Ended]] = {}
-        for end in self.history.of(Ended):
+        found: dict[tuple[str, str], list[EffectEnded]] = {}
+        for end in self.history.of(EffectEnded):
             if end.kind == "tool":
                 found.setdefault((end.session_id, end.call_id), []).append(end)
         return found
@@ -109,15 +116,15 @@ class Evidence:
         """How often something happened that may cost a worker its lanes."""
         costs = dict.fromkeys((*COSTLY, "stopped"), 1)
         costs["renewals fail"] = 3  # for so many leases, the worker enlisting anew after each
-        return sum(costs.get(fault.what, 0) for fault in self.history.of(Fault))
+        return sum(costs.get(fault.what, 0) for fault in self.history.of(FaultInjected))
 
     @cached_property
     def jumps(self) -> list[int]:
         """When clocks jumped, by the numbers of the notes."""
-        faults = self.history.of(Fault)
+        faults = self.history.of(FaultInjected)
         return [fault.number for fault in faults if fault.what.startswith("clock of")]
 
-    def fence_at(self, place: Place, note: Note) -> int:
+    def fence_at(self, place: Place, note: HistoryNote) -> int:
         """Return the fence that a lane had when something happened."""
         before = [c.fence for c in self.claims.get(place, ()) if c.number < note.number]
         return before[-1] if before else 0

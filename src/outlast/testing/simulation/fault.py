@@ -6,23 +6,23 @@ import asyncio
 
 from outlast.stores.memory import MemoryStore
 from outlast.testing.simulation.clock import VirtualClock
-from outlast.testing.simulation.fault_plan import Weather
-from outlast.testing.simulation.history import Fault, History
-from outlast.testing.simulation.worker import FEWEST, LEASE, MOST, Process, Staff
+from outlast.testing.simulation.fault_plan import FaultPlan
+from outlast.testing.simulation.history import FaultInjected, History
+from outlast.testing.simulation.worker import FEWEST, LEASE, MOST, SimulatedWorker, SimulatedWorkers
 
 FURTHEST = 90_000
 """How far a clock jumps at most, in milliseconds."""
 
 
-class Fate:
+class FaultInjector:
     """Strikes now and then, for as long as the weather is bad."""
 
     def __init__(
         self,
-        staff: Staff,
+        staff: SimulatedWorkers,
         store: MemoryStore,
         clock: VirtualClock,
-        weather: Weather,
+        weather: FaultPlan,
         history: History,
     ) -> None:
         self._staff = staff
@@ -48,7 +48,7 @@ class Fate:
         process = self._weather.choose(self._staff.living)
         if event == "started" and len(self._staff.living) >= MOST:
             return
-        self._history.note(Fault, what=event, whom=process.life.name)
+        self._history.note(FaultInjected, what=event, whom=process.life.name)
         match event:
             case "killed":
                 self._staff.kill(process)
@@ -71,23 +71,23 @@ class Fate:
             case _:
                 self._jump(event, process)
 
-    def _take_for_dead(self, process: Process) -> None:
+    def _take_for_dead(self, process: SimulatedWorker) -> None:
         delay = self._weather.between(0.3, 1.0)
         loop, name = asyncio.get_running_loop(), process.name
         loop.call_later(delay, self._store.declare_dead, name)
 
-    def _fail_renewals(self, process: Process, seconds: float) -> None:
+    def _fail_renewals(self, process: SimulatedWorker, seconds: float) -> None:
         def mend() -> None:
             process.connection.renewals_fail = False
 
         process.connection.renewals_fail = True
         asyncio.get_running_loop().call_later(seconds, mend)
 
-    def _dismiss(self, process: Process) -> None:
+    def _dismiss(self, process: SimulatedWorker) -> None:
         if not process.life.is_stopped:
             asyncio.get_running_loop().create_task(self._staff.dismiss(process))
 
-    def _jump(self, event: str, process: Process) -> None:
+    def _jump(self, event: str, process: SimulatedWorker) -> None:
         by = int(self._weather.between(-FURTHEST, FURTHEST))
         clocks = {
             "clock of a worker jumps": [process.clock],
@@ -102,7 +102,7 @@ class Fate:
         self._staff.wake_all()
         clocks = [self._clock, *(process.clock for process in self._staff.living)]
         if any(clock.ahead for clock in clocks):
-            self._history.note(Fault, what="clock of everybody jumps")
+            self._history.note(FaultInjected, what="clock of everybody jumps")
         for clock in clocks:
             clock.ahead = 0
         for process in self._staff.living:

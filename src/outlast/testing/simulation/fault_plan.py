@@ -73,7 +73,7 @@ COSTLY = frozenset(
 """The faults that may cost a worker its lanes. No other may ever interrupt what runs."""
 
 
-class Weather:
+class FaultPlan:
     """The faults of one simulation. In some, none of those strikes that may cost a lane."""
 
     def __init__(self, seed: int) -> None:

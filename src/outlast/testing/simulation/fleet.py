@@ -8,15 +8,15 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from outlast.testing.simulation.history import Wrote
+from outlast.testing.simulation.history import CommitWritten
 from outlast.testing.simulation.promise import Violation
-from outlast.testing.simulation.report import Report
+from outlast.testing.simulation.report import SimulationReport
 from outlast.testing.simulation.run import Simulation
 
 DETERMINISM = "the same seed gives the same"
 
 
-class Tally(Struct, frozen=True):
+class SeedCounts(Struct, frozen=True):
     """What is worth knowing of one seed, or of many. `failed` holds reports of broken promises."""
 
     seeds: int = 0
@@ -27,8 +27,8 @@ class Tally(Struct, frozen=True):
     faults: dict[str, int] = {}
     failed: tuple[str, ...] = ()
 
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(
+    def __add__(self, other: SeedCounts) -> SeedCounts:
+        return SeedCounts(
             self.seeds + other.seeds,
             self.sessions + other.sessions,
             self.commits + other.commits,
@@ -39,14 +39,14 @@ class Tally(Struct, frozen=True):
         )
 
 
-def run_twice(seed: int) -> Report:
+def run_twice(seed: int) -> SimulationReport:
     """Run a seed, and once more to see whether that gives the same, to the byte."""
     report, again = Simulation(seed).run(), Simulation(seed).run()
     if report.digest == again.digest:
         return report
     pairs = zip(report.trace(), again.trace(), strict=False)
     parted = next((f"{a.strip()!r} or {b.strip()!r}" for a, b in pairs if a != b), "in the log")
-    return Report(
+    return SimulationReport(
         seed,
         report.digest,
         (*report.violations, Violation(DETERMINISM, f"they part at {parted}")),
@@ -56,17 +56,17 @@ def run_twice(seed: int) -> Report:
     )
 
 
-def tally_of(seed: int) -> Tally:
+def tally_of(seed: int) -> SeedCounts:
     report = run_twice(seed)
-    writes = report.history.of(Wrote)
+    writes = report.history.of(CommitWritten)
     failed = (str(report),) if report.violations else ()
     records = sum(len(wrote.records) for wrote in writes)
-    return Tally(
+    return SeedCounts(
         1, report.sessions, len(writes), records, report.lasted, dict(report.faults), failed
     )
 
 
-def run_many(seeds: Sequence[int], jobs: int) -> Iterator[Tally]:
+def run_many(seeds: Sequence[int], jobs: int) -> Iterator[SeedCounts]:
     """Give each seed's tally as it is done."""
     with multiprocessing.Pool(jobs) as pool:
         yield from pool.imap_unordered(tally_of, seeds)

@@ -17,7 +17,7 @@ from outlast.core.limit import Bound
 N = TypeVar("N")
 
 
-class Note(Struct, frozen=True, kw_only=True, tag=True):
+class HistoryNote(Struct, frozen=True, kw_only=True, tag=True):
     """Something that happened: the how-manieth thing, when, and in which process."""
 
     number: int
@@ -25,7 +25,7 @@ class Note(Struct, frozen=True, kw_only=True, tag=True):
     who: str
 
 
-class Began(Note, frozen=True, kw_only=True, tag=True):
+class EffectBegan(HistoryNote, frozen=True, kw_only=True, tag=True):
     """The outside world was touched: a `model` or a `tool` was called, or a tool's `step` run.
 
     `shown` is a digest of what a model was shown.
@@ -39,7 +39,7 @@ class Began(Note, frozen=True, kw_only=True, tag=True):
     shown: str = ""
 
 
-class Ended(Note, frozen=True, kw_only=True, tag=True):
+class EffectEnded(HistoryNote, frozen=True, kw_only=True, tag=True):
     """What was begun came to an end that its worker could see. `how`: returned, raised, …"""
 
     kind: str
@@ -50,7 +50,7 @@ class Ended(Note, frozen=True, kw_only=True, tag=True):
     value: str = ""
 
 
-class Claimed(Note, frozen=True, kw_only=True, tag=True):
+class LaneClaimed(HistoryNote, frozen=True, kw_only=True, tag=True):
     """A worker was given a lane; living workers had `at_work` lanes of its agent, if limited."""
 
     worker: str
@@ -60,7 +60,7 @@ class Claimed(Note, frozen=True, kw_only=True, tag=True):
     at_work: int
 
 
-class Permitted(Note, frozen=True, kw_only=True, tag=True):
+class CallPermitted(HistoryNote, frozen=True, kw_only=True, tag=True):
     """The store let a call begin under all its limits."""
 
     session_id: str
@@ -70,7 +70,7 @@ class Permitted(Note, frozen=True, kw_only=True, tag=True):
     """The store's own time."""
 
 
-class Wrote(Note, frozen=True, kw_only=True, tag=True):
+class CommitWritten(HistoryNote, frozen=True, kw_only=True, tag=True):
     """The store said that a commit was written, now or when it was first asked."""
 
     worker: str
@@ -87,7 +87,7 @@ class Wrote(Note, frozen=True, kw_only=True, tag=True):
     """The store's own time."""
 
 
-class Admitted(Note, frozen=True, kw_only=True, tag=True):
+class ArrivalAdmitted(HistoryNote, frozen=True, kw_only=True, tag=True):
     """The store said that something had arrived."""
 
     session_id: str
@@ -99,7 +99,7 @@ class Admitted(Note, frozen=True, kw_only=True, tag=True):
     size: int
 
 
-class Received(Note, frozen=True, kw_only=True, tag=True):
+class ReceiptReceived(HistoryNote, frozen=True, kw_only=True, tag=True):
     """Somebody outside was given a receipt."""
 
     session_id: str
@@ -109,7 +109,7 @@ class Received(Note, frozen=True, kw_only=True, tag=True):
     offset: int
 
 
-class Asked(Note, frozen=True, kw_only=True, tag=True):
+class UserAsked(HistoryNote, frozen=True, kw_only=True, tag=True):
     """Somebody outside wants something of a session, whether or not it will get there."""
 
     what: str
@@ -117,14 +117,14 @@ class Asked(Note, frozen=True, kw_only=True, tag=True):
     lane: str = ""
 
 
-class Called(Note, frozen=True, kw_only=True, tag=True):
+class CallbackMade(HistoryNote, frozen=True, kw_only=True, tag=True):
     """Somebody outside calls a tool's webhook, whether or not that will get there."""
 
     request_id: str
     body: str
 
 
-class SignedIn(Note, frozen=True, kw_only=True, tag=True):
+class UserSignedIn(HistoryNote, frozen=True, kw_only=True, tag=True):
     """Somebody was at a service and said yes or no. `how`: granted or denied."""
 
     request_id: str
@@ -132,14 +132,14 @@ class SignedIn(Note, frozen=True, kw_only=True, tag=True):
     how: str
 
 
-class Entered(Note, frozen=True, kw_only=True, tag=True):
+class TokenUsed(HistoryNote, frozen=True, kw_only=True, tag=True):
     """A tool used a token; `owner` is who gave it, if it was still good."""
 
     session_id: str
     owner: str
 
 
-class Given(Note, frozen=True, kw_only=True, tag=True):
+class EventRead(HistoryNote, frozen=True, kw_only=True, tag=True):
     """A reader was given an event."""
 
     session_id: str
@@ -147,14 +147,14 @@ class Given(Note, frozen=True, kw_only=True, tag=True):
     event: str
 
 
-class Fault(Note, frozen=True, kw_only=True, tag=True):
+class FaultInjected(HistoryNote, frozen=True, kw_only=True, tag=True):
     """Something went wrong on purpose."""
 
     what: str
     whom: str = ""
 
 
-class Surprise(Note, frozen=True, kw_only=True, tag=True):
+class UnexpectedError(HistoryNote, frozen=True, kw_only=True, tag=True):
     """Something went wrong that nobody had in mind."""
 
     what: str
@@ -164,12 +164,12 @@ class History:
     """The notes of one simulation, in order."""
 
     def __init__(self, now: Callable[[], float], who: Callable[[], str]) -> None:
-        self.notes: list[Note] = []
+        self.notes: list[HistoryNote] = []
         self._kinds: defaultdict[type, list[Any]] = defaultdict(list)
         self._now = now
         self._who = who
 
-    def note(self, kind: type[Note], /, **facts: object) -> None:
+    def note(self, kind: type[HistoryNote], /, **facts: object) -> None:
         number, at = len(self.notes) + 1, round(self._now(), 6)
         noted = kind(number=number, at=at, who=self._who(), **facts)
         self.notes.append(noted)
@@ -180,4 +180,4 @@ class History:
         return self._kinds[kind]
 
     def faults(self) -> Counter[str]:
-        return Counter(fault.what for fault in self.of(Fault))
+        return Counter(fault.what for fault in self.of(FaultInjected))

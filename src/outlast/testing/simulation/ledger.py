@@ -26,10 +26,10 @@ class LedgerStore(MemoryStore):
 
 @asynccontextmanager
 async def booking(store: LedgerStore) -> AsyncIterator[Transaction]:
-    yield Booking(store)
+    yield LedgerTransaction(store)
 
 
-class Booking:
+class LedgerTransaction:
     """A transaction: its rows are added with its commit, or never."""
 
     def __init__(self, store: LedgerStore) -> None:

@@ -1,7 +1,7 @@
 """An event loop on which time passes only when nobody has anything to do.
 
 Single-threaded, without sockets and without sleeping: when nothing is ready it jumps to
-the next timer. Everything runs in the context of a `Life`, if of any; a life that is
+the next timer. Everything runs in the context of a `ProcessLife`, if of any; a life that is
 stopped runs nothing more, between one instruction and the next, as after a SIGKILL.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, TypeVarTuple, Unpack
 
 Ts = TypeVarTuple("Ts")
 
-LIFE: ContextVar[Life | None] = ContextVar("life", default=None)
+LIFE: ContextVar[ProcessLife | None] = ContextVar("life", default=None)
 """The process in which the current code runs; None is the world outside."""
 
 
@@ -23,7 +23,7 @@ class NothingWillHappen(Exception):
     """Everybody waits for something, and nothing is scheduled that could bring it."""
 
 
-class Life:
+class ProcessLife:
     """A process. Stopped, it stands still where it is; it may go on later, or never."""
 
     def __init__(self, name: str) -> None:
@@ -58,7 +58,7 @@ class Life:
         self.tasks.append(task)
 
 
-class LivingHandle(asyncio.Handle):
+class ProcessHandle(asyncio.Handle):
     """A callback that belongs to a life."""
 
     def _run(self) -> None:
@@ -69,7 +69,7 @@ class LivingHandle(asyncio.Handle):
             super()._run()
 
 
-class LivingTimer(LivingHandle, asyncio.TimerHandle):
+class ProcessTimer(ProcessHandle, asyncio.TimerHandle):
     """A timer that belongs to a life."""
 
     def __lt__(self, other: asyncio.TimerHandle) -> bool:
@@ -100,7 +100,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        timer = LivingTimer(when, callback, args, self, context)
+        timer = ProcessTimer(when, callback, args, self, context)
         heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
         timer._scheduled = True  # type: ignore[attr-defined]
         return timer
@@ -115,7 +115,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self.call_soon(callback, *args, context=context)
 
     def _call_soon(self, callback: Any, args: Any, context: Any) -> asyncio.Handle:
-        handle = LivingHandle(callback, args, self, context)
+        handle = ProcessHandle(callback, args, self, context)
         self._ready.append(handle)  # type: ignore[attr-defined]
         return handle
 

@@ -21,13 +21,13 @@ from outlast.core.name import authorization_name
 from outlast.errors import Unreachable
 from outlast.integration.connection.connection import Connection
 from outlast.integration.connection.opening import open_bureau
-from outlast.net.client import Line, Outbound
+from outlast.net.client import GuardedClient, ReceiverConnection
 from outlast.store import Store
-from outlast.testing.simulation.history import History, SignedIn
+from outlast.testing.simulation.history import History, UserSignedIn
 from outlast.testing.simulation.random_answer import chance_of
 
 if TYPE_CHECKING:
-    from outlast.integration.connection.connections import Bureau
+    from outlast.integration.connection.connections import Connections
 
 NAME = "hub"
 URL = "https://hub.example"
@@ -45,7 +45,7 @@ LIFE = 40
 
 
 @dataclass
-class Family:
+class TokenFamily:
     """What came of one sign-in: whose it is, and what is still good of it."""
 
     owner: str
@@ -53,14 +53,14 @@ class Family:
     refresh: str = ""
 
 
-class Hub:
+class OAuthService:
     """The service. A code is good once, a refresh token too: shown again, it costs all."""
 
     def __init__(self, seed: int, history: History) -> None:
         self._seed = seed
         self._history = history
         self._codes: dict[str, tuple[str, str, str]] = {}
-        self._families: dict[str, Family] = {}
+        self._families: dict[str, TokenFamily] = {}
         self._made = 0
 
     # People
@@ -71,7 +71,7 @@ class Hub:
         back = {"state": asked["state"], "iss": URL}
         how = "granted" if says_yes else "denied"
         request_id = authorization_name(asked["state"])
-        self._history.note(SignedIn, request_id=request_id, owner=owner, how=how)
+        self._history.note(UserSignedIn, request_id=request_id, owner=owner, how=how)
         if not says_yes:
             return {**back, "error": "access_denied"}
         code = self._new("code")
@@ -89,12 +89,12 @@ class Hub:
 
     def bureau(
         self, store: Store, clock: Clock, address: str, admit: Callable[..., Any]
-    ) -> Bureau | None:
+    ) -> Connections | None:
         """Return what looks after sign-ins to this service in some process."""
         return open_bureau([CONNECTION], KEY, store, clock, lambda: address, admit, self._outbound)
 
-    def _outbound(self, _: Connection) -> Outbound:
-        return ToHub(self)
+    def _outbound(self, _: Connection) -> GuardedClient:
+        return OAuthServiceClient(self)
 
     async def answer(self, body: bytes) -> tuple[int, bytes]:
         """Answer a token request, unless that gets lost."""
@@ -120,7 +120,7 @@ class Hub:
         told = {"access_token": access, "refresh_token": family.refresh, "expires_in": LIFE}
         return 200, {**told, "token_type": "Bearer"}
 
-    def _exchange(self, form: Mapping[str, str]) -> Family | None:
+    def _exchange(self, form: Mapping[str, str]) -> TokenFamily | None:
         code = form["code"]
         if code in self._families:
             self._revoke(self._families[code])
@@ -128,13 +128,13 @@ class Hub:
         owner, challenge, redirect_uri = self._codes.get(code, ("", "", ""))
         if (challenge_of(form["code_verifier"]), form["redirect_uri"]) != (challenge, redirect_uri):
             return None
-        return self._families.setdefault(code, Family(owner))
+        return self._families.setdefault(code, TokenFamily(owner))
 
-    def _renew(self, refresh_token: str) -> Family | None:
+    def _renew(self, refresh_token: str) -> TokenFamily | None:
         known = (f for f in self._families.values() if f.refresh == refresh_token)
         return next(known, None)
 
-    def _revoke(self, family: Family) -> None:
+    def _revoke(self, family: TokenFamily) -> None:
         family.access.clear()
         family.refresh = ""
 
@@ -147,19 +147,19 @@ def challenge_of(verifier: str) -> str:
     return urlsafe_b64encode(sha256(verifier.encode()).digest()).decode().rstrip("=")
 
 
-class ToHub(Outbound):
+class OAuthServiceClient(GuardedClient):
     """The way to the service: no name is looked up, and nothing leaves this process."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: OAuthService) -> None:
         self._hub = hub
 
     @asynccontextmanager
-    async def open(self, url: str) -> AsyncIterator[Line]:
-        yield LineToHub(self._hub)
+    async def open(self, url: str) -> AsyncIterator[ReceiverConnection]:
+        yield OAuthServiceConnection(self._hub)
 
 
-class LineToHub(Line):
-    def __init__(self, hub: Hub) -> None:
+class OAuthServiceConnection(ReceiverConnection):
+    def __init__(self, hub: OAuthService) -> None:
         self._hub = hub
 
     async def exchange(

@@ -13,24 +13,24 @@ import msgspec
 
 from outlast.agents.agent import Agent
 from outlast.agents.model.client import ModelClient
-from outlast.agents.runtime.environment import Surroundings
-from outlast.agents.runtime.executor import AgentPerformer
+from outlast.agents.runtime.environment import Environment
+from outlast.agents.runtime.executor import AgentExecutor
 from outlast.agents.runtime.thread import ToolThreads
 from outlast.agents.tool import Tool
 from outlast.clock import Clock
 from outlast.core.action import CallModel, Start
-from outlast.core.lane import Call, Lane
+from outlast.core.lane import Lane, OpenCall
 from outlast.core.result import Answered, ModelFailed, Raised, Returned, ToolEnd
 from outlast.core.slices import Slices
 from outlast.core.view import View
-from outlast.engine.executor import Desk, Hear
-from outlast.testing.simulation.history import Began, Ended, History
+from outlast.engine.executor import CallJournal, Hear
+from outlast.testing.simulation.history import EffectBegan, EffectEnded, History
 
 AT_WORK: ContextVar[dict[str, Any]] = ContextVar("at_work")
 """The call in which the current code runs: its session, id and attempt."""
 
 
-class WatchedPerformer(AgentPerformer):
+class ProbedExecutor(AgentExecutor):
     """An agent at work, watched."""
 
     def __init__(
@@ -40,7 +40,7 @@ class WatchedPerformer(AgentPerformer):
         threads: ToolThreads,
         clock: Clock,
         history: History,
-        around: Surroundings,
+        around: Environment,
     ) -> None:
         super().__init__(agent, client, None, threads, clock, around)
         self._history = history
@@ -49,13 +49,13 @@ class WatchedPerformer(AgentPerformer):
         self, lane: Lane, slices: Slices, view: View, action: CallModel, hear: Hear
     ) -> Answered | ModelFailed:
         call = facts("model", lane.session, action.call_id, action.attempt)
-        self._history.note(Began, **call, shown=digest_of(view))
+        self._history.note(EffectBegan, **call, shown=digest_of(view))
         result = await super().call_model(lane, slices, view, action, hear)
         how = "answered" if isinstance(result, Answered) else result.kind
-        self._history.note(Ended, **call, how=how)
+        self._history.note(EffectEnded, **call, how=how)
         return result
 
-    async def run_tool(self, call: Call, start: Start, desk: Desk) -> ToolEnd | None:
+    async def run_tool(self, call: OpenCall, start: Start, desk: CallJournal) -> ToolEnd | None:
         work = facts("tool", desk.lane.session, call.call_id, start.attempt)
         AT_WORK.set(work)
         end = await super().run_tool(call, start, desk)
@@ -64,7 +64,7 @@ class WatchedPerformer(AgentPerformer):
             value = end.value
         elif isinstance(end, Raised):
             value = end.error.message
-        self._history.note(Ended, **work, how=how, value=value)
+        self._history.note(EffectEnded, **work, how=how, value=value)
         return end
 
 
@@ -97,12 +97,12 @@ def watch_tool(tool: Tool, history: History) -> Tool:
 def noted(tool: Tool, history: History) -> Callable[..., Any]:
     @wraps(tool.function)
     async def run_async(*args: Any, **kwargs: Any) -> Any:
-        history.note(Began, **AT_WORK.get(), name=tool.name)
+        history.note(EffectBegan, **AT_WORK.get(), name=tool.name)
         return await tool.function(*args, **kwargs)
 
     @wraps(tool.function)
     def run(*args: Any, **kwargs: Any) -> Any:
-        history.note(Began, **AT_WORK.get(), name=tool.name)
+        history.note(EffectBegan, **AT_WORK.get(), name=tool.name)
         return tool.function(*args, **kwargs)
 
     return run_async if tool.is_async else run
@@ -110,4 +110,4 @@ def noted(tool: Tool, history: History) -> Callable[..., Any]:
 
 def note_step(history: History, name: str) -> None:
     """Note that a step of the current call is being run."""
-    history.note(Began, **{**AT_WORK.get(), "kind": "step"}, name=name)
+    history.note(EffectBegan, **{**AT_WORK.get(), "kind": "step"}, name=name)

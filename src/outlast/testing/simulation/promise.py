@@ -28,9 +28,9 @@ from outlast.testing.simulation.check_user import (
     waiting_is_free,
 )
 from outlast.testing.simulation.check_wait import callers_are_quoted, waits_end_in_their_time
-from outlast.testing.simulation.evidence import Evidence
+from outlast.testing.simulation.evidence import SimulationEvidence
 
-Judge = Callable[[Evidence], Iterator[str]]
+Judge = Callable[[SimulationEvidence], Iterator[str]]
 
 PROMISES: dict[str, Judge] = {
     "1 one log": logs_and_indexes_agree,
@@ -63,7 +63,7 @@ class Violation(Struct, frozen=True):
         return f"{self.promise}: {self.what}"
 
 
-def broken_promises(evidence: Evidence) -> list[Violation]:
+def broken_promises(evidence: SimulationEvidence) -> list[Violation]:
     """Return everything that should not have happened."""
     return [
         Violation(promise, what) for promise, judge in PROMISES.items() for what in judge(evidence)

@@ -18,8 +18,8 @@ from outlast.agents.runtime.context import Context
 from outlast.agents.tool import NotDone, Tool, tool
 from outlast.errors import Retry, ToolError
 from outlast.testing.scripted import ScriptedModel
-from outlast.testing.simulation.history import Entered, History
-from outlast.testing.simulation.oauth_service import Hub
+from outlast.testing.simulation.history import History, TokenUsed
+from outlast.testing.simulation.oauth_service import OAuthService
 from outlast.testing.simulation.probe import note_step
 from outlast.testing.simulation.random_answer import chance_of, script
 
@@ -31,7 +31,7 @@ TOOLS = (
 TRANSACTIONAL = "book"
 
 
-class AtOnce(Struct, frozen=True):
+class ConcurrencyBound(Struct, frozen=True):
     """How many calls of a tool may run at once, in all or for each tenant."""
 
     name: str
@@ -43,24 +43,24 @@ class AtOnce(Struct, frozen=True):
 
 
 AT_ONCE = {
-    "edit": AtOnce("desk", 1, per_tenant=True),
-    "query": AtOnce("query", 2, per_tenant=False),
+    "edit": ConcurrencyBound("desk", 1, per_tenant=True),
+    "query": ConcurrencyBound("query", 2, per_tenant=False),
 }
 
 
-class Line(Struct, frozen=True):
+class OrderLine(Struct, frozen=True):
     text: str
 
 
-class Tally(Struct, frozen=True):
+class CallTally(Struct, frozen=True):
     count: int
 
 
-class Outside:
+class OutsideService:
     """A service in the world that remembers what was done under which key."""
 
     def __init__(self, seed: int, history: History) -> None:
-        self.hub = Hub(seed, history)
+        self.hub = OAuthService(seed, history)
         self.done: dict[str, str] = {}
         self.addresses: list[str] = []
         """Where tools can be called back."""
@@ -76,7 +76,7 @@ class Outside:
         """Use a token at the service; it may have been taken back."""
         await asyncio.sleep(0.01)
         owner = self.hub.owner_of(token)
-        self.history.note(Entered, session_id=ctx.session.id, owner=owner)
+        self.history.note(TokenUsed, session_id=ctx.session.id, owner=owner)
         return f"entered as {owner}" if owner else "was not let in"
 
     async def walk(self, mile: int) -> int:
@@ -101,7 +101,7 @@ class Outside:
         return result
 
 
-def random_agents(seed: int, outside: Outside) -> list[Agent[Any, Any]]:
+def random_agents(seed: int, outside: OutsideService) -> list[Agent[Any, Any]]:
     """Return agents that together do everything an agent can do."""
     chance, at_hand = chance_of(seed, "agents"), tools(outside)
     return [
@@ -123,26 +123,26 @@ def random_agents(seed: int, outside: Outside) -> list[Agent[Any, Any]]:
     ]
 
 
-def tools(outside: Outside) -> list[Tool]:
+def tools(outside: OutsideService) -> list[Tool]:
     found = (plain_tools, careful_tools, waiting_tools, expectant_tools, limited_tools)
     return [made for make in found for made in make(outside)]
 
 
-def plain_tools(outside: Outside) -> list[Tool]:
+def plain_tools(outside: OutsideService) -> list[Tool]:
     @tool(readonly=True)
     async def find(ctx: Context[Any], n: int) -> str:
         return await outside.work(ctx)
 
     @tool(idempotent=True, retry=2)
     async def note(ctx: Context[Any], n: int) -> str:
-        ctx.session.append(Line(f"line {n}"))
-        ctx.session.update(Tally, lambda tally: Tally(tally.count + 1 if tally else 1))
+        ctx.session.append(OrderLine(f"line {n}"))
+        ctx.session.update(CallTally, lambda tally: CallTally(tally.count + 1 if tally else 1))
         ctx.emit("noted", n)
         return await outside.work(ctx)
 
     @tool
     async def charge(ctx: Context[Any], n: int) -> str:
-        ctx.session.put(Line(f"charged {n}"))
+        ctx.session.put(OrderLine(f"charged {n}"))
         return await outside.work(ctx)
 
     @tool(approval="always")
@@ -162,7 +162,7 @@ def plain_tools(outside: Outside) -> list[Tool]:
     return [find, note, charge, pay, hurry, look]
 
 
-def careful_tools(outside: Outside) -> list[Tool]:
+def careful_tools(outside: OutsideService) -> list[Tool]:
     async def was_done(ctx: Context[Any], args: dict[str, Any]) -> Any:
         return outside.done.get(ctx.idempotency_key, NotDone)
 
@@ -200,7 +200,7 @@ def careful_tools(outside: Outside) -> list[Tool]:
     return [sign, launch, transfer, reserve, register, book]
 
 
-def waiting_tools(outside: Outside) -> list[Tool]:
+def waiting_tools(outside: OutsideService) -> list[Tool]:
     @tool(idempotent=True)
     async def survey(ctx: Context[Any], n: int) -> str:
         counted = await ctx.step("mile 0", outside.walk, 0)
@@ -250,7 +250,7 @@ def waiting_tools(outside: Outside) -> list[Tool]:
     return [survey, nap, march, move, delegate, juggle]
 
 
-def expectant_tools(outside: Outside) -> list[Tool]:
+def expectant_tools(outside: OutsideService) -> list[Tool]:
     """Tools that wait for somebody, and only for so long."""
 
     @tool(on_interrupt="rerun")
@@ -277,7 +277,7 @@ def expectant_tools(outside: Outside) -> list[Tool]:
     return [order, permit, stake, enter]
 
 
-def limited_tools(outside: Outside) -> list[Tool]:
+def limited_tools(outside: OutsideService) -> list[Tool]:
     @tool(lane="desk")
     async def edit(ctx: Context[Any], n: int) -> str:
         if n % 5 == 0:

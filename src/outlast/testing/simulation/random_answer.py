@@ -10,7 +10,7 @@ from outlast.agents.model.client import ModelRequest
 from outlast.agents.validation import OUTPUT_TOOL
 from outlast.core.message import UserMessage, text_of
 from outlast.core.name import turn_and_step
-from outlast.testing.scripted import Reply, ScriptedError
+from outlast.testing.scripted import ScriptedError, ScriptedReply
 
 WORDS = "the sea is wide and the boat is small but it holds fast in every wind".split()
 
@@ -19,21 +19,25 @@ def chance_of(*facts: object) -> Random:
     return Random("/".join(str(fact) for fact in facts))  # noqa: S311 - the same every time
 
 
-def script(seed: int, tools: Sequence[str], *, output: bool) -> Callable[[ModelRequest], Reply]:
+def script(
+    seed: int, tools: Sequence[str], *, output: bool
+) -> Callable[[ModelRequest], ScriptedReply]:
     """Return a model's answers: tools for a while, then words, or the typed answer."""
 
-    def reply(request: ModelRequest) -> Reply:
+    def reply(request: ModelRequest) -> ScriptedReply:
         chance = chance_of(seed, first_words(request), request.call_id, request.attempt)
         if failure := random_failure(chance):
-            return Reply(fails=(failure,) * request.attempt)
+            return ScriptedReply(fails=(failure,) * request.attempt)
         _, step = turn_and_step(request.call_id)
         if step < 5 and chance.random() < 0.6:
-            return Reply(
+            return ScriptedReply(
                 calls=random_calls(chance, tools), text=random_text(chance, 3), **speech(chance)
             )
         if output:
-            return Reply(calls=((OUTPUT_TOOL, {"value": chance.randrange(100)}),), **speech(chance))
-        return Reply(text=random_text(chance, 60), **speech(chance))
+            return ScriptedReply(
+                calls=((OUTPUT_TOOL, {"value": chance.randrange(100)}),), **speech(chance)
+            )
+        return ScriptedReply(text=random_text(chance, 60), **speech(chance))
 
     return reply
 

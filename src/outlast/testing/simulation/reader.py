@@ -14,10 +14,10 @@ from outlast.core.event import Event
 from outlast.errors import StoreUnavailable, UnknownSession
 from outlast.session import Session
 from outlast.store import Store
-from outlast.testing.simulation.history import Given, History
+from outlast.testing.simulation.history import EventRead, History
 
 
-class Reader:
+class SimulatedReader:
     """Follows one session after the other, for as long as it is let."""
 
     def __init__(self, app: Outlast, store: Store, history: History, chance: Random) -> None:
@@ -48,7 +48,7 @@ class Reader:
 
     def note(self, session_id: str, event: Event) -> None:
         self._history.note(
-            Given, session_id=session_id, offset=event.offset, event=digest_of(event)
+            EventRead, session_id=session_id, offset=event.offset, event=digest_of(event)
         )
 
 

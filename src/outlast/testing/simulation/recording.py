@@ -12,17 +12,23 @@ from outlast.core.event import type_of
 from outlast.errors import OutlastError
 from outlast.store import (
     Admission,
+    AdmissionReceipt,
     Claim,
     Commit,
     Committed,
     Permit,
-    Receipt,
+    PermitRequest,
     Refused,
     Store,
     Transaction,
-    Wish,
 )
-from outlast.testing.simulation.history import Admitted, Claimed, History, Permitted, Wrote
+from outlast.testing.simulation.history import (
+    ArrivalAdmitted,
+    CallPermitted,
+    CommitWritten,
+    History,
+    LaneClaimed,
+)
 from outlast.testing.wrapped_store import WrappedStore, WrappedTransaction
 
 
@@ -37,12 +43,14 @@ class RecordingStore(WrappedStore):
     async def close(self) -> None:
         """Others use it."""
 
-    async def admit(self, admissions: Sequence[Admission]) -> Sequence[Receipt | OutlastError]:
+    async def admit(
+        self, admissions: Sequence[Admission]
+    ) -> Sequence[AdmissionReceipt | OutlastError]:
         results = await self.inner.admit(admissions)
         for admission, result in zip(admissions, results, strict=True):
-            if isinstance(result, Receipt):
+            if isinstance(result, AdmissionReceipt):
                 self._history.note(
-                    Admitted,
+                    ArrivalAdmitted,
                     session_id=result.session_id,
                     lane=result.lane,
                     delivery_id=result.delivery_id,
@@ -59,7 +67,7 @@ class RecordingStore(WrappedStore):
         at_work = await self._count_lanes() if limited else Counter()
         for claim in claims:
             self._history.note(
-                Claimed,
+                LaneClaimed,
                 worker=worker,
                 session_id=claim.session_id,
                 lane=claim.lane,
@@ -74,12 +82,12 @@ class RecordingStore(WrappedStore):
         lanes = await self.inner.lanes(limit=10_000)
         return Counter(lane.agent for lane in lanes if lane.worker in living)
 
-    async def acquire(self, wishes: Sequence[Wish]) -> Sequence[Permit | Refused]:
+    async def acquire(self, wishes: Sequence[PermitRequest]) -> Sequence[Permit | Refused]:
         results = await self.inner.acquire(wishes)
         for wish, result in zip(wishes, results, strict=True):
             if isinstance(result, Permit) and result.granted:
                 self._history.note(
-                    Permitted,
+                    CallPermitted,
                     session_id=wish.session_id,
                     call_id=wish.call_id,
                     bounds=wish.bounds,
@@ -102,7 +110,7 @@ class RecordingStore(WrappedStore):
     def note(self, commit: Commit, result: Committed) -> None:
         """Note that a commit was written."""
         self._history.note(
-            Wrote,
+            CommitWritten,
             worker=commit.worker,
             session_id=commit.session_id,
             lane=commit.lane,

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 import msgspec
 from msgspec import Struct
 
-from outlast.testing.simulation.history import Fault, History, Note, Wrote
+from outlast.testing.simulation.history import CommitWritten, FaultInjected, History, HistoryNote
 from outlast.testing.simulation.promise import Violation
 
 LAST = 60
 """How many lines of a trace are shown where the whole would be too much."""
 
 
-class Report(Struct, frozen=True):
+class SimulationReport(Struct, frozen=True):
     """One simulation. `digest` stands for all that was stored and all that happened."""
 
     seed: int
@@ -27,7 +27,7 @@ class Report(Struct, frozen=True):
 
     @property
     def commits(self) -> int:
-        return len(self.history.of(Wrote))
+        return len(self.history.of(CommitWritten))
 
     @property
     def faults(self) -> Counter[str]:
@@ -68,11 +68,11 @@ class Report(Struct, frozen=True):
         return lines[-LAST:]
 
 
-def is_blow(note: Note) -> bool:
-    return isinstance(note, Fault) and not note.what.startswith(("slow", "wake-up"))
+def is_blow(note: HistoryNote) -> bool:
+    return isinstance(note, FaultInjected) and not note.what.startswith(("slow", "wake-up"))
 
 
-def line_of(note: Note) -> str:
+def line_of(note: HistoryNote) -> str:
     facts = msgspec.structs.asdict(note)
     at, who = facts.pop("at"), facts.pop("who")
     facts.pop("number")

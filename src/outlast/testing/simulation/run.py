@@ -14,12 +14,12 @@ import msgspec
 
 from outlast.agents.agent import Agent
 from outlast.errors import StoreError
-from outlast.testing.simulation.evidence import Evidence
-from outlast.testing.simulation.history import History, Surprise
+from outlast.testing.simulation.evidence import SimulationEvidence
+from outlast.testing.simulation.history import History, UnexpectedError
 from outlast.testing.simulation.loop import NothingWillHappen
 from outlast.testing.simulation.promise import Violation, broken_promises
-from outlast.testing.simulation.report import Report
-from outlast.testing.simulation.world import World, Wrap
+from outlast.testing.simulation.report import SimulationReport
+from outlast.testing.simulation.world import SimulatedWorld, Wrap
 
 ENGINE = logging.getLogger("outlast.engine")
 LISTENED = (ENGINE, logging.getLogger("outlast.integration.connection"))
@@ -47,10 +47,10 @@ class Simulation:
         self._messages = messages
         self._wrap = wrap
 
-    def run(self) -> Report:
+    def run(self) -> SimulationReport:
         """Let it happen; say what did, and which promises were broken."""
         with no_collection():
-            world = World(self.seed, self._agents, self._messages, self._wrap)
+            world = SimulatedWorld(self.seed, self._agents, self._messages, self._wrap)
             try:
                 with listening(world.history), disabled(AGENTS):  # tools fail as they are meant to
                     return self._judge(world)
@@ -58,15 +58,15 @@ class Simulation:
                 with silence():
                     world.close()
 
-    def _judge(self, world: World) -> Report:
+    def _judge(self, world: SimulatedWorld) -> SimulationReport:
         try:
             evidence = world.loop.run_until_complete(world.happen())
         except NothingWillHappen:
             stuck = Violation("3 recovery is the normal path", "everybody waits for ever")
-            return Report(self.seed, "", (stuck,), 0, world.loop.time(), world.history)
+            return SimulationReport(self.seed, "", (stuck,), 0, world.loop.time(), world.history)
         for what in world.loop.unhandled:
-            world.history.note(Surprise, what=what)
-        return Report(
+            world.history.note(UnexpectedError, what=what)
+        return SimulationReport(
             self.seed,
             digest_of(evidence),
             tuple(broken_promises(evidence)),
@@ -76,7 +76,7 @@ class Simulation:
         )
 
 
-def digest_of(evidence: Evidence) -> str:
+def digest_of(evidence: SimulationEvidence) -> str:
     """Return what stands for all that was stored and all that happened."""
     digest = sha256()
     for name, session in evidence.sessions.items():
@@ -100,7 +100,7 @@ def no_collection() -> Iterator[None]:
             gc.enable()
 
 
-class Listener(logging.Handler):
+class ErrorListener(logging.Handler):
     """Takes down what the engine did not foresee."""
 
     def __init__(self, history: History) -> None:
@@ -110,12 +110,12 @@ class Listener(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
         if not isinstance(error, StoreError):
-            self._history.note(Surprise, what=f"{record.getMessage()}: {error!r}")
+            self._history.note(UnexpectedError, what=f"{record.getMessage()}: {error!r}")
 
 
 @contextmanager
 def listening(history: History) -> Iterator[None]:
-    listener, was_spread = Listener(history), [log.propagate for log in LISTENED]
+    listener, was_spread = ErrorListener(history), [log.propagate for log in LISTENED]
     for log in LISTENED:
         log.addHandler(listener)
         log.propagate = False

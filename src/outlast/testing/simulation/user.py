@@ -30,9 +30,15 @@ from outlast.errors import (
     UnknownCallback,
 )
 from outlast.session import Receipt, Request, Session
-from outlast.testing.simulation.history import Asked, Called, History, Received, Surprise
+from outlast.testing.simulation.history import (
+    CallbackMade,
+    History,
+    ReceiptReceived,
+    UnexpectedError,
+    UserAsked,
+)
 from outlast.testing.simulation.oauth_service import NAME as HUB
-from outlast.testing.simulation.random_agent import OTHER_LANE, Outside
+from outlast.testing.simulation.random_agent import OTHER_LANE, OutsideService
 
 T = TypeVar("T")
 
@@ -58,7 +64,7 @@ async def insist(ask: Callable[[], Awaitable[T]]) -> T:
             await asyncio.sleep(0.2)
 
 
-class Person:
+class SimulatedUser:
     """Somebody with a few sessions. `messages` are what they may say."""
 
     def __init__(
@@ -68,7 +74,7 @@ class Person:
         history: History,
         chance: Random,
         messages: Sequence[str],
-        outside: Outside,
+        outside: OutsideService,
     ) -> None:
         self.name = name
         self._app = app
@@ -93,7 +99,7 @@ class Person:
             try:
                 await self._chance.choice(acts)()
             except NO as refusal:
-                self._history.note(Asked, what=f"refused: {refusal.code}", session_id="")
+                self._history.note(UserAsked, what=f"refused: {refusal.code}", session_id="")
 
     # Saying things
 
@@ -137,7 +143,7 @@ class Person:
 
     def _keep(self, receipt: Receipt[Any], kind: str) -> None:
         self._history.note(
-            Received,
+            ReceiptReceived,
             session_id=receipt.session_id,
             lane=receipt.lane,
             delivery_id=receipt.delivery_id,
@@ -152,7 +158,7 @@ class Person:
         session, (text, dispatch) = self._session(), self._words()
         lane = self._chance.choice([MAIN, MAIN, MAIN, OTHER_LANE])
         how: dict[str, Any] = {"dispatch_id": dispatch, "lane": lane, "deadline": self._deadline()}
-        self._history.note(Asked, what="send", session_id=session.id, lane=lane)
+        self._history.note(UserAsked, what="send", session_id=session.id, lane=lane)
         receipt = await insist(lambda: session.send(text, **how))
         self._keep(receipt, "message")
         self._sent.append((session, text, how, receipt.delivery_id))
@@ -163,14 +169,16 @@ class Person:
             session, text, how, delivery_id = self._chance.choice(self._sent)
             receipt = await insist(lambda: session.send(text, **how))
             if receipt.delivery_id != delivery_id:
-                self._history.note(Surprise, what=f"{how['dispatch_id']} was accepted twice")
+                self._history.note(UnexpectedError, what=f"{how['dispatch_id']} was accepted twice")
 
     async def _conflict(self) -> None:
         """Other words under an id that was used."""
         if self._sent:
             session, _, how, _ = self._chance.choice(self._sent)
             await insist(lambda: session.send("Other words", **how))
-            self._history.note(Surprise, what=f"{how['dispatch_id']} was taken for other words")
+            self._history.note(
+                UnexpectedError, what=f"{how['dispatch_id']} was taken for other words"
+            )
 
     async def _deliver(self) -> None:
         """Say something to whoever has a continuation token now, or start a session there."""
@@ -208,7 +216,10 @@ class Person:
         option, text, args = random_answer(self._chance, request)
         dispatch = f"{self.name}-{self._chance.randrange(10**9)}"
         self._history.note(
-            Asked, what=f"answer {option or text}", session_id=session.id, lane=request.request_id
+            UserAsked,
+            what=f"answer {option or text}",
+            session_id=session.id,
+            lane=request.request_id,
         )
         try:
             receipt = await insist(
@@ -226,7 +237,7 @@ class Person:
             return
         address = self._chance.choice(self._outside.addresses[-6:])
         token, body = address.rpartition("/")[2], f"call {self._chance.randrange(3)}"
-        self._history.note(Called, request_id=webhook_name(token), body=body)
+        self._history.note(CallbackMade, request_id=webhook_name(token), body=body)
         receipt = await insist(
             lambda: self._app.callback(token, body.encode(), "text/plain; charset=utf-8")
         )
@@ -255,19 +266,19 @@ class Person:
 
     async def _come_back(self, back: dict[str, str]) -> None:
         ending = await insist(lambda: self._app.complete_authorization(HUB, **back))
-        self._history.note(Asked, what=f"sign in: {ending}", session_id="")
+        self._history.note(UserAsked, what=f"sign in: {ending}", session_id="")
 
     # Changing one's mind
 
     async def _cancel(self) -> None:
         session = self._session()
-        self._history.note(Asked, what="cancel", session_id=session.id)
+        self._history.note(UserAsked, what="cancel", session_id=session.id)
         await insist(lambda: session.cancel("changed my mind"))
 
     async def _end(self) -> None:
         session = self._session()
         if self._chance.random() < 0.5:
-            self._history.note(Asked, what="end", session_id=session.id)
+            self._history.note(UserAsked, what="end", session_id=session.id)
             await insist(lambda: session.end("enough"))
 
     async def _retry(self) -> None:

@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from outlast.agents.agent import Agent
 from outlast.agents.model.pydantic_ai import client_of
-from outlast.agents.runtime.environment import Surroundings
-from outlast.agents.runtime.thread import Place, ToolThreads
+from outlast.agents.runtime.environment import Environment
+from outlast.agents.runtime.thread import ThreadSlot, ToolThreads
 from outlast.agents.subagent import kin_of
 from outlast.core.record import DeliveryQueued
-from outlast.engine.lease_keeper import Ownership
+from outlast.engine.lease_keeper import LeaseKeeper
 from outlast.engine.settings import WorkerSettings
 from outlast.engine.worker import Worker
 from outlast.store import RequestInfo, Store
 from outlast.testing.simulation.clock import VirtualClock
-from outlast.testing.simulation.connection import Connection
-from outlast.testing.simulation.fault_plan import Weather
-from outlast.testing.simulation.history import Fault, History
-from outlast.testing.simulation.loop import Life, VirtualLoop
-from outlast.testing.simulation.oauth_service import Hub
-from outlast.testing.simulation.probe import WatchedPerformer
+from outlast.testing.simulation.connection import SimulatedConnection
+from outlast.testing.simulation.fault_plan import FaultPlan
+from outlast.testing.simulation.history import FaultInjected, History
+from outlast.testing.simulation.loop import ProcessLife, VirtualLoop
+from outlast.testing.simulation.oauth_service import OAuthService
+from outlast.testing.simulation.probe import ProbedExecutor
 
 if TYPE_CHECKING:
-    from outlast.integration.connection.connections import Bureau
+    from outlast.integration.connection.connections import Connections
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ FEWEST, MOST = 2, 5
 ADDRESS = "https://simulated.example"
 
 
-class VirtualOwnership(Ownership):
+class VirtualLeaseKeeper(LeaseKeeper):
     """A lease that is renewed on the simulation's loop instead of by a thread."""
 
     def start(self) -> None:
@@ -51,16 +51,16 @@ class VirtualOwnership(Ownership):
         self.release()
 
 
-class NoThreads(ToolThreads):
+class InlineThreads(ToolThreads):
     """Runs sync tools where they stand."""
 
-    def place(self, tell: Callable[[], None]) -> Place:
-        place = OnTheSpot(self._let_go, tell)
+    def place(self, tell: Callable[[], None]) -> ThreadSlot:
+        place = InlineSlot(self._let_go, tell)
         place.is_taken = True
         return place
 
 
-class OnTheSpot(Place):
+class InlineSlot(ThreadSlot):
     """A place in the thread of whoever has it."""
 
     def begin(self, function: Callable[[], T]) -> asyncio.Future[T]:
@@ -77,10 +77,12 @@ async def take_nobody_in(request: RequestInfo, reply: DeliveryQueued) -> None:
     raise AssertionError(f"{request.request_id} came back to a worker")
 
 
-class Process:
+class SimulatedWorker:
     """A worker, with all that is its own."""
 
-    def __init__(self, life: Life, connection: Connection, clock: VirtualClock) -> None:
+    def __init__(
+        self, life: ProcessLife, connection: SimulatedConnection, clock: VirtualClock
+    ) -> None:
         self.life = life
         self.connection = connection
         self.clock = clock
@@ -94,7 +96,7 @@ class Process:
         return self.worker.name if self.worker else self.life.name
 
 
-class Staff:
+class SimulatedWorkers:
     """All workers there are and were."""
 
     def __init__(
@@ -102,12 +104,12 @@ class Staff:
         agents: Sequence[Agent[Any, Any]],
         store: Store,
         loop: VirtualLoop,
-        weather: Weather,
+        weather: FaultPlan,
         history: History,
         seed: int,
-        hub: Hub | None,
+        hub: OAuthService | None,
     ) -> None:
-        self.processes: list[Process] = []
+        self.processes: list[SimulatedWorker] = []
         self._agents = agents
         self._store = store
         self._loop = loop
@@ -117,30 +119,30 @@ class Staff:
         self._hub = hub
 
     @property
-    def living(self) -> list[Process]:
+    def living(self) -> list[SimulatedWorker]:
         """Those that neither died nor were stopped; some of them may be paused."""
         return [p for p in self.processes if not p.is_gone and not self._has_crashed(p)]
 
-    def _has_crashed(self, process: Process) -> bool:
+    def _has_crashed(self, process: SimulatedWorker) -> bool:
         """A crash at a commit stops a life without anybody being told."""
         return process.life.is_stopped and not process.life.wakes
 
-    def hire(self) -> Process:
+    def hire(self) -> SimulatedWorker:
         """Start one more worker."""
         name = f"w{len(self.processes) + 1}"
-        life, clock = Life(name), VirtualClock(self._loop, f"{self._seed}/{name}")
-        connection = Connection(self._store, life, self._weather, self._history)
-        process = Process(life, connection, clock)
+        life, clock = ProcessLife(name), VirtualClock(self._loop, f"{self._seed}/{name}")
+        connection = SimulatedConnection(self._store, life, self._weather, self._history)
+        process = SimulatedWorker(life, connection, clock)
         self.processes.append(process)
         self._loop.create_task(self._start(process), context=life.context())
         return process
 
-    async def _start(self, process: Process) -> None:
-        threads = NoThreads()
+    async def _start(self, process: SimulatedWorker) -> None:
+        threads = InlineThreads()
         kin = {agent.name: kin_of(agent, ()) for agent in self._agents}
-        around = Surroundings(public_url=ADDRESS, kin=kin, sign_ins=self._bureau(process))
+        around = Environment(public_url=ADDRESS, kin=kin, sign_ins=self._bureau(process))
         performers = {
-            agent.name: WatchedPerformer(
+            agent.name: ProbedExecutor(
                 agent, client_of(agent), threads, process.clock, self._history, around
             )
             for agent in self._agents
@@ -150,39 +152,39 @@ class Staff:
             performers,
             process.clock,
             SETTINGS,
-            ownership=VirtualOwnership,
+            ownership=VirtualLeaseKeeper,
         )
         await process.worker.start()
         process.has_started.set()
 
-    def _bureau(self, process: Process) -> Bureau | None:
+    def _bureau(self, process: SimulatedWorker) -> Connections | None:
         if self._hub is None:
             return None
         return self._hub.bureau(process.connection, process.clock, ADDRESS, take_nobody_in)
 
-    async def dismiss(self, process: Process) -> None:
+    async def dismiss(self, process: SimulatedWorker) -> None:
         """Stop a worker gracefully, and wait for it."""
         process.is_gone = True
         stopping = self._loop.create_task(self._stop(process), context=process.life.context())
         await asyncio.wait([stopping])
 
-    async def _stop(self, process: Process) -> None:
+    async def _stop(self, process: SimulatedWorker) -> None:
         await process.has_started.wait()
         assert process.worker is not None
         await process.worker.stop()
 
-    def kill(self, process: Process) -> None:
+    def kill(self, process: SimulatedWorker) -> None:
         """End a worker between two instructions."""
         process.is_gone = True
         process.life.stop()
 
-    def pause(self, process: Process, seconds: float) -> None:
+    def pause(self, process: SimulatedWorker, seconds: float) -> None:
         """Have a worker stand still for a while."""
         process.life.stop()
         process.life.wakes = True
         self._loop.call_later(seconds, self._wake, process)
 
-    def _wake(self, process: Process) -> None:
+    def _wake(self, process: SimulatedWorker) -> None:
         if process.life.wakes and not process.is_gone:
             process.life.wakes = False
             process.life.go_on(self._loop)
@@ -192,5 +194,5 @@ class Staff:
         for process in self.processes:
             self._wake(process)
 
-    def note(self, what: str, process: Process | None = None) -> None:
-        self._history.note(Fault, what=what, whom=process.life.name if process else "")
+    def note(self, what: str, process: SimulatedWorker | None = None) -> None:
+        self._history.note(FaultInjected, what=what, whom=process.life.name if process else "")

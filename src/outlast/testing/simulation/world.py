@@ -14,19 +14,19 @@ from outlast.session import AT_REST, Session
 from outlast.store import SessionInfo, Store
 from outlast.stores.memory import MemoryStore
 from outlast.testing.simulation.clock import VirtualClock
-from outlast.testing.simulation.connection import Connection
-from outlast.testing.simulation.evidence import Evidence, SessionEvidence
-from outlast.testing.simulation.fault import Fate
-from outlast.testing.simulation.fault_plan import Weather
+from outlast.testing.simulation.connection import SimulatedConnection
+from outlast.testing.simulation.evidence import SessionEvidence, SimulationEvidence
+from outlast.testing.simulation.fault import FaultInjector
+from outlast.testing.simulation.fault_plan import FaultPlan
 from outlast.testing.simulation.history import History
 from outlast.testing.simulation.ledger import LedgerStore, Row
-from outlast.testing.simulation.loop import LIFE, Life, VirtualLoop
+from outlast.testing.simulation.loop import LIFE, ProcessLife, VirtualLoop
 from outlast.testing.simulation.probe import watch
-from outlast.testing.simulation.random_agent import Outside, random_agents
-from outlast.testing.simulation.reader import Reader, all_events
+from outlast.testing.simulation.random_agent import OutsideService, random_agents
+from outlast.testing.simulation.reader import SimulatedReader, all_events
 from outlast.testing.simulation.recording import RecordingStore
-from outlast.testing.simulation.user import Person
-from outlast.testing.simulation.worker import ADDRESS, FEWEST, Staff
+from outlast.testing.simulation.user import SimulatedUser
+from outlast.testing.simulation.worker import ADDRESS, FEWEST, SimulatedWorkers
 
 PEOPLE = 4
 READERS = 2
@@ -41,7 +41,7 @@ SERVICES = 5
 Wrap = Callable[[Store], Store]
 
 
-class World:
+class SimulatedWorld:
     """All there is in one simulation."""
 
     def __init__(
@@ -55,18 +55,18 @@ class World:
         self.history = History(self.loop.time, whose)
         self._seed = seed
         self._messages = messages
-        self._weather = Weather(seed)
+        self._weather = FaultPlan(seed)
         self._clock = VirtualClock(self.loop, f"{seed}/store")
         self._rows: list[Row] = []
         self.memory = MemoryStore(self._clock)
         if agents is None:
             self.memory = LedgerStore(self._clock, self._rows)
         self._store = RecordingStore(wrap(self.memory), self.history, self._clock)
-        self._outside = Outside(seed, self.history)
+        self._outside = OutsideService(seed, self.history)
         self._hub = self._outside.hub if agents is None else None
         given = agents if agents is not None else random_agents(seed, self._outside)
         self._agents = [watch(agent, self.history) for agent in given]
-        self._staff = Staff(
+        self._staff = SimulatedWorkers(
             self._agents,
             self._store,
             self.loop,
@@ -75,18 +75,20 @@ class World:
             seed,
             self._hub,
         )
-        self._fate = Fate(self._staff, self.memory, self._clock, self._weather, self.history)
-        self._connections: list[Connection] = []
+        self._fate = FaultInjector(
+            self._staff, self.memory, self._clock, self._weather, self.history
+        )
+        self._connections: list[SimulatedConnection] = []
 
     # What happens
 
-    async def happen(self) -> Evidence:
+    async def happen(self) -> SimulationEvidence:
         """Live through it all, and say what is left."""
         for _ in range(FEWEST):
             self._staff.hire()
         fate = asyncio.create_task(self._fate.strike_repeatedly())
-        readers = [self._begin(Life(f"r{n}"), self._read) for n in range(READERS)]
-        people = [self._begin(Life(f"p{n}"), self._live) for n in range(PEOPLE)]
+        readers = [self._begin(ProcessLife(f"r{n}"), self._read) for n in range(READERS)]
+        people = [self._begin(ProcessLife(f"p{n}"), self._live) for n in range(PEOPLE)]
         await asyncio.gather(*people)
         await asyncio.sleep(self._weather.between(0.0, 60.0))
         await end(fate)
@@ -101,11 +103,13 @@ class World:
         held += [*await self._held_in_store()]
         return await self._evidence(tuple(held), unfinished)
 
-    def _begin(self, life: Life, work: Callable[[Life, Outlast], Any]) -> asyncio.Task[Any]:
+    def _begin(
+        self, life: ProcessLife, work: Callable[[ProcessLife, Outlast], Any]
+    ) -> asyncio.Task[Any]:
         return self.loop.create_task(work(life, self._app(life)), context=life.context())
 
-    def _app(self, life: Life) -> Outlast:
-        connection = Connection(self._store, life, self._weather, self.history)
+    def _app(self, life: ProcessLife) -> Outlast:
+        connection = SimulatedConnection(self._store, life, self._weather, self.history)
         self._connections.append(connection)
         clock = VirtualClock(self.loop, f"{self._seed}/{life.name}")
         app = Outlast(self._agents, store=connection, worker=None, clock=clock, public_url=ADDRESS)
@@ -113,22 +117,22 @@ class World:
             app._bureau = self._hub.bureau(connection, clock, ADDRESS, app._inbox.reply)
         return app
 
-    def _person(self, name: str, app: Outlast) -> Person:
+    def _person(self, name: str, app: Outlast) -> SimulatedUser:
         chance = Random(f"{self._seed}/{name}")  # noqa: S311 - the same every time
-        return Person(name, app, self.history, chance, self._messages, self._outside)
+        return SimulatedUser(name, app, self.history, chance, self._messages, self._outside)
 
-    async def _live(self, life: Life, app: Outlast) -> None:
+    async def _live(self, life: ProcessLife, app: Outlast) -> None:
         await self._person(life.name, app).live(MOMENTS)
 
-    async def _read(self, life: Life, app: Outlast) -> None:
+    async def _read(self, life: ProcessLife, app: Outlast) -> None:
         chance = Random(f"{self._seed}/{life.name}")  # noqa: S311 - the same every time
-        await Reader(app, self.memory, self.history, chance).read_repeatedly()
+        await SimulatedReader(app, self.memory, self.history, chance).read_repeatedly()
 
     # The end
 
     async def _finish(self) -> tuple[str, ...]:
         """Answer whatever is asked until everything rests; say what does not."""
-        app = self._app(Life("closer"))
+        app = self._app(ProcessLife("closer"))
         person = self._person("closer", app)
         deadline, most = self.loop.time() + PATIENCE, len(self.history.notes) + EXCITEMENT
         while True:
@@ -171,7 +175,9 @@ class World:
         ]
         return [*owned, *permits]
 
-    async def _evidence(self, held: tuple[str, ...], unfinished: tuple[str, ...]) -> Evidence:
+    async def _evidence(
+        self, held: tuple[str, ...], unfinished: tuple[str, ...]
+    ) -> SimulationEvidence:
         outside = Outlast(self._agents, store=self.memory, worker=None, clock=self._clock)
         sessions = {}
         for info in reversed(await self._sessions()):
@@ -186,7 +192,7 @@ class World:
             )
         agents = {agent.name: agent for agent in self._agents}
         rows = tuple(self._rows)
-        return Evidence(self.history, sessions, agents, rows, held, unfinished)
+        return SimulationEvidence(self.history, sessions, agents, rows, held, unfinished)
 
     # After the end
 

@@ -1,0 +1,169 @@
+"""How many statements the SQLite store needs for what happens all the time."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from msgspec.structs import replace
+
+from outlast.core import record as r
+from outlast.core.record import NewOutboxCursor
+from outlast.store import Claim, LaneCount
+from outlast.stores.sqlite import SqliteStore
+from outlast.stores.sqlite.database import Database
+from outlast.testing.clock import ManualClock
+from outlast.testing.contract.builder import (
+    commit,
+    delta,
+    enlist,
+    message,
+    new_session,
+    park,
+    start_and_claim,
+    write,
+)
+
+HOOK = NewOutboxCursor(name="callback", url="https://shop.example/hook", events=("turn.completed",))
+ONE = ["find_lane", "advance_lane", "append"]
+MANY = ["find_lanes", "advance_lanes", "append_many"]
+
+
+@pytest_asyncio.fixture
+async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
+    store = SqliteStore(tmp_path / "outlast.db", clock)
+    await store.migrate()
+    yield store
+    await store.close()
+
+
+async def start(store: SqliteStore, clock: ManualClock, count: int) -> list[Claim]:
+    claims: list[Claim] = []
+    for _ in range(count):
+        claims.append(await start_and_claim(store, clock, held=claims, outlets=(HOOK,)))
+    return claims
+
+
+@pytest.fixture
+def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the statements that are run from now on."""
+    names: list[str] = []
+
+    def note(method: str) -> None:
+        original: Callable[..., Any] = getattr(Database, method)
+
+        def noting(self: Database, name: str, *args: Any) -> Any:
+            if name not in ("listeners", "fill"):  # once in a while, whatever is written
+                names.append(name)
+            return original(self, name, *args)
+
+        monkeypatch.setattr(Database, method, noting)
+
+    note("run")
+    note("all")
+    return names
+
+
+async def test_a_commit_takes_three_statements(
+    store: SqliteStore, clock: ManualClock, statements: list[str]
+) -> None:
+    claim, other = await start(store, clock, 2)
+    statements.clear()
+
+    await write(store, commit(claim, delta()))
+    await write(store, park(other, delta(), wait="timer"))
+
+    assert statements == [*ONE, "find_lane", "advance_and_release_lane", "append"]
+
+
+async def test_a_commit_that_tells_takes_one_more(
+    store: SqliteStore, clock: ManualClock, statements: list[str]
+) -> None:
+    [claim] = await start(store, clock, 1)
+    statements.clear()
+
+    await write(store, commit(claim, delta(), tells=True))
+
+    assert statements == [*ONE, "tell_outlets"]
+
+
+@pytest.mark.parametrize(
+    ("telling", "more"), [(0, []), (1, ["tell_outlets"]), (6, ["tell_outlets"])]
+)
+async def test_many_commits_take_no_more_than_one(
+    store: SqliteStore, clock: ManualClock, statements: list[str], telling: int, more: list[str]
+) -> None:
+    claims = await start(store, clock, 6)
+    wanted = [
+        commit(claim, delta(), status="sleeping", wait="timer", tells=place < telling)
+        for place, claim in enumerate(claims)
+    ]
+    statements.clear()
+
+    await store.commit(wanted)
+
+    assert statements == [*MANY, *more]
+    assert (await store.census()).lanes == (LaneCount("sleeping", "timer", 6),)
+    assert len(await store.take_outlets(10, 1000)) == telling
+
+
+async def test_what_is_sent_takes_what_an_arrival_takes_and_its_senders_no_more(
+    store: SqliteStore, clock: ManualClock, statements: list[str]
+) -> None:
+    claims = await start(store, clock, 6)
+    letters = [message(clock, claim.session_id) for claim in claims[:2]]
+    unnamed = [replace(letter, dispatch_id=letter.delivery_id) for letter in letters]
+    sends = [unnamed[:1], unnamed[1:], *([] for _ in claims[2:])]
+    wanted = [commit(c, delta(), sends=tuple(s)) for c, s in zip(claims, sends, strict=True)]
+    statements.clear()
+
+    await store.commit(wanted)
+
+    arrival = ["receipt_by_delivery", "target", "last_row", "append", "receive", "add_delivery"]
+    assert statements == [*MANY, *arrival, *arrival]
+
+
+async def test_a_value_that_is_used_again_takes_one_statement(
+    store: SqliteStore, clock: ManualClock, statements: list[str]
+) -> None:
+    one, two = await start(store, clock, 2)
+    large = r.ToolCompleted(call_id="t1.s1.c1", attempt=1, value=f'"{"x" * 100_000}"')
+    await write(store, commit(one, large))
+    statements.clear()
+
+    await write(store, commit(one, large, number=1))
+    await write(store, commit(two, large))
+
+    assert statements == 2 * ["find_lane", "advance_lane", "tenant", "use_blob", "append"]
+
+
+async def sleep_tenants(store: SqliteStore, clock: ManualClock, tenants: range) -> None:
+    """Give each tenant a session that waits for a time to come."""
+    await store.admit([new_session(clock, tenant=f"t{number}") for number in tenants])
+    claims = await store.claim("w1", len(tenants))
+    tomorrow = clock.now() + 86_400_000
+    await store.commit([park(claim, ready_at=tomorrow) for claim in claims])
+
+
+async def steps_of_a_claim(store: SqliteStore) -> int:
+    """Count what SQLite does for a claim, in the steps of its own machine."""
+    assert store._writer is not None
+    database, steps = store._writer._desk.db.raw, count()
+    database.set_progress_handler(lambda: next(steps) < 0, 1)
+    await store.claim("w1", 5)
+    database.set_progress_handler(None, 0)
+    return next(steps)
+
+
+async def test_a_claim_costs_the_same_however_many_tenants_sleep(
+    store: SqliteStore, clock: ManualClock
+) -> None:
+    await enlist(store, clock)
+    await sleep_tenants(store, clock, range(10))
+    few = await steps_of_a_claim(store)
+    await sleep_tenants(store, clock, range(10, 200))
+    assert await steps_of_a_claim(store) == few

@@ -1,0 +1,85 @@
+"""Timekeepers for tests: on one store and one clock, looked at only when the test says so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from outlast import Outlast, Schedule
+from outlast.core.record import DeliveryQueued
+from outlast.errors import OutlastError
+from outlast.integration.schedule.launch import ScheduleLauncher
+from outlast.integration.schedule.scheduler import Scheduler
+from outlast.integration.schedule.schedules import Schedules
+from outlast.integration.schedule.status import ScheduleStatus
+from outlast.session.inbox import Inbox, QueueLimits
+from outlast.store import Admission, AdmissionReceipt, ScheduleInfo, SessionInfo, Store
+from outlast.testing.clock import ManualClock
+from outlast.testing.wrapped_store import WrappedStore
+
+MINUTE = 60_000
+HOUR = 60 * MINUTE
+MIDNIGHT = int(datetime(2026, 5, 1, tzinfo=UTC).timestamp() * 1000)
+
+
+def at(hour: float) -> int:
+    """An hour of the day on which the tests play."""
+    return MIDNIGHT + round(hour * HOUR)
+
+
+def hourly(cron: str = "0 * * * *", **options: Any) -> Schedule:
+    return Schedule(cron, **{"agent": "a", "message": lambda at: f"{at:%H:%M}", **options})
+
+
+def timekeeper(store: Store, clock: ManualClock, *schedules: Schedule, room: int = 0) -> Scheduler:
+    inbox = Inbox(store, clock, QueueLimits(tenant=room))
+    starter = ScheduleLauncher(inbox, clock, lambda _: ())
+    return Scheduler(store, clock, Schedules(schedules, {"a"}, store, clock, starter))
+
+
+class Swift(WrappedStore):
+    """A store whose sessions are over as soon as they are started; it keeps what was said."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.said: list[str] = []
+
+    async def admit(
+        self, admissions: Sequence[Admission]
+    ) -> Sequence[AdmissionReceipt | OutlastError]:
+        results = await super().admit(admissions)
+        for result in results:
+            if isinstance(result, AdmissionReceipt):
+                self.said += await messages(self.inner)
+                await self.inner.erase(result.session_id)
+        return results
+
+
+async def messages(store: Store) -> list[str]:
+    """What was said to the sessions that were started, in their order."""
+    return [await first_words(store, info) for info in await started(store)]
+
+
+async def started(store: Store) -> Sequence[SessionInfo]:
+    return list(reversed(await store.sessions(limit=1000)))
+
+
+async def first_words(store: Store, info: SessionInfo) -> str:
+    [queued] = [
+        entry.record
+        for entry in (await store.read(info.session_id, 0, 2)).entries
+        if isinstance(entry.record, DeliveryQueued)
+    ]
+    [text] = queued.content
+    return str(getattr(text, "text", ""))
+
+
+async def row(store: Store, name: str = "a") -> ScheduleInfo:
+    [found] = [each for each in await store.schedules() if each.name == name]
+    return found
+
+
+async def standing(app: Outlast, name: str = "a") -> ScheduleStatus:
+    [found] = [each for each in await app.schedules() if each.name == name]
+    return found
