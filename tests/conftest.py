@@ -13,8 +13,9 @@ from hypothesis import settings
 from outlast.stores.sqlite import SqliteStore
 from outlast.testing.clock import ManualClock
 
-# Modules that tests share.
-sys.path[:0] = [str(Path(__file__).parent / "support"), str(Path(__file__).parent)]
+# Modules that tests share, and the package `chaos`.
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent / "support"))
 
 from patient_loop import PatientLoop
 from postgres_server import drop_schema, empty_schema, shared_server

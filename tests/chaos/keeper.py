@@ -15,6 +15,8 @@ from pathlib import Path
 
 from postgres_server import Server
 
+from chaos import SEARCH_PATH
+
 
 @asynccontextmanager
 async def kept(server: Server) -> AsyncIterator[None]:

@@ -62,17 +62,17 @@ LATE_IMPORTS = {
     ("stores/url.py", "outlast.stores.postgres.PostgresStore"): "the extra `postgres`",
     (
         "integration/connection/opening.py",
-        "outlast.integration.connection.connections.Bureau",
+        "outlast.integration.connection.connections.Connections",
     ): "the extra `connections`",
     ("app.py", "outlast.server.asgi.create"): "the extra `server`",
     ("cli/terminal/service.py", "outlast.server.serve"): "the extra `server`, and slow to import",
     (
         "runtime.py",
-        "outlast.integration.outbox.dispatcher.Courier",
+        "outlast.integration.outbox.dispatcher.OutboxDispatcher",
     ): "httpx, for an app that has events to tell",
     (
         "integration/channel/http.py",
-        "outlast.net.client.Outbound",
+        "outlast.net.client.GuardedClient",
     ): "httpx, for one that sends",
     (
         "testing/__init__.py",
