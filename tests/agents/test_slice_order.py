@@ -120,7 +120,7 @@ async def test_what_another_lane_wrote_is_seen_though_messages_came_after_a_lost
     def script(request: ModelRequest) -> ScriptedReply:
         first, *later = request.view.messages
         said = first.content[0].text  # type: ignore[union-attr]
-        answers = sum(type(message).__name__ == "Answer" for message in later)
+        answers = sum(type(message).__name__ == "ModelAnswer" for message in later)
         plan = {"A": [call("note"), call("count")], "B": [call("count")]}[said]
         return plan[answers] if answers < len(plan) else say("done")
 

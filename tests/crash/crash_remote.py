@@ -12,7 +12,7 @@ from outlast import Agent, Context, Outlast, WorkerSettings, tool
 from outlast.agents.model.client import ModelRequest
 from outlast.core.message import UserMessage
 from outlast.integration.outbox import WebhookSettings
-from outlast.integration.remote import RemoteAgent
+from outlast.integration.remote.agent import RemoteAgent
 from outlast.server import ServerSettings
 from outlast.server.serve import listen, open_socket
 from outlast.testing.scripted import ScriptedModel, ScriptedReply, call, say

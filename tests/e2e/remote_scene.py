@@ -12,7 +12,7 @@ from http_scene import FAST, on_a_socket, teller
 
 from outlast import Agent, Outlast, Session
 from outlast.integration.outbox import WebhookSettings
-from outlast.integration.remote import RemoteAgent
+from outlast.integration.remote.agent import RemoteAgent
 from outlast.log.reader import Wakeups
 from outlast.server import ServerSettings
 from outlast.server.key import mint

@@ -14,7 +14,7 @@ from outlast import Agent, Outlast, Session
 from outlast.agents.model.client import ModelRequest
 from outlast.agents.subagent import MAX_DEPTH
 from outlast.errors import OutlastError
-from outlast.integration.remote import RemoteAgent
+from outlast.integration.remote.agent import RemoteAgent
 from outlast.log.verify import verify
 from outlast.server import ServerSettings
 from outlast.stores.memory import MemoryStore

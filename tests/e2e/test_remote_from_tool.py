@@ -16,7 +16,7 @@ from remote_scene import far_side, free_port, output_of, the, told, until
 
 from outlast import Agent, Context, Image, Outlast, Session, tool
 from outlast.errors import InvalidDefinition, UnknownAgent
-from outlast.integration.remote import RemoteAgent
+from outlast.integration.remote.agent import RemoteAgent
 from outlast.log.reader import Wakeups
 from outlast.log.verify import verify
 from outlast.server import ServerSettings

@@ -9,7 +9,7 @@ from http_scene import FAST
 from remote_scene import two_apps
 
 from outlast import Agent, Context, Outlast, tool
-from outlast.integration.remote import RemoteAgent
+from outlast.integration.remote.agent import RemoteAgent
 from outlast.testing.scripted import ScriptedModel, ScriptedReply, call, say
 
 

@@ -15,7 +15,7 @@ from outlast.app import Outlast
 from outlast.errors import InvalidDefinition, InvalidInput
 
 OF_OTHERS = (
-    str(Path(__file__).parents[1]),
+    str(Path(__file__).parents[2]),
     *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
 )
 """Where code is that is not the user's: Outlast, Python, and what is installed."""
