@@ -1,7 +1,4 @@
-"""People talk to an agent somewhere else: a channel takes in what they say, and tells the answers.
-
-What is posted twice is heard once, and what the agent asks is answered by a button.
-"""
+"""People talk to an agent elsewhere. What is posted twice is heard once; a button answers."""
 
 import asyncio
 import json
