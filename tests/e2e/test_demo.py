@@ -13,10 +13,9 @@ from typing import IO, Any
 
 import pytest
 
-from outlast.cli.demo.count import DemoCounts, count
 from outlast.cli.demo.effect import DemoEffect, ModelAsked
-from outlast.cli.demo.kill import Kill
-from outlast.cli.demo.plan import MOST_KILLS, plan
+from outlast.cli.demo.kill import MOST_KILLS, Kill, plan
+from outlast.cli.demo.report import DemoCounts, count
 from outlast.core import record as r
 from outlast.core.message import Text
 from outlast.core.record import AnyRecord, Entry

@@ -11,9 +11,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from outlast.cli.demo.plan import MOST_KILLS, chance
+from outlast.cli.demo.kill import MOST_KILLS, chance
 from outlast.cli.demo.process import WorkerFailed
-from outlast.cli.demo.run import DemoStuck, perform
+from outlast.cli.demo.run import DemoStuck, run_demo
 from outlast.cli.terminal.output import error_out, json_out
 from outlast.cli.terminal.run import command
 from outlast.clock import Clock
@@ -52,7 +52,7 @@ async def demo(
     if seed is None:
         seed = int(chance(Clock().token()) * SEEDS)
     try:
-        report = await perform(prepared(directory), seed, kills, DemoScreen(as_json=as_json))
+        report = await run_demo(prepared(directory), seed, kills, DemoScreen(as_json=as_json))
     except (DemoStuck, WorkerFailed) as error:
         error_out(f"error: {error}", "bold red")
         return 1
@@ -67,7 +67,7 @@ async def demo(
 
 
 class DemoScreen(Console):
-    """Where the story is shown; beside JSON only to somebody who watches."""
+    """The console of the demo; with --json it prints progress only to a terminal."""
 
     def __init__(self, *, as_json: bool = False) -> None:
         is_watched = not as_json or sys.stderr.isatty()

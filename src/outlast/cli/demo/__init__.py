@@ -1,0 +1,1 @@
+"""`outlast demo`: an agent with real side effects whose workers are killed while it works."""

@@ -1,15 +1,138 @@
-"""What the story's model says. It reads its place from the conversation, as a real one does."""
+"""The demo's agent: its scripted model, its tools, and the services that the tools use.
+
+Each effect is a line in a file outside the store (`effect.py`). The bank knows idempotency keys,
+as payment services do; the telephone and the post office know none and do as they are asked.
+The model reads from the conversation how far it is, as a real one does.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
+from outlast.agents.agent import Agent
 from outlast.agents.model.client import ModelRequest
-from outlast.cli.demo.world import LIMIT, ORDERS, euros
+from outlast.agents.runtime.context import Context
+from outlast.agents.tool import NotDone, tool
+from outlast.app import Outlast
+from outlast.cli.demo.effect import DemoEffect, DemoFiles, EffectFile, ModelAsked
+from outlast.clock import Clock
 from outlast.core.message import ToolOutput, ToolOutputs
 from outlast.core.name import turn_and_step
+from outlast.engine.settings import WorkerSettings
+from outlast.errors import ToolError
 from outlast.testing.scripted import ScriptedModel, ScriptedReply
+
+LIMIT = 200_00
+"""Refunds above this many cents need a human's approval."""
+
+
+class Order(Struct, frozen=True):
+    """An order: the customer, the price, and how long the services take over it."""
+
+    customer: str
+    cents: int
+    pace: float
+
+
+ORDERS = {
+    "A-101": Order("Marta Ruiz", 39_00, 1.0),
+    "A-102": Order("Jonas Weber", 64_50, 1.3),
+    "A-103": Order("Aiko Tanaka", 18_90, 0.8),
+    "A-104": Order("Leila Haddad", 480_00, 1.1),
+}
+
+
+class OutsideWorld:
+    """The services outside, as one worker reaches them."""
+
+    def __init__(self, effects: EffectFile[DemoEffect], worker: str, clock: Clock) -> None:
+        self._effects = effects
+        self._worker = worker
+        self._clock = clock
+
+    def do(self, what: str, subject: str, key: str) -> None:
+        """Do it, as often as it is asked for."""
+        self._effects.write(DemoEffect(self._clock.now(), self._worker, what, subject, key))
+
+    def do_once(self, what: str, subject: str, key: str) -> None:
+        """Do it unless it was done under this key."""
+        with self._effects.locked():
+            known = any(e.key == key and e.done for e in self._effects.lines())
+            now = self._clock.now()
+            self._effects.write(DemoEffect(now, self._worker, what, subject, key, not known))
+
+    def was_done(self, what: str, subject: str) -> bool:
+        return any((e.what, e.subject) == (what, subject) for e in self._effects.lines())
+
+
+def known(order: str) -> Order:
+    if order not in ORDERS:
+        raise ToolError(f"there is no order {order}")
+    return ORDERS[order]
+
+
+def euros(cents: int) -> str:
+    return f"{cents / 100:.2f} €"
+
+
+@tool(readonly=True)
+async def look_up(order: str) -> str:
+    """Find out who ordered and what was paid."""
+    found = known(order)
+    await asyncio.sleep(found.pace * 0.8)
+    return f"{found.customer}, {euros(found.cents)}"
+
+
+@tool(idempotent=True, approval=lambda args: args["cents"] > LIMIT)
+async def refund(ctx: Context[OutsideWorld], order: str, cents: int) -> str:
+    """Give the money back."""
+    found = known(order)
+    await asyncio.sleep(found.pace * 0.6)  # on the way to the bank
+    ctx.deps.do_once("refund", order, ctx.idempotency_key)
+    await asyncio.sleep(found.pace * 0.6)  # and back
+    return f"{euros(cents)} back to {found.customer}"
+
+
+@tool  # a call cannot be taken back, so an interrupted one is reported as unknown (the default)
+async def ring_carrier(ctx: Context[OutsideWorld], about: str) -> str:
+    """Ring the freight company."""
+    await asyncio.sleep(0.8)
+    ctx.deps.do("call", about, ctx.idempotency_key)
+    await asyncio.sleep(0.8)
+    return "claim opened, number NF-2210"
+
+
+@tool(readonly=True)
+async def call_list(ctx: Context[OutsideWorld], about: str) -> str:
+    """Look whether a call was made."""
+    await asyncio.sleep(0.5)
+    return "called once today" if ctx.deps.was_done("call", about) else "no call today"
+
+
+def find_letter(ctx: Context[OutsideWorld], args: dict[str, str]) -> str | type[NotDone]:
+    """Ask the post office what became of a letter whose posting was interrupted."""
+    found = ctx.deps.was_done("letter", args["order"])
+    return "posted, as the post office knows" if found else NotDone
+
+
+@tool(on_interrupt=find_letter)
+async def post_letter(ctx: Context[OutsideWorld], order: str) -> str:
+    """Post a letter of apology."""
+    found = known(order)
+    await asyncio.sleep(found.pace * 0.6)
+    ctx.deps.do("letter", order, ctx.idempotency_key)
+    await asyncio.sleep(found.pace * 0.6)
+    return "posted"
+
+
+TOOLS = (look_up, refund, ring_carrier, call_list, post_letter)
+
 
 JOB = "Friday's pallet was lost at sea. Please settle the four orders on it: A-101 to A-104."
 FOLLOW_UP = "Thank you! Please post each of them a letter of apology, too."
@@ -90,3 +213,27 @@ def last_result(request: ModelRequest) -> ToolOutput:
 
 def scripted_model(on_request: Callable[[ModelRequest], None]) -> ScriptedModel:
     return ScriptedModel(next_reply, on_request=on_request)
+
+
+AGENT = "claims"
+
+
+def make_app(directory: Path, worker: str = "") -> Outlast:
+    """Return the application: one that works under a name, or one that only reads."""
+    files, clock = DemoFiles(directory), Clock()
+
+    def pay(request: ModelRequest) -> None:
+        files.asked.write(ModelAsked(clock.now(), worker, request.call_id, request.attempt))
+
+    @asynccontextmanager
+    async def world() -> AsyncIterator[OutsideWorld]:
+        yield OutsideWorld(files.effects, worker, clock)
+
+    agent: Agent[OutsideWorld, str] = Agent(
+        AGENT,
+        scripted_model(pay),
+        instructions="You settle the claims of a small shop.",
+        tools=TOOLS,
+    )
+    settings = WorkerSettings(name=worker) if worker else None
+    return Outlast([agent], store=files.store_url, worker=settings, deps=world, clock=clock)

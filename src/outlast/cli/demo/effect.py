@@ -1,7 +1,7 @@
-"""A file of facts outside the store: one line each, appended for good.
+"""Files outside the store in which the model and the services note what they were asked.
 
-It knows nothing of Outlast, and so can bear witness: a line that was written stays, whatever
-becomes of the process that wrote it.
+They know nothing of Outlast, so they can be compared with its log: a line that was written stays,
+whatever becomes of the process that wrote it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from msgspec import Struct
 
 
 class ModelAsked(Struct, frozen=True):
-    """A model was asked, and will send its bill."""
+    """A model call, which is paid for whether or not its answer is recorded."""
 
     at: int
     worker: str
@@ -27,7 +27,7 @@ class ModelAsked(Struct, frozen=True):
 
 
 class DemoEffect(Struct, frozen=True):
-    """Something was asked of the world; `done` unless it knew the key and had done it before."""
+    """A request to a service; `done` is False where the service knew the key already."""
 
     at: int
     worker: str
@@ -75,3 +75,18 @@ class EffectFile(Generic[Line]):
             msgspec.json.decode(line, type=self._kind)
             for line in self._path.read_bytes().splitlines()
         ]
+
+
+class DemoFiles:
+    """The files of one run."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory.resolve()
+        self.store = self.directory / "outlast.db"
+        self.worker_log = self.directory / "workers.log"
+        self.asked = EffectFile(self.directory / "model.jsonl", ModelAsked)
+        self.effects = EffectFile(self.directory / "world.jsonl", DemoEffect)
+
+    @property
+    def store_url(self) -> str:
+        return f"sqlite:///{self.store}"

@@ -1,21 +1,27 @@
-"""Worker processes: started, killed and, whatever happens, cleared away."""
+"""The demo's worker processes: started, killed and always cleaned up.
+
+Run as `python -m outlast.cli.demo.process DIRECTORY NAME`, this module is such a worker: it works
+until it is killed or the process that started it is gone. `kill.py` decides when to kill one.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from asyncio.subprocess import PIPE, Process
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from outlast.cli.demo.story import DemoFiles
-from outlast.cli.demo.worker import READY
+from outlast.cli.demo.agent import make_app
+from outlast.cli.demo.effect import DemoFiles
 
 GRACE = 3.0
 
 
 class WorkerFailed(Exception):
-    """A worker did what no worker of the demo should."""
+    """A worker ended although the demo had not killed it."""
 
 
 class WorkerProcess:
@@ -39,8 +45,8 @@ class WorkerProcess:
             self._process.kill()
         await self._process.wait()
 
-    async def dismiss(self) -> None:
-        """Let the worker go home; kill it if it does not."""
+    async def stop(self) -> None:
+        """Ask the worker to stop; kill it if it does not."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
@@ -54,10 +60,10 @@ class WorkerProcess:
 
 
 class WorkerPool:
-    """The workers of one telling. Leaving it leaves no process behind."""
+    """The workers of one run. Leaving the context leaves no process behind."""
 
     def __init__(self, files: DemoFiles) -> None:
-        self.players: dict[str, WorkerProcess] = {}
+        self.processes: dict[str, WorkerProcess] = {}
         self._files = files
         self._changed = asyncio.Condition()
         self._trouble: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -72,17 +78,17 @@ class WorkerPool:
         for watch in self._watches:
             watch.cancel()
         self._trouble.cancel()
-        living = [player for player in self.players.values() if not player.is_killed]
-        await asyncio.gather(*(p.kill() if error else p.dismiss() for p in living))
+        living = [process for process in self.processes.values() if not process.is_killed]
+        await asyncio.gather(*(p.kill() if error else p.stop() for p in living))
 
     async def start(self) -> None:
         """Start one more worker; it is ready a moment later."""
-        name = f"w{len(self.players) + 1}"
+        name = f"w{len(self.processes) + 1}"
         with self._files.worker_log.open("ab") as log:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                "outlast.cli.demo.worker",
+                "outlast.cli.demo.process",
                 str(self._files.directory),
                 name,
                 stdin=PIPE,
@@ -90,18 +96,18 @@ class WorkerPool:
                 stderr=log,
                 start_new_session=True,  # Ctrl-C is for the demo, which then ends them all
             )
-        player = self.players[name] = WorkerProcess(name, process)
-        self._watches.append(asyncio.create_task(self._watch(player)))
+        worker = self.processes[name] = WorkerProcess(name, process)
+        self._watches.append(asyncio.create_task(self._watch(worker)))
 
-    async def _watch(self, player: WorkerProcess) -> None:
-        await player.until_ready()
+    async def _watch(self, process: WorkerProcess) -> None:
+        await process.until_ready()
         async with self._changed:
             self._changed.notify_all()
-        code = await player.until_gone()
-        if not player.is_killed and not self._trouble.done():
+        code = await process.until_gone()
+        if not process.is_killed and not self._trouble.done():
             self._trouble.set_exception(
                 WorkerFailed(
-                    f"worker {player.name} ended by itself (code {code}): "
+                    f"worker {process.name} ended by itself (code {code}): "
                     f"see {self._files.worker_log}"
                 )
             )
@@ -112,8 +118,23 @@ class WorkerPool:
             await self._changed.wait_for(lambda: sum(p.is_ready for p in self._all()) >= count)
 
     def _all(self) -> list[WorkerProcess]:
-        return list(self.players.values())
+        return list(self.processes.values())
 
     async def until_trouble(self) -> None:
-        """Raise StageFailed should a worker end that nobody killed."""
+        """Raise WorkerFailed if a worker ends that the demo did not kill."""
         await asyncio.shield(self._trouble)
+
+
+READY = "ready"
+
+
+async def work(directory: Path, name: str) -> None:
+    async with make_app(directory, name):
+        sys.stdout.write(f"{READY}\n")
+        sys.stdout.flush()
+        await asyncio.to_thread(sys.stdin.buffer.read)  # ends with the process that started us
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format=f"{sys.argv[2]} %(levelname)s %(message)s")
+    asyncio.run(work(Path(sys.argv[1]), sys.argv[2]))

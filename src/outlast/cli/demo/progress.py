@@ -1,11 +1,16 @@
-"""What is going on in the story, as its events tell: who speaks, what runs, what was asked."""
+"""The demo's progress, folded from the session's events: who works, what runs, what was said.
+
+Knows only what any reader of the stream is given. `display.py` shows it, and `kill.py` looks here
+for the moment to kill a worker.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
-from outlast.cli.demo.plan import Phase
 from outlast.core.event import Event
+
+Phase = Literal["between", "stream", "tool"]
 
 ENDS = {"tool.completed", "tool.failed", "tool.interrupted", "tool.denied"}
 
@@ -28,7 +33,7 @@ class DemoProgress:
 
     @property
     def phase(self) -> Phase | None:
-        """What a kill would strike now, if it would strike anything."""
+        """Return what a kill would interrupt now, if anything."""
         if self.asking:
             return "stream" if self.deltas else "between"
         return "tool" if self.running else None
