@@ -39,7 +39,7 @@ def workers_in(directory: Path) -> list[str]:
     listed = subprocess.run(
         ["/bin/ps", "-ww", "-eo", "args"], capture_output=True, text=True, check=True
     )
-    return [line for line in listed.stdout.splitlines() if f"demo.worker {directory} " in line]
+    return [line for line in listed.stdout.splitlines() if f"demo.process {directory} " in line]
 
 
 @pytest.fixture(scope="module")
