@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from benchmarks import (
+    calls,
     concurrency,
     families,
     growth,
@@ -35,7 +36,7 @@ WORKLOADS = {
     module.WORKLOAD.name: module.WORKLOAD
     for module in (
         *(overhead, concurrency, growth, streaming, recovery, parked, families),
-        *(scale, startup, peers),
+        *(scale, startup, calls, peers),
     )
 }
 
