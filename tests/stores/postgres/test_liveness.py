@@ -6,11 +6,9 @@ import asyncio
 import os
 import signal
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from itertools import pairwise
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -139,7 +137,7 @@ async def watch(store: PostgresStore) -> list[str]:
 @pytest.fixture
 def own_server() -> Iterator[Server]:
     """A server that the test may stop and start."""
-    server = Server(Path(tempfile.mkdtemp(prefix="outlast-postgres-")))
+    server = Server.in_new_directory("outlast-postgres-")
     server.create()
     server.start()
     try:
