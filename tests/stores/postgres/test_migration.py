@@ -1,4 +1,7 @@
-"""Bringing schemas up: many at once, side by side, and never over somebody else's tables."""
+"""Making schemas and migrating them: many at once, side by side, and never over others' tables.
+
+No release has a second version yet, so the machinery runs on a made-up migration (`ADD_COLOURS`).
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from outlast.errors import (
 from outlast.store import Claim, Commit
 from outlast.stores.postgres import PostgresStore
 from outlast.stores.postgres import migration as migrating
-from outlast.stores.postgres.statement import in_schema
+from outlast.stores.postgres.statement import load_queries
 from outlast.stores.postgres.url import read_url
 from outlast.testing.contract.builder import (
     admit,
@@ -36,23 +39,36 @@ from outlast.testing.contract.erasure import large_result
 
 clock = Clock()
 
-LARGE = "x" * 100_000
-VERSION_ONE = Path(__file__).parents[2] / "migrations" / "golden" / "postgres_1.sql"
+ADD_COLOURS = """
+ALTER TABLE outlast.lanes ADD COLUMN colour text NOT NULL DEFAULT 'red';
+ALTER TABLE outlast.workers ADD COLUMN colour text NOT NULL DEFAULT 'red';
+"""
+VERSIONS = "SELECT version, name FROM migrations ORDER BY version"
+BOTH = [(1, "schema.sql"), (2, "0002_colours.sql")]
+
+
+@pytest.fixture
+def second_version(tmp_path: Path) -> list[Path]:
+    """The migrations of a release that has one."""
+    page = tmp_path / "0002_colours.sql"
+    page.write_text(ADD_COLOURS)
+    return [page]
 
 
 async def make_version_one(url: str) -> None:
-    schema = read_url(url).schema
-    script = in_schema(VERSION_ONE.read_text("utf-8"), schema)
-    await ask(url, f"CREATE SCHEMA {schema}; {script}")
-    await ask(url, "INSERT INTO migrations (version, name) VALUES (1, '0001_initial.sql')")
+    async with opened(url):
+        pass
+
+
+async def migrate(url: str, migrations: list[Path]) -> None:
+    place = read_url(url)
+    await migrating.migrate(place, clock, load_queries(place.schema), migrations)
 
 
 async def test_fifty_may_migrate_at_once(new_url: str) -> None:
     stores = [PostgresStore(new_url) for _ in range(50)]
     await asyncio.gather(*(store.migrate() for store in stores))
-    assert await ask(new_url, "SELECT max(version), count(*) FROM migrations") == [
-        (migrating.NEWEST, migrating.NEWEST)
-    ]
+    assert await ask(new_url, VERSIONS) == [(migrating.NEWEST, "schema.sql")]
     await admit(stores[0], new_session(clock))
     await asyncio.gather(*(store.close() for store in stores))
 
@@ -159,43 +175,95 @@ async def test_two_schemas_in_one_database_know_nothing_of_each_other(
     await asyncio.gather(one.close(), two.close())
 
 
-# From version 1
+# Stores of Holdfast
 
 
-async def test_values_older_than_the_list_of_their_users_are_never_removed(new_url: str) -> None:
+async def test_a_schema_that_holdfast_made_is_refused_and_left_alone(new_url: str) -> None:
     await make_version_one(new_url)
-    old = new_session(clock, LARGE)
-    async with rivalling(new_url) as rival:
-        await rival.admit(old)
-        await rival.commit()
-    async with opened(new_url) as store:
-        new = await admit(store, new_session(clock, LARGE))
-        await store.erase(new.session_id)
-        assert len(await read_all(store, old.session_id)) == 2
-        await store.erase(old.session_id)
-        assert await ask(new_url, "SELECT count(*) FROM blobs") == [(1,)]
+    await ask(new_url, "UPDATE migrations SET name = '0001_initial.sql'")
+    await ask(new_url, "INSERT INTO migrations (version, name) VALUES (12, '0012_tokens.sql')")
+    before = await ask(new_url, "SELECT xmin::text, * FROM migrations")
+    schema = read_url(new_url).schema
+    with pytest.raises(UnsupportedStore, match=f"schema {schema} .* was made by Holdfast"):
+        await PostgresStore(new_url).migrate()
+    with pytest.raises(UnsupportedStore, match="finish its sessions with Holdfast"):
+        await PostgresStore(new_url).is_there()
+    assert await ask(new_url, "SELECT xmin::text, * FROM migrations") == before
 
 
-async def test_who_migrates_begins_again_when_somebody_was_in_the_way(new_url: str) -> None:
+async def test_a_database_with_holdfasts_default_schema_is_refused_until_ours_is_made(
+    postgres_server: str,
+) -> None:
+    name = f"test_{uuid4().hex}"
+    async with looking(postgres_server) as run:
+        await run(f"CREATE DATABASE {name}")
+        url = urlsplit(postgres_server)._replace(path=f"/{name}").geturl()
+        tables = "".join(f"CREATE TABLE holdfast.{t} ();" for t in ("migrations", "sessions"))
+        await ask(url, f"CREATE SCHEMA holdfast; {tables}")
+        assert not await PostgresStore(url).is_there()  # a stranger's schema of that name
+        await ask(url, "CREATE TABLE holdfast.lanes ()")
+        with pytest.raises(UnsupportedStore, match=r"schema holdfast .* was made by Holdfast"):
+            await PostgresStore(url).migrate()
+        assert await ask(url, "SELECT to_regnamespace('outlast')::text") == [(None,)]
+
+        async with opened(f"{url}?schema=another") as store:
+            await admit(store, new_session(clock))
+        await ask(url, "CREATE SCHEMA outlast")
+        async with opened(url) as store:
+            await admit(store, new_session(clock))
+        await run(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+# From version 1 to 2
+
+
+async def test_an_older_schema_gets_the_migrations_that_it_lacks(
+    new_url: str, second_version: list[Path]
+) -> None:
+    await make_version_one(new_url)
+    await ask(new_url, "DROP FUNCTION now_ms CASCADE")
+    await migrate(new_url, second_version)
+    await migrate(new_url, second_version)
+    assert await ask(new_url, VERSIONS) == BOTH
+    assert await ask(new_url, "SELECT colour FROM lanes") == []
+    assert len(await ask(new_url, "SELECT now_ms()")) == 1  # all functions were made again
+    with pytest.raises(StoreFromTheFuture):
+        await PostgresStore(new_url).migrate()
+
+
+async def test_a_migration_that_fails_leaves_the_schema_as_it_was(
+    new_url: str, second_version: list[Path], tmp_path: Path
+) -> None:
+    await make_version_one(new_url)
+    broken = tmp_path / "0003_broken.sql"
+    broken.write_text("ALTER TABLE outlast.nowhere ADD COLUMN colour text;")
+    with pytest.raises(StoreCorrupt):
+        await migrate(new_url, [*second_version, broken])
+    assert await ask(new_url, VERSIONS) == BOTH[:1]
+
+
+async def test_who_migrates_begins_again_when_somebody_was_in_the_way(
+    new_url: str, second_version: list[Path]
+) -> None:
     await make_version_one(new_url)
     async with rivalling(new_url) as rival:
         await rival.run("SET deadlock_timeout = '1min'")  # the other one gives way
         await rival.run("TABLE workers")
-        walking = asyncio.create_task(PostgresStore(new_url).migrate())
+        walking = asyncio.create_task(migrate(new_url, second_version))
         await rival.has_waiting()
         await rival.run("TABLE lanes")
         await rival.commit()
         await walking
-    assert await ask(new_url, "SELECT max(version) FROM migrations") == [(migrating.NEWEST,)]
+    assert await ask(new_url, VERSIONS) == BOTH
 
 
 async def test_nobody_waits_for_long_behind_a_migration_that_waits_for_a_table(
-    new_url: str,
+    new_url: str, second_version: list[Path]
 ) -> None:
     await make_version_one(new_url)
     async with rivalling(new_url) as dump, rivalling(new_url) as other:
         await dump.run("TABLE sessions")
-        walking = asyncio.create_task(PostgresStore(new_url).migrate())
+        walking = asyncio.create_task(migrate(new_url, second_version))
         await dump.has_waiting()
 
         async with asyncio.timeout(60):
@@ -205,18 +273,18 @@ async def test_nobody_waits_for_long_behind_a_migration_that_waits_for_a_table(
         assert not walking.done()
         await dump.commit()
         await walking
-    assert await ask(new_url, "SELECT max(version) FROM migrations") == [(migrating.NEWEST,)]
+    assert await ask(new_url, VERSIONS) == BOTH
 
 
 async def test_a_table_that_somebody_has_for_too_long_is_said_to_be_in_the_way(
-    new_url: str, monkeypatch: pytest.MonkeyPatch
+    new_url: str, second_version: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(migrating, "TRIES", 0)
     await make_version_one(new_url)
     async with rivalling(new_url) as dump:
         await dump.run("TABLE sessions")
         with pytest.raises(StoreUnavailable, match="pg_stat_activity"):
-            await PostgresStore(new_url).migrate()
+            await migrate(new_url, second_version)
 
 
 async def test_a_migration_takes_longer_than_its_role_has_for_a_statement(new_url: str) -> None:
@@ -231,7 +299,9 @@ async def test_a_migration_takes_longer_than_its_role_has_for_a_statement(new_ur
         await walking
 
 
-async def test_a_schema_is_migrated_while_others_write(new_url: str) -> None:
+async def test_a_schema_is_migrated_while_others_write(
+    new_url: str, second_version: list[Path]
+) -> None:
     await make_version_one(new_url)
     migrated = asyncio.Event()
     async with AsyncExitStack() as stack:
@@ -239,6 +309,7 @@ async def test_a_schema_is_migrated_while_others_write(new_url: str) -> None:
         works = [keep_writing(rival, f"w{n}", migrated) for n, rival in enumerate(rivals[1:])]
         working = asyncio.gather(keep_claiming(rivals[0], migrated), *works)
         store = await stack.enter_async_context(opened(new_url))
+        await migrate(new_url, second_version)
         migrated.set()
         async with asyncio.timeout(60):
             _, *written = await working

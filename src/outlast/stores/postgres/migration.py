@@ -1,8 +1,13 @@
-"""The schema's version: whether the schema is one of ours, and bringing it up to date."""
+"""The schema's version: recognize the schema, make it, and bring an older one up to date.
+
+A new schema is made from `schema.sql` alone. An older one gets the files of `migrations/` that it
+lacks, of which the first makes version 2. The functions hold no data: today's replace all others.
+Nothing here knows what the tables mean.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib.resources.abc import Traversable
 from typing import Any, NamedTuple
@@ -15,14 +20,16 @@ from outlast.stores.postgres.error import explain, is_passing
 from outlast.stores.postgres.pipeline import connect
 from outlast.stores.postgres.reconnect import RetryState
 from outlast.stores.postgres.statement import (
+    SCHEMA_FILE,
     Query,
     in_schema,
     load_functions,
     load_migrations,
 )
-from outlast.stores.postgres.url import StoreAddress
+from outlast.stores.postgres.url import DEFAULT_SCHEMA, StoreAddress
 
-NEWEST = len(load_migrations())
+MIGRATIONS = load_migrations()
+NEWEST = 1 + len(MIGRATIONS)
 OLDEST_SERVER = 14
 TRIES = 200  # ten minutes of them
 ENCODINGS = ("UTF8", "SQL_ASCII")  # the latter keeps whatever bytes it is given
@@ -40,7 +47,7 @@ Connection = psycopg.AsyncConnection[Any]
 
 
 class SchemaState(NamedTuple):
-    """What there is before anything is touched."""
+    """What the database holds before anything is changed."""
 
     server: int
     exists: bool
@@ -48,24 +55,31 @@ class SchemaState(NamedTuple):
     tables: int
     isolation: str
     encoding: str
+    has_old_default: bool
+    """Whether the default schema of Holdfast is there, with a store in it."""
 
 
-async def migrate(place: StoreAddress, clock: Clock, queries: Mapping[str, Query]) -> None:
+async def migrate(
+    place: StoreAddress,
+    clock: Clock,
+    queries: Mapping[str, Query],
+    migrations: Sequence[Traversable] = MIGRATIONS,
+) -> None:
     """Bring the schema up to date, or refuse and leave it as it is."""
-    async with at_the_door(place, clock) as connection:
-        if await find_version(connection, place, queries) < NEWEST:
-            await insist(connection, place, clock, queries)
+    async with connected(place, clock) as connection:
+        if await find_version(connection, place, queries, 1 + len(migrations)) <= len(migrations):
+            await insist(connection, place, clock, queries, migrations)
 
 
 async def look(place: StoreAddress, clock: Clock, queries: Mapping[str, Query]) -> int:
-    """Return the schema's version, or 0, and touch nothing."""
-    async with at_the_door(place, clock) as connection:
+    """Return the schema's version, or 0 if there is none, and change nothing."""
+    async with connected(place, clock) as connection:
         return await find_version(connection, place, queries)
 
 
 @asynccontextmanager
-async def at_the_door(place: StoreAddress, clock: Clock) -> AsyncIterator[Connection]:
-    connection = await knock(place, clock)
+async def connected(place: StoreAddress, clock: Clock) -> AsyncIterator[Connection]:
+    connection = await connect_soon(place, clock)
     try:
         yield connection
     except psycopg.Error as error:
@@ -74,8 +88,8 @@ async def at_the_door(place: StoreAddress, clock: Clock) -> AsyncIterator[Connec
         await connection.close()
 
 
-async def knock(place: StoreAddress, clock: Clock) -> Connection:
-    """Open a connection, waiting for a server that is about to let us in and for no other."""
+async def connect_soon(place: StoreAddress, clock: Clock) -> Connection:
+    """Open a connection; wait only for a server that says it will accept one before long."""
     trial = RetryState(clock)
     while True:
         try:
@@ -87,10 +101,41 @@ async def knock(place: StoreAddress, clock: Clock) -> Connection:
 
 
 async def find_version(
-    connection: Connection, place: StoreAddress, queries: Mapping[str, Query]
+    connection: Connection,
+    place: StoreAddress,
+    queries: Mapping[str, Query],
+    newest: int = NEWEST,
 ) -> int:
-    """Return the schema's version, 0 if there is nothing; refuse one that is not for us."""
+    """Return the schema's version, 0 if there is no schema; refuse one that is not for us."""
     state = SchemaState(*await one(connection, queries["find_schema"], schema=place.schema))
+    check_server(state, place)
+    if not state.exists and state.has_old_default and place.schema == DEFAULT_SCHEMA:
+        raise made_by_holdfast(place, "holdfast")
+    if not state.is_ours and not state.tables:
+        return 0
+    version, is_holdfast = None, False
+    if state.is_ours:
+        version, is_holdfast = await one(connection, queries["find_version"])
+    if version is None:
+        raise StoreCorrupt(
+            f"the {place.label} holds tables, and nothing says that they are Outlast's; name"
+            " another schema, or restore it from a backup",
+            store=place.label,
+        )
+    if is_holdfast:
+        raise made_by_holdfast(place, place.schema)
+    if version > newest:
+        raise StoreFromTheFuture(
+            f"the {place.label} has version {version} and this Outlast knows up to {newest};"
+            " upgrade Outlast",
+            store=place.label,
+            version=version,
+        )
+    return int(version)
+
+
+def check_server(state: SchemaState, place: StoreAddress) -> None:
+    """Refuse a server that is too old, or set up in a way that would lose letters or order."""
     if state.server // 10_000 < OLDEST_SERVER:
         raise UnsupportedStore(
             f"the {place.label} is PostgreSQL {state.server // 10_000}, and Outlast needs"
@@ -110,31 +155,30 @@ async def find_version(
             " needs read committed; set default_transaction_isolation for its role",
             store=place.label,
         )
-    if not state.is_ours and not state.tables:
-        return 0
-    version = (await one(connection, queries["find_version"]))[0] if state.is_ours else None
-    if version is None:
-        raise StoreCorrupt(
-            f"the {place.label} holds tables, and nothing says that they are Outlast's; name"
-            " another schema, or restore it from a backup",
-            store=place.label,
-        )
-    if version > NEWEST:
-        raise StoreFromTheFuture(
-            f"the {place.label} has version {version} and this Outlast knows up to {NEWEST};"
-            " upgrade Outlast",
-            store=place.label,
-            version=version,
-        )
-    return int(version)
+
+
+def made_by_holdfast(place: StoreAddress, schema: str) -> UnsupportedStore:
+    return UnsupportedStore(
+        f"the schema {schema} of the {place.database} was made by Holdfast, as Outlast was called"
+        " before its first release, and Outlast does not read it; finish its sessions with Holdfast"
+        f" and drop that schema, or begin anew beside it in a schema that you create and name in"
+        " the URL (?schema=…)",
+        store=place.label,
+        schema=schema,
+    )
 
 
 async def insist(
-    connection: Connection, place: StoreAddress, clock: Clock, queries: Mapping[str, Query]
+    connection: Connection,
+    place: StoreAddress,
+    clock: Clock,
+    queries: Mapping[str, Query],
+    migrations: Sequence[Traversable],
 ) -> None:
-    """Walk, and begin again where somebody at work was in the way.
+    """Apply the migrations; begin again where a transaction of another process was in the way.
 
-    One process at a time, pauses included: many in turns would leave those at work no gap.
+    One process at a time, pauses included: several in turns would leave the processes that write
+    no gap.
     """
     trial = RetryState(clock, TRIES)
     async with connection.transaction():
@@ -143,7 +187,7 @@ async def insist(
         await one(connection, queries["limit_locks"])
         while True:
             try:
-                return await walk(connection, place, queries)
+                return await apply(connection, place, queries, migrations)
             except psycopg.errors.LockNotAvailable as error:
                 if trial.is_hopeless:
                     raise in_the_way(place) from error
@@ -155,30 +199,42 @@ async def insist(
 
 def in_the_way(place: StoreAddress) -> StoreUnavailable:
     return StoreUnavailable(
-        f"the {place.label} cannot be brought up to date, as somebody else has its tables for"
+        f"the {place.label} cannot be brought up to date, as another session holds its tables for"
         " long (a dump, a transaction left open); end that, see pg_stat_activity, and start again",
         store=place.label,
     )
 
 
-async def walk(connection: Connection, place: StoreAddress, queries: Mapping[str, Query]) -> None:
-    """Apply what is missing, all of it or nothing; who came second finds it done.
-
-    A migration changes tables, and drops what functions are gone or take something else. The
-    functions themselves hold nothing: those of today replace all others.
-    """
+async def apply(
+    connection: Connection,
+    place: StoreAddress,
+    queries: Mapping[str, Query],
+    migrations: Sequence[Traversable],
+) -> None:
+    """Apply what is missing, all of it or nothing; the second process finds it done."""
+    newest = 1 + len(migrations)
     async with connection.transaction():
-        version = await find_version(connection, place, queries)
+        version = await find_version(connection, place, queries, newest)
+        if version == newest:
+            return
         if not version:
             await connection.execute(queries["add_schema"].text)
-        elif version < NEWEST:
+            await run(connection, SCHEMA_FILE, place)
+            await note(connection, queries, newest, SCHEMA_FILE)
+        else:
             await connection.execute(queries["lock_sessions"].text)
-        for number, page in enumerate(load_migrations()[version:], version + 1):
-            await run(connection, page, place)
-            async with psycopg.AsyncRawCursor(connection) as cursor:
-                await cursor.execute(queries["add_migration"].text, [number, page.name])
+            for number, page in enumerate(migrations[version - 1 :], version + 1):
+                await run(connection, page, place)
+                await note(connection, queries, number, page)
         for page in load_functions():
             await run(connection, page, place)
+
+
+async def note(
+    connection: Connection, queries: Mapping[str, Query], number: int, page: Traversable
+) -> None:
+    async with psycopg.AsyncRawCursor(connection) as cursor:
+        await cursor.execute(queries["add_migration"].text, [number, page.name])
 
 
 async def run(connection: Connection, page: Traversable, place: StoreAddress) -> None:

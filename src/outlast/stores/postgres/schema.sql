@@ -1,5 +1,6 @@
--- What Outlast keeps in a schema of a PostgreSQL database, as of today; migrations/ is the
--- road here, and functions/ holds what runs inside the server.
+-- The tables of a store in a schema of a PostgreSQL database, as of today. A new store is made from
+-- this file; migrations/ brings an older one here, and functions/ holds the code that runs inside
+-- the server.
 --
 --   a session has lanes, and one log that they share
 --   a lane has deliveries, requests to humans, and a snapshot of its fold
@@ -212,9 +213,7 @@ CREATE TABLE outlast.blobs (
 
 ALTER TABLE outlast.blobs ALTER COLUMN data SET STORAGE EXTERNAL;
 
--- Which sessions' logs point at a blob. It goes with the last of them. The session 0 is none:
--- it stands for the users, unknown today, of a blob that is older than this table (migration
--- 0002), so such a blob is never removed.
+-- The sessions whose logs point at a blob. The blob goes with the last of them.
 CREATE TABLE outlast.blob_uses (
     tenant text COLLATE "C" NOT NULL,
     hash bytea NOT NULL,
@@ -450,7 +449,7 @@ SELECT s.sid, s.id, s.tenant, s.agent, s.mode, s.created_at, s.over,
          WHERE l.tenant = s.tenant AND l.sid = s.sid)::text AS lanes
   FROM outlast.sessions AS s;
 
--- The road walked so far.
+-- The versions that this schema has had: `schema.sql` for the one it was made with, then migrations.
 CREATE TABLE outlast.migrations (
     version integer NOT NULL PRIMARY KEY,
     name text NOT NULL,

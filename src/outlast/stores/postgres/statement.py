@@ -16,6 +16,7 @@ Params = Mapping[str, Any]
 Value = bytes | None
 
 HERE = files("outlast.stores.postgres")
+SCHEMA_FILE = HERE / "schema.sql"
 NAME = "-- name: "
 PARAMETER = re.compile(r"(?<!:):([a-z]\w*)")
 SCHEMA = re.compile(r"\boutlast(?=[.;])")
@@ -84,14 +85,15 @@ def load_queries(schema: str) -> Mapping[str, Query]:
 
 
 def pages_of(folder: str) -> list[Traversable]:
-    return sorted((HERE / folder).iterdir(), key=lambda page: page.name)
+    pages = [page for page in (HERE / folder).iterdir() if page.name.endswith(".sql")]
+    return sorted(pages, key=lambda page: page.name)
 
 
 def load_migrations() -> list[Traversable]:
-    """Return the migrations in their order; the first makes an empty schema version 1."""
+    """Return the migrations in their order; the first of them makes version 2."""
     return pages_of("migrations")
 
 
 def load_functions() -> list[Traversable]:
-    """Return what runs inside the server, as of today; a change of it is a migration too."""
+    """Return the functions that run inside the server; a change of one is a migration too."""
     return pages_of("functions")

@@ -41,13 +41,18 @@ DEFAULTS = {
 class StoreAddress(NamedTuple):
     """How to reach the store. `direct` is empty if only a pooler can be reached."""
 
-    label: str
+    database: str
     schema: str
     pooled: str
     direct: str
 
     def __repr__(self) -> str:
-        return f"Place({self.label})"
+        return f"StoreAddress({self.label})"
+
+    @property
+    def label(self) -> str:
+        """Name the store in errors and logs, without secrets."""
+        return f"{self.database}, schema {self.schema}"
 
     @property
     def number(self) -> int:
@@ -67,7 +72,7 @@ def read_url(url: str) -> StoreAddress:
     plain = f"{parts.scheme}://{parts.netloc}{parts.path}?{query}"
     settings = read_settings(plain)
     return StoreAddress(
-        label=f"{describe(settings)}, schema {schema}",
+        database=describe(settings),
         schema=schema,
         pooled=make_conninfo(**{**DEFAULTS, **settings}),
         direct=find_direct(direct, settings),

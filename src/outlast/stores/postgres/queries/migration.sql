@@ -1,6 +1,7 @@
 -- name: find_schema
--- What is there before anything is touched: whether the schema, our own table in it, and
--- anything else; how transactions are kept apart where nothing is said, and how text is kept.
+-- Before anything is changed: whether the schema exists, our own table in it, and how many tables
+-- in all; the default isolation of transactions; the encoding; whether there is a Holdfast store
+-- under the schema name that was its default.
 SELECT current_setting('server_version_num')::integer,
        to_regnamespace(quote_ident(:schema)) IS NOT NULL,
        to_regclass(quote_ident(:schema) || '.migrations') IS NOT NULL,
@@ -9,10 +10,16 @@ SELECT current_setting('server_version_num')::integer,
          WHERE c.relnamespace = to_regnamespace(quote_ident(:schema))
            AND c.relkind IN ('r', 'p')),
        current_setting('default_transaction_isolation'),
-       current_setting('server_encoding');
+       current_setting('server_encoding'),
+       -- By the catalog, which every role may read.
+       (SELECT count(*) = 3
+          FROM pg_class AS c
+          JOIN pg_namespace AS n ON n.oid = c.relnamespace
+         WHERE n.nspname = 'holdfast' AND c.relname IN ('migrations', 'sessions', 'lanes'));
 
 -- name: find_version
-SELECT max(version) FROM outlast.migrations;
+-- The newest migration, and whether Holdfast made the schema: its first one had this name.
+SELECT max(version), bool_or(version = 1 AND name = '0001_initial.sql') FROM outlast.migrations;
 
 -- name: prepare_migration
 -- A migration takes the time that it needs, whatever the role has for other statements; it does

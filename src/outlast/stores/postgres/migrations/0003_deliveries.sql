@@ -1,4 +1,0 @@
--- Most commits that change more than their lane and the log change one delivery: they are written
--- with the plain ones, all at once. What a commit or an admission does not mention is not
--- looked for. And a worker whose lease has run out is given no lanes.
--- All of this is in functions/.

@@ -1,1 +1,0 @@
--- A plain commit that goes out alone has a function of its own, without JSON: functions/commit.sql.

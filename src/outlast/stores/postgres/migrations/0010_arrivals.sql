@@ -1,2 +1,0 @@
--- What arrives is dated by now at the latest: functions/admit.sql. A page of the log ends at 8 MiB:
--- functions/read.sql.

@@ -1,1 +1,0 @@
--- A session that is over takes no more tokens: functions/commit.sql.
