@@ -41,9 +41,10 @@ from outlast.core.action import (
     FailTurn,
     Park,
     RunTools,
-    Settle,
+    SettleDeliveries,
     Start,
 )
+from outlast.core.lane import DeliveryOutcome
 from outlast.core.policy import HOUR, Interruption, Policy, ToolPolicy
 from outlast.core.record import Failure
 
@@ -293,14 +294,14 @@ CASES = [
         "the turn ended, its delivery not settled",
         "settle it",
         Log(message(), *turn_begins(), answers(), turn_completes()),
-        Settle(settled=(("d1", "completed", "t1"),)),
+        SettleDeliveries(outcomes=(DeliveryOutcome("d1", "completed", "t1"),)),
     ),
     Case(
         "failed_not_settled",
         "the turn failed, its delivery not settled",
         "settle it as failed",
         Log(message(), *turn_begins(), turn_fails()),
-        Settle(settled=(("d1", "failed", "t1"),)),
+        SettleDeliveries(outcomes=(DeliveryOutcome("d1", "failed", "t1"),)),
     ),
     Case(
         "nothing_to_do",

@@ -39,15 +39,17 @@ from outlast.core.action import (
     CancelTurn,
     CompleteSession,
     CompleteTurn,
+    ExpireRequest,
     FailSession,
     FailTurn,
     Park,
-    Settle,
+    SettleDeliveries,
     Sleep,
     Start,
+    TakeReply,
 )
 from outlast.core.decide import decide, rest_for
-from outlast.core.lane import ArrivedReply
+from outlast.core.lane import ArrivedReply, DeliveryOutcome
 from outlast.core.message import Text
 from outlast.core.outcome import opening, outcome
 from outlast.core.policy import HOUR, SECOND, Policy, ToolPolicy
@@ -59,6 +61,10 @@ RECOVERY = Path(__file__).parents[2] / "docs" / "recovery.md"
 
 def next_of(log: Log, policy: Policy = Policy(), now: int = NOW) -> AnyAction:  # noqa: B008
     return decide(log.lane, policy, now)
+
+
+def settles_as(*outcomes: tuple[str, str, str]) -> SettleDeliveries:
+    return SettleDeliveries(outcomes=tuple(DeliveryOutcome(*each) for each in outcomes))
 
 
 def code_of(action: AnyAction) -> str:
@@ -94,13 +100,13 @@ def test_a_cancel_of_a_turn_that_is_over_is_ignored() -> None:
     log = Log(message(), *turn_begins(), answers(), turn_completes(), settles())
     log.add(message("d2"), *turn_begins(2, "d2"), cancel("t1"))
 
-    assert next_of(log) == Settle(settled=(("dc", "ignored", ""),))
+    assert next_of(log) == settles_as(("dc", "ignored", ""))
 
 
 def test_a_cancel_before_the_turn_cancels_the_message_at_the_head_of_the_queue() -> None:
     log = Log(message("d1"), message("d2"), cancel())
 
-    assert next_of(log) == Settle(settled=(("d1", "cancelled", ""), ("dc", "completed", "")))
+    assert next_of(log) == settles_as(("d1", "cancelled", ""), ("dc", "completed", ""))
 
 
 def test_a_cancel_that_arrived_just_before_its_message_was_taken_up_stops_the_turn() -> None:
@@ -113,8 +119,8 @@ def test_a_cancel_means_no_message_that_came_after_it() -> None:
     waiting = Log(cancel(), message("d1"))
     taken_up = Log(cancel(), message("d1"), *turn_begins())
 
-    assert next_of(waiting) == Settle(settled=(("dc", "ignored", ""),))
-    assert next_of(taken_up) == Settle(settled=(("dc", "ignored", ""),))
+    assert next_of(waiting) == settles_as(("dc", "ignored", ""))
+    assert next_of(taken_up) == settles_as(("dc", "ignored", ""))
 
 
 def test_an_end_cancels_the_open_turn_first_and_then_ends_the_session() -> None:
@@ -139,7 +145,7 @@ def test_a_reply_is_taken_ahead_of_every_message() -> None:
     log = Log(message(), *turn_begins(), *wants("pay", asks="always"), asks_approval())
     log.add(message("d2"), reply("q1", "approve"))
 
-    assert next_of(log) == Settle(reply=ArrivedReply("dr", "q1", "approve"))
+    assert next_of(log) == TakeReply(reply=ArrivedReply("dr", "q1", "approve"))
 
 
 def test_an_approved_call_runs_while_another_still_waits() -> None:
@@ -164,7 +170,7 @@ def test_requests_past_their_time_are_closed_before_anything_runs() -> None:
     log.add(parks("input"))
 
     assert next_of(log, now=899) == Park(wait=("input",), requests=("q1",), until=900)
-    assert next_of(log, now=900) == Settle(expired="q1")
+    assert next_of(log, now=900) == ExpireRequest(request_id="q1")
 
 
 def test_an_answered_wait_runs_the_tool_again_as_the_next_attempt() -> None:
@@ -229,7 +235,7 @@ def test_a_message_whose_time_is_up_interrupts_nothing_and_has_failed() -> None:
 
     action = next_of(log, Policy(on_busy="interrupt"))
 
-    assert action == Settle(settled=(("d2", "failed", ""),))
+    assert action == settles_as(("d2", "failed", ""))
     log.add(settles("d2", "failed"), message("d3"))
     assert isinstance(next_of(log, Policy(on_busy="interrupt")), CancelTurn)
 
@@ -489,7 +495,7 @@ def test_joined_messages_settle_with_the_turn_that_they_joined() -> None:
     log.add(r.DeliveryJoined(delivery_id="d2", turn="t1"), *step_begins(2))
     log.add(answers(call_id="t1.s2"), turn_completes())
 
-    assert next_of(log) == Settle(settled=(("d1", "completed", "t1"), ("d2", "completed", "t1")))
+    assert next_of(log) == settles_as(("d1", "completed", "t1"), ("d2", "completed", "t1"))
 
 
 # Ends
@@ -533,13 +539,8 @@ def test_a_session_that_is_over_refuses_what_is_still_queued() -> None:
     log = Log(message(), message("d2"), cancel("t1"), reply("q1", "approve"))
     log.add(r.SessionEnded())
 
-    assert next_of(log) == Settle(
-        settled=(
-            ("dc", "ignored", ""),
-            ("dr", "ignored", ""),
-            ("d1", "refused", ""),
-            ("d2", "refused", ""),
-        )
+    assert next_of(log) == settles_as(
+        ("dc", "ignored", ""), ("dr", "ignored", ""), ("d1", "refused", ""), ("d2", "refused", "")
     )
 
 
@@ -565,7 +566,7 @@ def test_a_retry_starts_a_turn_that_names_the_failed_one() -> None:
 def test_a_retry_of_nothing_that_failed_is_ignored() -> None:
     log = Log(message(), *turn_begins(), turn_completes(), settles(), retry("d2"))
 
-    assert next_of(log) == Settle(settled=(("d2", "ignored", ""),))
+    assert next_of(log) == settles_as(("d2", "ignored", ""))
 
 
 def test_a_typed_answer_completes_the_turn_with_the_call_that_carries_it() -> None:

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 
 from msgspec import Struct
 
-from outlast.core.lane import ArrivedReply, RelayedRequest
+from outlast.core.lane import ArrivedReply, DeliveryOutcome, RelayedRequest
 from outlast.core.record import Failure
 
 
@@ -86,26 +86,40 @@ class Sleep(Action, frozen=True, kw_only=True):
     until: int
 
 
-class Settle(Action, frozen=True, kw_only=True):
-    """Take a reply or a relay, close what has expired, or tell deliveries what became of them.
+class TakeReply(Action, frozen=True, kw_only=True):
+    """Give a reply to the wait that it is for; `dedupe` is the key of the arguments it changes."""
 
-    A reply is `refused` if it comes from somebody who may not give it, or changes the arguments to
-    such that do not fit; then it is asked anew, of some people only if that is `restricted`.
-    `dedupe` is the key of the call whose arguments it changes.
+    reply: ArrivedReply
+    dedupe: str = ""
+
+
+class RefuseReply(Action, frozen=True, kw_only=True):
+    """Ask anew instead of taking a reply, which its giver may not give or no call can run with.
+
+    `decide` never returns it, because only the agent's code knows who may answer: the engine
+    puts it in the place of a `TakeReply`. `restricted`: only some people may answer.
     """
 
-    reply: ArrivedReply | None = None
-    refused: bool = False
-    restricted: bool = False
-    dedupe: str = ""
-    relay: RelayedRequest | None = None
-    expired: str = ""
-    settled: tuple[tuple[str, str, str], ...] = ()
+    reply: ArrivedReply
+    restricted: bool
 
-    @property
-    def expires(self) -> bool:
-        """Whether a request is closed because its time is up, which an answer may prevent."""
-        return bool(self.expired or (self.relay and self.relay.how == "expired"))
+
+class TakeRelay(Action, frozen=True, kw_only=True):
+    """Show what a child asks, or that it does so no longer; or expire it by the parent's word."""
+
+    relay: RelayedRequest
+
+
+class ExpireRequest(Action, frozen=True, kw_only=True):
+    """Close a request that nobody answered in time."""
+
+    request_id: str
+
+
+class SettleDeliveries(Action, frozen=True, kw_only=True):
+    """Tell deliveries what became of them."""
+
+    outcomes: tuple[DeliveryOutcome, ...]
 
 
 class CompleteTurn(Action, frozen=True, kw_only=True):
@@ -159,7 +173,11 @@ AnyAction = (
     | RunTools
     | AskHuman
     | Sleep
-    | Settle
+    | TakeReply
+    | RefuseReply
+    | TakeRelay
+    | ExpireRequest
+    | SettleDeliveries
     | CompleteTurn
     | FailTurn
     | CancelTurn

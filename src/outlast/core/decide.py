@@ -15,19 +15,23 @@ from outlast.core.action import (
     CancelTurn,
     CompleteSession,
     CompleteTurn,
+    ExpireRequest,
     FailSession,
     FailTurn,
     Park,
     RunTools,
-    Settle,
+    SettleDeliveries,
     Sleep,
     Start,
+    TakeRelay,
+    TakeReply,
 )
 from outlast.core.lane import (
     CUT,
     RUNNING,
     UNSTORABLE,
     CancelWish,
+    DeliveryOutcome,
     Lane,
     ModelCall,
     OpenCall,
@@ -45,7 +49,7 @@ KEY_POLL, LONGEST_KEY_POLL = SECOND // 2, 10 * SECOND
 def decide(lane: Lane, policy: Policy, now: int) -> AnyAction:
     """Return the one thing to do next; the same log always gives the same answer."""
     if lane.unsettled:
-        return Settle(settled=tuple((u.delivery_id, u.outcome, u.turn) for u in lane.unsettled))
+        return SettleDeliveries(outcomes=lane.unsettled)
     if lane.turn and lane.turn.stopping:
         return go_on_stopping(lane.turn.id, lane.turn.stopping)
     if lane.over:
@@ -53,9 +57,9 @@ def decide(lane: Lane, policy: Policy, now: int) -> AnyAction:
     if lane.cancels:
         return stop(lane, lane.cancels[0])
     if lane.replies:
-        return Settle(reply=lane.replies[0])
+        return TakeReply(reply=lane.replies[0])
     if lane.relays:
-        return Settle(relay=lane.relays[0])
+        return TakeRelay(relay=lane.relays[0])
     if lane.turn is None:
         return between_turns(lane, policy, now)
     return within_turn(lane, lane.turn, policy, now)
@@ -78,12 +82,12 @@ def close(lane: Lane, now: int) -> AnyAction:
     if lane.turn:
         return CancelTurn(turn=lane.turn.id, reason=f"the session is {lane.over}")
     left = [
-        *((c.delivery_id, "ignored", "") for c in lane.cancels),
-        *((reply.delivery_id, "ignored", "") for reply in lane.replies),
-        *((relay.delivery_id, "ignored", "") for relay in lane.relays),
-        *((q.delivery_id, "refused", "") for q in lane.queue),
+        *(DeliveryOutcome(cancel.delivery_id, "ignored") for cancel in lane.cancels),
+        *(DeliveryOutcome(reply.delivery_id, "ignored") for reply in lane.replies),
+        *(DeliveryOutcome(relay.delivery_id, "ignored") for relay in lane.relays),
+        *(DeliveryOutcome(queued.delivery_id, "refused") for queued in lane.queue),
     ]
-    return Settle(settled=tuple(left)) if left else Park(wait=())
+    return SettleDeliveries(outcomes=tuple(left)) if left else Park(wait=())
 
 
 def stop(lane: Lane, cancel: CancelWish) -> AnyAction:
@@ -96,10 +100,16 @@ def stop(lane: Lane, cancel: CancelWish) -> AnyAction:
         return CompleteSession(reason=cancel.reason, delivery_id=cancel.delivery_id)
     head = lane.queue[0] if lane.queue and not turn else None
     if head and means_head(cancel, head.offset):
-        return Settle(
-            settled=((head.delivery_id, "cancelled", ""), (cancel.delivery_id, "completed", ""))
+        stopped = DeliveryOutcome(head.delivery_id, "cancelled")
+        return SettleDeliveries(
+            outcomes=(stopped, DeliveryOutcome(cancel.delivery_id, "completed"))
         )
-    return Settle(settled=((cancel.delivery_id, "ignored", ""),))
+    return settle(cancel.delivery_id, "ignored")
+
+
+def settle(delivery_id: str, outcome: str) -> SettleDeliveries:
+    """Tell one delivery what became of it outside of any turn."""
+    return SettleDeliveries(outcomes=(DeliveryOutcome(delivery_id, outcome),))
 
 
 def means_head(cancel: CancelWish, offset: int) -> bool:
@@ -118,10 +128,10 @@ def between_turns(lane: Lane, policy: Policy, now: int) -> AnyAction:
         return Park(wait=("message",), until=lane.deadline)
     head = lane.queue[0]
     if has_come_too_late(head, now):
-        return Settle(settled=((head.delivery_id, "failed", ""),))
+        return settle(head.delivery_id, "failed")
     failed = lane.last.turn if lane.last and lane.last.how == "failed" else ""
     if head.retry and not failed:
-        return Settle(settled=((head.delivery_id, "ignored", ""),))
+        return settle(head.delivery_id, "ignored")
     turn = turn_name(lane.name, lane.turns + 1)
     return CallModel(
         call_id=model_call_name(turn, 1),
@@ -166,12 +176,12 @@ def within_turn(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
     for request in turn.requests.values():
         if 0 < request.due_at <= now:
             # One at a time: what becomes of its call may close others.
-            return Settle(expired=request.request_id)
+            return ExpireRequest(request_id=request.request_id)
     if is_late(lane, now):
         return FailTurn(turn=turn.id, error=DEADLINE_EXCEEDED)
     if policy.on_busy == "interrupt" and (newer := [q for q in lane.queue if not q.retry]):
         if has_come_too_late(newer[0], now):
-            return Settle(settled=((newer[0].delivery_id, "failed", ""),))
+            return settle(newer[0].delivery_id, "failed")
         return CancelTurn(turn=turn.id, reason="a newer message came", superseded=True)
     # A parked turn spends no active time, so it cannot run out of it.
     if not lane.waiting and deadline(turn, policy) <= now:
@@ -229,7 +239,7 @@ def next_step(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
         return FailTurn(turn=turn.id, error=max_steps(policy.max_steps))
     waiting = [q for q in lane.queue if not q.retry] if policy.on_busy == "join" else []
     if waiting and has_come_too_late(waiting[0], now):
-        return Settle(settled=((waiting[0].delivery_id, "failed", ""),))
+        return settle(waiting[0].delivery_id, "failed")
     joins = takewhile(lambda queued: not has_come_too_late(queued, now), waiting)
     return CallModel(
         call_id=model_call_name(turn.id, turn.step + 1),

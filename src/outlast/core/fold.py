@@ -19,6 +19,7 @@ from outlast.core.lane import (
     RUNNING,
     ArrivedReply,
     CancelWish,
+    DeliveryOutcome,
     Lane,
     ModelCall,
     OpenCall,
@@ -27,7 +28,6 @@ from outlast.core.lane import (
     StoppingTurn,
     Turn,
     TurnEnd,
-    UnsettledDelivery,
 )
 from outlast.core.message import ToolCall
 from outlast.core.record import AnyRecord, Entry, Tokens
@@ -170,7 +170,7 @@ def turn_cancelled(lane: Lane, e: r.TurnCancelled) -> Lane:
 
 def end_turn(lane: Lane, last: TurnEnd) -> Lane:
     assert lane.turn is not None
-    told = tuple(UnsettledDelivery(d, last.how, last.turn) for d in lane.turn.deliveries)
+    told = tuple(DeliveryOutcome(d, last.how, last.turn) for d in lane.turn.deliveries)
     last = replace(last, senders=lane.turn.senders)
     return replace(lane, turn=None, unsettled=(*lane.unsettled, *told), last=last)
 

@@ -207,12 +207,12 @@ class Turn(Struct, frozen=True, gc=False, omit_defaults=True):
     handed_back: bool = False
 
 
-class UnsettledDelivery(Struct, frozen=True, gc=False):
-    """A delivery whose turn is over and that nobody was told of yet."""
+class DeliveryOutcome(Struct, frozen=True, gc=False):
+    """What became of a delivery, and in which turn, if it was taken up by one."""
 
     delivery_id: str
     outcome: str
-    turn: str
+    turn: str = ""
 
 
 class TurnEnd(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -248,7 +248,7 @@ class Lane(Struct, frozen=True, gc=False, omit_defaults=True):
     replies: tuple[ArrivedReply, ...] = ()
     relays: tuple[RelayedRequest, ...] = ()
     cancels: tuple[CancelWish, ...] = ()
-    unsettled: tuple[UnsettledDelivery, ...] = ()
+    unsettled: tuple[DeliveryOutcome, ...] = ()
     turns: int = 0
     turn: Turn | None = None
     last: TurnEnd | None = None

@@ -16,18 +16,30 @@ from outlast.core.action import (
     CancelTurn,
     CompleteSession,
     CompleteTurn,
+    ExpireRequest,
     FailSession,
     FailTurn,
     Park,
+    RefuseReply,
     RunTools,
-    Settle,
+    SettleDeliveries,
+    TakeRelay,
+    TakeReply,
 )
 from outlast.core.lane import Lane, OpenCall, Turn
 from outlast.core.message import Reasoning
 from outlast.core.name import PAUSE, request_name
 from outlast.core.policy import Policy
 from outlast.core.record import AnyRecord, Failure
-from outlast.core.request import ask, close_opened, close_requests, settle
+from outlast.core.request import (
+    ask,
+    close_opened,
+    close_requests,
+    expire,
+    pass_on,
+    refuse,
+    take,
+)
 from outlast.core.result import (
     Answered,
     Interrupted,
@@ -65,8 +77,16 @@ def _opening(lane: Lane, action: AnyAction, now: int) -> Iterable[AnyRecord]:
             return tools_open(lane, action)
         case AskHuman():
             return [ask(lane, action)]
-        case Settle():
-            return settle(lane, action)
+        case TakeReply():
+            return take(lane, action.reply, action.dedupe)
+        case RefuseReply():
+            return refuse(lane, action.reply, restricted=action.restricted)
+        case TakeRelay():
+            return pass_on(lane, action.relay)
+        case ExpireRequest():
+            return expire(lane, action.request_id)
+        case SettleDeliveries():
+            return deliveries_settled(action)
         case CompleteTurn():
             return turn_completes(lane, action)
         case CancelTurn() | FailTurn():
@@ -139,6 +159,11 @@ def turn_stops(action: CancelTurn | FailTurn) -> AnyRecord:
         superseded=action.superseded,
         delivery_id=action.delivery_id,
     )
+
+
+def deliveries_settled(action: SettleDeliveries) -> Iterator[AnyRecord]:
+    for end in action.outcomes:
+        yield r.DeliverySettled(delivery_id=end.delivery_id, outcome=end.outcome, turn=end.turn)
 
 
 def session_completes(action: CompleteSession) -> Iterator[AnyRecord]:

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from outlast.core import record as r
-from outlast.core.action import AskHuman, Settle
+from outlast.core.action import AskHuman
 from outlast.core.index import GIVEN_UP
 from outlast.core.lane import ArrivedReply, Lane, OpenCall, OpenRequest, RelayedRequest, Turn
 from outlast.core.name import PAUSE, args_digest, request_name
@@ -152,19 +152,6 @@ def expire(lane: Lane, request_id: str) -> Iterator[AnyRecord]:
 
 
 # Answers
-
-
-def settle(lane: Lane, action: Settle) -> Iterator[AnyRecord]:
-    if action.reply and action.refused:
-        yield from refuse(lane, action.reply, restricted=action.restricted)
-    elif action.reply:
-        yield from take(lane, action.reply, action.dedupe)
-    if action.relay:
-        yield from pass_on(lane, action.relay)
-    if action.expired:
-        yield from expire(lane, action.expired)
-    for delivery_id, outcome, turn in action.settled:
-        yield r.DeliverySettled(delivery_id=delivery_id, outcome=outcome, turn=turn)
 
 
 def take(lane: Lane, reply: ArrivedReply, dedupe: str = "") -> Iterator[AnyRecord]:

@@ -12,8 +12,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 
-import msgspec
-
 from outlast.clock import Clock
 from outlast.core import codec
 from outlast.core import record as r
@@ -22,11 +20,15 @@ from outlast.core.action import (
     CallModel,
     CancelTurn,
     CompleteSession,
+    ExpireRequest,
     FailSession,
     FailTurn,
+    RefuseReply,
     RunTools,
-    Settle,
+    SettleDeliveries,
     Start,
+    TakeRelay,
+    TakeReply,
 )
 from outlast.core.decide import decide
 from outlast.core.lane import UNSTORABLE, OpenCall
@@ -165,23 +167,31 @@ class LaneRunner:
             arrived = self.lane.arrived
             action = decide(self.lane.state, self._policy, self.lane.now())
             allowed: AnyAction | None
-            if isinstance(action, Settle):
-                allowed = self._gate.with_new_key(await self._as_allowed(action))
-            else:
-                allowed = await self._gate.let_in(action)
+            match action:
+                case TakeReply():
+                    allowed = await self._take_if_allowed(action)
+                case TakeRelay() | ExpireRequest() | SettleDeliveries():
+                    allowed = action  # it begins no call, so calls that wait for a slot keep it
+                case _:
+                    allowed = await self._gate.let_in(action)
             # What came while it was looked at may call for something else.
             if allowed is not None and arrived == self.lane.arrived:
                 return allowed
 
-    async def _as_allowed(self, action: Settle) -> Settle:
-        """Refuse an answer that is not its giver's to give, or does not fit, whoever let it in."""
+    async def _take_if_allowed(self, action: TakeReply) -> TakeReply | RefuseReply:
+        """Refuse an answer that is not its giver's to give, or that no call can run with.
+
+        The session's handle has checked the same (`session/handle.py`). It is checked again here
+        because the handle may be in a process that lacks the agent's code or has an older version
+        of it, and because an answer may come from another session, which asked on its behalf.
+        The handle's check tells the caller at once; this one is what guards the call.
+        """
         reply, lane = action.reply, self.lane.state
-        if reply is None or await self._performer.may_answer(lane, reply):
-            return action
+        if await self._performer.may_answer(lane, reply):
+            return self._gate.with_new_key(action)
         assert lane.turn is not None
         tool = lane.turn.calls[lane.turn.requests[reply.request_id].call_id].tool
-        restricted = self._policy.tool(tool).restricted
-        return msgspec.structs.replace(action, refused=True, restricted=restricted)
+        return RefuseReply(reply=reply, restricted=self._policy.tool(tool).restricted)
 
     async def _open(self, action: AnyAction) -> bool:
         """Write down what is about to be done; False if somebody was quicker: decide anew."""
@@ -193,7 +203,7 @@ class LaneRunner:
                 return False
             self.lane.report(end)  # to the parent, in the commit that ends this session
         records = opening(self.lane.state, action, self.lane.now())
-        if takes_key(action) or (isinstance(action, Settle) and action.expires):
+        if takes_key(action) or isinstance(action, ExpireRequest) or is_relayed_expiry(action):
             return await self._try_to_open(records, arrived)
         self.lane.write(records)
         return True
@@ -417,6 +427,11 @@ async def end_of(
         return ChildEnd(value=performer.output_of(outcome.text, outcome.output))
     except OutlastError as error:  # the code of today cannot read what it had said
         return ChildEnd(error=Failure(error.code, error.message))
+
+
+def is_relayed_expiry(action: AnyAction) -> bool:
+    """Say whether the parent has told a child that its request's time is up."""
+    return isinstance(action, TakeRelay) and action.relay.how == "expired"
 
 
 def can_be_stored(records: list[AnyRecord]) -> bool:

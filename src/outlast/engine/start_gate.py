@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from outlast.core import record as r
-from outlast.core.action import AnyAction, CallModel, Park, RunTools, Settle, Start
+from outlast.core.action import AnyAction, CallModel, Park, RunTools, Start, TakeReply
 from outlast.core.decide import rest_for
 from outlast.core.lane import OpenCall
 from outlast.core.limit import Bound
@@ -93,9 +93,9 @@ class StartGate:
         ours = (effect.session_id, effect.call_id) == (self._lane.session_id, call.call_id)
         return None if ours else effect
 
-    def with_new_key(self, action: Settle) -> Settle:
+    def with_new_key(self, action: TakeReply) -> TakeReply:
         """Let a call whose arguments a human changes have the key of these."""
-        call = changed_call(self._lane.state, action.reply) if action.reply else None
+        call = changed_call(self._lane.state, action.reply)
         if call is None:
             return action
         return replace(action, dedupe=self._performer.key_of_tool(call, self._lane.state))

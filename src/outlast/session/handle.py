@@ -166,6 +166,8 @@ class Session(Generic[Out]):
         check_answer(asked, option, text, args)
         info = await self.info()
         tool = self._tool_of(info, asked)
+        # Checked here so that the caller is told at once. The lane's owner checks it again
+        # (`LaneRunner._take_if_allowed`): it alone is sure to have the agent's current code.
         await check_approver(tool, asked, by)
         reply = r.DeliveryQueued(
             delivery_id="",
