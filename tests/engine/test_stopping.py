@@ -356,8 +356,8 @@ async def test_a_joining_message_is_placed_before_the_next_model_call() -> None:
         assert (await second.result()).output == "both"
         assert [type(m).__name__ for m in model.seen[-1]] == [
             "UserMessage",
-            "Answer",
-            "ToolResults",
+            "ModelAnswer",
+            "ToolOutputs",
             "UserMessage",
         ]
         assert len(await the(session, "turn.started")) == 1
