@@ -116,7 +116,7 @@ class Outlast:
         )
         self._inbox = Inbox(self.store, self.clock, room)
         self._join(channels_by_name(channels, self.agents), webhooks)
-        starter = ScheduleLauncher(self._inbox, self.clock, self._book.outlets)
+        starter = ScheduleLauncher(self._inbox, self.clock, self._book.cursors)
         self._roster = Schedules(schedules, self.agents, self.store, self.clock, starter)
         self._bureau = open_bureau(
             connections,
@@ -146,7 +146,7 @@ class Outlast:
         self._book = OutboxRoutes(everybody, webhooks, self._hooks, speakers, recall)
         self.webhooks = self._book.settings
         self._reception = SessionRouter(
-            agents, self._envoys, store, clock, inbox, self._book.outlets
+            agents, self._envoys, store, clock, inbox, self._book.cursors
         )
         self._switchboard = ChannelReceiver(channels, store, self._reception)
         self._callbacks = Callbacks(everybody, store, clock, inbox, self._reception.handle)
@@ -193,7 +193,7 @@ class Outlast:
     def _surroundings(self) -> Environment:
         """Return what tools may reach: hooks and the app's address may have come late."""
         known = {**self.agents, **self._envoys}
-        kin = {name: kin_of(each, self._book.outlets(name)) for name, each in known.items()}
+        kin = {name: kin_of(each, self._book.cursors(name)) for name, each in known.items()}
         return Environment(self.public_url, kin, self._hooks.deciders, self._bureau)
 
     async def close(self) -> None:

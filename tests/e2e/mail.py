@@ -69,15 +69,15 @@ class Office:
         """Have all told that is due at this instant."""
         return await self.courier(outbound).run_once()
 
-    async def outlet(self, name: str = "callback") -> OutboxCursor:
-        (found,) = [each for each in await self.store.outlets() if each.name == name]
+    async def cursor(self, name: str = "callback") -> OutboxCursor:
+        (found,) = [each for each in await self.store.cursors() if each.name == name]
         return found
 
     async def dead(self) -> Sequence[tuple[int, str]]:
         return [(each.offset, each.error) for each in await self.store.dead_letters()]
 
     async def until_due(self) -> int:
-        """Move the clock to when the next outlet is due, and return how far that was."""
+        """Move the clock to when the next outbox cursor is due, and return how far that was."""
         due_at = await self.store.next_due_at()
         assert due_at is not None
         passed = due_at - self.clock.now()

@@ -371,26 +371,26 @@ async def test_a_turn_that_fails_says_so() -> None:
 
 
 class Settled(WrappedStore):
-    """A store whose time stands still, and that tells when an outlet was given back."""
+    """A store whose time stands still, and that tells when an outbox cursor was given back."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
         super().__init__(MemoryStore(self.clock))
         self._news = asyncio.Condition()
 
-    async def settle_outlet(self, outlet: OutboxCursor, **given: Any) -> bool:
-        found = await super().settle_outlet(outlet, **given)
+    async def settle_cursor(self, cursor: OutboxCursor, **given: Any) -> bool:
+        found = await super().settle_cursor(cursor, **given)
         async with self._news:
             self._news.notify_all()
         return found
 
     async def until_failed(self, error: str, tries: int = 1) -> OutboxCursor:
-        """Wait until the one outlet has failed so often, the last time like this."""
+        """Wait until the one outbox cursor has failed so often, the last time like this."""
         async with asyncio.timeout(60), self._news:
             while True:
-                [outlet] = await self.outlets()
-                if (outlet.error, outlet.tries) == (error, tries):
-                    return outlet
+                [cursor] = await self.cursors()
+                if (cursor.error, cursor.tries) == (error, tries):
+                    return cursor
                 await self._news.wait()
 
     async def until_dead(self) -> DeadLetter:
@@ -424,14 +424,14 @@ async def test_a_receiver_that_wants_to_be_left_alone_is_and_one_that_is_gone_is
 
     async with front_desk(answer, store=store, clock=store.clock, worker=PATIENT) as desk:
         await desk.say("room-7", "first")
-        outlet = await store.until_failed("answered 429")
-        assert outlet.due_at is not None
-        assert outlet.due_at - store.clock.now() == 1800 * 1000
+        cursor = await store.until_failed("answered 429")
+        assert cursor.due_at is not None
+        assert cursor.due_at - store.clock.now() == 1800 * 1000
         store.clock.advance(1800 * 1000)
         await desk.say("room-7", "second")
         assert (await desk.told(2))[1]["text"] == "You said: second"
         dead = await store.until_dead()
-        assert (dead.outlet, dead.type, dead.error) == (
+        assert (dead.cursor_name, dead.type, dead.error) == (
             "channel:desk",
             "turn.completed",
             "answered 410",
@@ -623,7 +623,7 @@ async def test_nothing_is_told_of_a_session_that_was_erased_meanwhile() -> None:
 async def test_a_session_that_was_not_started_in_a_channel_is_not_told_there() -> None:
     async with front_desk() as desk:
         await (await desk.app.start(teller, "hello")).wait()
-        assert await desk.app.store.outlets() == []
+        assert await desk.app.store.cursors() == []
 
 
 async def test_what_the_channel_itself_has_posted_is_not_taken_in() -> None:

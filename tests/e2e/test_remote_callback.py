@@ -40,8 +40,8 @@ async def address_of(pair: Pair, session: Session[Any]) -> tuple[str, str]:
         if event.type == "tool.progress":
             break
     [child] = await pair.children()
-    [outlet] = await pair.far.store.outlets(session_id=child)
-    return outlet.address, outlet.secret
+    [cursor] = await pair.far.store.cursors(session_id=child)
+    return cursor.url, cursor.secret
 
 
 async def test_only_the_signed_callback_of_the_far_side_wakes_the_caller() -> None:
@@ -77,9 +77,9 @@ async def all_is_told(app: Outlast, session_id: str) -> OutboxCursor:
     with Wakeups(app.store, session_id) as wakeups:
         while True:
             wakeups.clear()
-            [outlet] = await app.store.outlets(session_id=session_id)
-            if outlet.due_at is None:
-                return outlet
+            [cursor] = await app.store.cursors(session_id=session_id)
+            if cursor.due_at is None:
+                return cursor
             await wakeups.wait()
 
 
@@ -90,10 +90,10 @@ async def test_every_news_of_the_far_side_wakes_the_caller_and_no_poll_is_needed
         await all_is_told(pair.far, (await pair.child()).id)
         await session.answer(asked.data["request_id"], "approve")
         await until(pair.near, session, "turn.completed")
-        outlet = await all_is_told(pair.far, (await pair.child()).id)
+        cursor = await all_is_told(pair.far, (await pair.child()).id)
 
         assert await told(session) == ["That is done."]
-        assert (outlet.tries, await pair.far.store.dead_letters()) == (0, [])
+        assert (cursor.tries, await pair.far.store.dead_letters()) == (0, [])
         assert not await the(session, "timer.fired")
         assert not await verify(pair.near.store, session.id)
 

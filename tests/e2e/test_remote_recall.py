@@ -41,8 +41,8 @@ async def test_who_stops_the_caller_stops_what_it_asked_for(stop: str) -> None:
         child = await pair.child()
         assert await over(pair.far, child) == "ended"
         assert not await the(child, "tool.completed")
-        [outlet] = await pair.near.store.outlets(session_id=session.id)
-        assert (outlet.name, outlet.tries) == ("recall", 0)
+        [cursor] = await pair.near.store.cursors(session_id=session.id)
+        assert (cursor.name, cursor.tries) == ("recall", 0)
 
 
 async def test_a_caller_that_is_stopped_by_its_own_parent_stops_what_it_asked_for() -> None:

@@ -313,25 +313,25 @@ async def test_an_index_that_differs_from_the_log_is_found(
     assert code in {finding.code for finding in await findings(copy)}
 
 
-OUTLETS = [
-    "UPDATE outlast_outlets SET cursor = 3",
-    "UPDATE outlast_outlets SET url = 'https://elsewhere.example'",
-    "UPDATE outlast_outlets SET events = '[]'",
-    "DELETE FROM outlast_outlets",
+CURSORS = [
+    "UPDATE outlast_outbox_cursors SET position = 3",
+    "UPDATE outlast_outbox_cursors SET url = 'https://elsewhere.example'",
+    "UPDATE outlast_outbox_cursors SET events = '[]'",
+    "DELETE FROM outlast_outbox_cursors",
 ]
 
 
-@pytest.mark.parametrize("statement", OUTLETS)
-async def test_an_outlet_that_is_not_as_the_log_says_is_found(
+@pytest.mark.parametrize("statement", CURSORS)
+async def test_an_outbox_cursor_that_is_not_as_the_log_says_is_found(
     statement: str, tmp_path: Path
 ) -> None:
-    path = tmp_path / "outlet.db"
+    path = tmp_path / "outbox.db"
     hook = r.NewOutboxCursor(
         name="callback", url="https://shop.example", events=("turn.completed",)
     )
-    start = new_session(ManualClock(), outlets=(hook,))
+    start = new_session(ManualClock(), outbox=(hook,))
     started, queued = start.records
-    start = replace(start, records=(replace(started, outlets=(hook,)), queued))
+    start = replace(start, records=(replace(started, outbox=(hook,)), queued))
     async with opened(path) as store:
         session_id = (await admit(store, start)).session_id
         assert await verify(store, session_id) == []
@@ -340,7 +340,7 @@ async def test_an_outlet_that_is_not_as_the_log_says_is_found(
 
         [finding] = await verify(store, session_id)
 
-    assert finding.code == "OUTLET_INDEX"
+    assert finding.code == "OUTBOX_INDEX"
 
 
 async def test_a_lane_that_nobody_would_come_for_is_found(waiting: Copy) -> None:

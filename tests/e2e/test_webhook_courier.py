@@ -99,9 +99,9 @@ async def test_sessions_that_tell_nothing_cost_a_courier_no_write(
     class Counting(WrappedStore):
         taken = looked = 0
 
-        async def take_outlets(self, limit: int, hold: int) -> Sequence[OutboxCursor]:
+        async def take_cursors(self, limit: int, hold: int) -> Sequence[OutboxCursor]:
             self.taken += 1
-            return await super().take_outlets(limit, hold)
+            return await super().take_cursors(limit, hold)
 
         async def next_due_at(self) -> int | None:
             self.looked += 1
@@ -129,9 +129,9 @@ class Failing(WrappedStore):
             self.down = ""
             raise StoreUnavailable("the store is away")
 
-    async def settle_outlet(self, *args: Any, **options: Any) -> bool:
+    async def settle_cursor(self, *args: Any, **options: Any) -> bool:
         self._fail("settle")
-        return await super().settle_outlet(*args, **options)
+        return await super().settle_cursor(*args, **options)
 
     async def next_due_at(self) -> int | None:
         self._fail("look")

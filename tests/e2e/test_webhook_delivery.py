@@ -119,7 +119,7 @@ async def test_what_was_told_is_not_told_again() -> None:
         await office.send()
         told = await office.store.session(session)
         assert told is not None
-        assert (await office.outlet()).cursor == told.end
+        assert (await office.cursor()).position == told.end
         assert await office.send() == 0
         await office.work(session, "two")
         assert await office.send() == 1
@@ -166,7 +166,7 @@ async def test_url_and_secret_of_a_subscription_are_those_of_the_code_of_today()
     (post,) = after.posts
     for secret in (OTHER, SECRET):
         verify(secret, post.headers, post.body, clock=office.clock)
-    assert (await office.outlet("agent:default")).url == ""
+    assert (await office.cursor("agent:default")).url == ""
 
 
 async def test_what_nobody_subscribes_to_any_more_is_dead_after_a_day() -> None:
@@ -175,7 +175,7 @@ async def test_what_nobody_subscribes_to_any_more_is_dead_after_a_day() -> None:
         await office.talk("one")
         office.agent = poet()
         await office.send()
-        assert (await office.outlet("agent:default")).tries == 1
+        assert (await office.cursor("agent:default")).tries == 1
         office.clock.advance(DAY)
         await office.send()
     ((_, error),) = await office.dead()
@@ -191,14 +191,14 @@ async def test_a_receiver_that_fails_keeps_nothing_from_another() -> None:
     assert (len(bad.posts), len(good.posts)) == (1, 2)
 
 
-async def test_an_outlet_of_an_agent_that_this_app_does_not_have_is_left_to_others() -> None:
+async def test_an_outbox_cursor_of_an_agent_that_this_app_does_not_have_is_left_to_others() -> None:
     office = Office()
     async with Receiver() as hook:
         await office.talk("one", callback_url=hook.url)
         stranger = office.courier(painter=poet())
         await stranger.run_once()
-        left = await office.outlet()
-        assert (left.tries, left.cursor, left.error) == (0, 0, "")
+        left = await office.cursor()
+        assert (left.tries, left.position, left.error) == (0, 0, "")
         await office.until_due()
         await office.send()
     assert hook.types == ["turn.completed"]
@@ -217,7 +217,7 @@ async def test_a_session_that_is_erased_while_it_is_told_of_tells_nothing_more()
         await office.send(GuardedClient(allow_private=True, resolve=resolve))
         assert await office.send() == 0
     assert len(hook.posts) < 2
-    assert await office.store.outlets() == []
+    assert await office.store.cursors() == []
 
 
 async def test_nobody_but_the_receiver_gets_to_know_a_secret_or_a_url() -> None:
@@ -229,8 +229,8 @@ async def test_nobody_but_the_receiver_gets_to_know_a_secret_or_a_url() -> None:
         async with office.reading() as app:
             handle = await app.session(session)
             events = [event async for event in handle.events(follow=False, internals=True)]
-    told = [*events, await office.outlet("agent:default"), *crm.posts[0].json.values()]
-    failing = (await office.outlet()).error
+    told = [*events, await office.cursor("agent:default"), *crm.posts[0].json.values()]
+    failing = (await office.cursor()).error
     text = " ".join([*map(str, told), failing])
     for secret in (SECRET, OTHER, "s3cret"):
         assert secret not in text

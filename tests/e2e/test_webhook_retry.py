@@ -23,7 +23,7 @@ async def test_a_webhook_is_tried_again_later_each_time_under_the_same_id() -> N
         for _ in range(5):
             await office.send()
             pauses.append(await office.until_due())
-        assert (await office.outlet()).error == "answered 500"
+        assert (await office.cursor()).error == "answered 500"
         await office.send()
 
     assert len({post.id for post in hook.posts}) == 1
@@ -33,7 +33,7 @@ async def test_a_webhook_is_tried_again_later_each_time_under_the_same_id() -> N
     last = hook.posts[-1]
     assert last.headers["webhook-timestamp"] != hook.posts[0].headers["webhook-timestamp"]
     verify("correct horse battery", last.headers, last.body, clock=office.clock)
-    settled = await office.outlet()
+    settled = await office.cursor()
     assert (settled.tries, settled.error, settled.due_at) == (0, "", None)
 
 
@@ -69,7 +69,7 @@ async def test_an_event_is_not_told_before_the_one_before_it_was() -> None:
             await office.work(session, message)
         for _ in range(2):
             await office.send()
-            if (await office.outlet()).tries:
+            if (await office.cursor()).tries:
                 await office.until_due()
 
     ids = [post.id for post in hook.posts]
@@ -93,7 +93,7 @@ async def test_a_receiver_that_was_down_is_told_when_it_is_back() -> None:
     office, port = Office(), free_port()
     await office.talk("one", callback_url=f"http://127.0.0.1:{port}/hook")
     await office.send()
-    assert (await office.outlet()).error == "no connection"
+    assert (await office.cursor()).error == "no connection"
     await office.until_due()
     async with Receiver(port=port) as hook:
         await office.send()
@@ -105,7 +105,7 @@ async def test_a_receiver_that_hangs_is_tried_again() -> None:
     async with Receiver(hang) as hook:
         await office.talk("one", callback_url=hook.url)
         await office.send()
-        assert (await office.outlet()).error == "no answer within 0.3 s"
+        assert (await office.cursor()).error == "no answer within 0.3 s"
         hook.answers = ok
         await office.until_due()
         await office.send()
@@ -120,7 +120,7 @@ async def test_a_redirect_is_not_followed_wherever_it_leads() -> None:
             await office.talk("one", callback_url=hook.url)
             await office.send()
     assert inner.connections == 0
-    failed = await office.outlet()
+    failed = await office.cursor()
     assert (failed.tries, failed.error) == (1, "302: redirects are not followed")
 
 
@@ -135,7 +135,7 @@ async def test_a_name_that_has_come_to_lead_into_ones_own_network_is_not_called(
         addresses = ["127.0.0.1"]
         await office.send(guarded)
         assert hook.connections == 0
-        assert "127.0.0.1 is not a public address" in (await office.outlet()).error
+        assert "127.0.0.1 is not a public address" in (await office.cursor()).error
         await office.until_due()
         await office.send(GuardedClient(resolve=resolve, allow_private=True))
     assert len(hook.posts) == 1
@@ -152,7 +152,7 @@ async def test_a_receiver_that_is_gone_is_asked_once_for_each_event() -> None:
         assert await office.send() == 0
     assert len(hook.posts) == 2
     assert [error for _, error in await office.dead()] == ["answered 410"] * 2
-    settled = await office.outlet()
+    settled = await office.cursor()
     assert (settled.tries, settled.due_at) == (0, None)
 
 
@@ -195,15 +195,15 @@ async def test_after_a_day_an_event_is_dead_and_the_next_is_tried() -> None:
         while not await office.dead():
             tries += 1
             await office.send()
-            if (await office.outlet()).tries:
+            if (await office.cursor()).tries:
                 await office.until_due()
         assert tries > 24
 
         ((offset, error),) = await office.dead()
         assert error == "answered 500"
         assert office.clock.now() - began >= DAY
-        outlet = await office.outlet()
-        assert (outlet.cursor, outlet.tries) == (offset, 1)
+        cursor = await office.cursor()
+        assert (cursor.position, cursor.tries) == (offset, 1)
         hook.answers = ok
         await office.until_due()
         await office.send()
@@ -223,7 +223,7 @@ async def test_the_last_try_is_when_the_day_is_over() -> None:
             await office.until_due()
     (letter,) = await office.store.dead_letters()
     assert letter.at == began + DAY
-    assert (letter.type, letter.outlet) == ("turn.completed", "callback")
+    assert (letter.type, letter.cursor_name) == ("turn.completed", "callback")
     assert int(hook.posts[-1].headers["webhook-timestamp"]) == letter.at // 1000
 
 
@@ -235,7 +235,7 @@ async def test_an_event_that_waited_for_a_courier_for_days_is_still_tried_once()
         await office.send()
         assert hook.types == ["turn.completed"]
         hook.answers = always(500)
-        session = (await office.outlet()).session_id
+        session = (await office.cursor()).session_id
         await office.work(session, "two", "three")
         office.clock.advance(3 * DAY)
         await office.send()

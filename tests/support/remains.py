@@ -77,7 +77,7 @@ def on_disk(path: Path) -> bytes:
 
 async def live(store: SqliteStore, clock: ManualClock) -> Claim:
     """Make a session that leaves something in every table, and say the secret wherever it can."""
-    claim = await start_and_claim(store, clock, text=SECRET, token=SECRET, outlets=(HOOK,))
+    claim = await start_and_claim(store, clock, text=SECRET, token=SECRET, outbox=(HOOK,))
     session_id, call_id = claim.session_id, "t1.s1.c1"
     large = r.ToolCompleted(call_id=call_id, attempt=1, value=f'"{LARGE}"')
     wish = PermitRequest(
@@ -109,15 +109,15 @@ async def live(store: SqliteStore, clock: ManualClock) -> Claim:
     )
     shorter = Snapshot(4, FOLD, SECRET.encode())
     await write(store, commit(claim, delta(), snapshot=shorter, number=claim.number + 1))
-    (outlet,) = await store.take_outlets(1, 1000)
+    (cursor,) = await store.take_cursors(1, 1000)
     letter = DeadLetter(
         session_id=session_id,
-        tenant=outlet.tenant,
-        outlet=outlet.name,
+        tenant=cursor.tenant,
+        cursor_name=cursor.name,
         offset=3,
         type="turn.completed",
         error=SECRET,
         at=9,
     )
-    await store.settle_outlet(outlet, cursor=3, again_at=None, error=SECRET, dead=[letter])
+    await store.settle_cursor(cursor, position=3, again_at=None, error=SECRET, dead=[letter])
     return replace(claim, number=claim.number + 2)

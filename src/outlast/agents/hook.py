@@ -53,16 +53,16 @@ class Hooks:
         return tuple(self._deciders.values())
 
     @property
-    def outlets(self) -> tuple[NewOutboxCursor, ...]:
+    def cursors(self) -> tuple[NewOutboxCursor, ...]:
         """What every new session needs so that observers are told of it."""
         return tuple(
             NewOutboxCursor(OF_HOOK + name, observer.events)
             for name, observer in self._observers.items()
         )
 
-    def find(self, outlet: str) -> EventObserver | None:
-        """Return the observer behind an outlet; None if it is gone from the code."""
-        return self._observers.get(outlet.removeprefix(OF_HOOK))
+    def find(self, cursor: str) -> EventObserver | None:
+        """Return the observer behind an outbox cursor; None if it is gone from the code."""
+        return self._observers.get(cursor.removeprefix(OF_HOOK))
 
     def observe(self, function: Observe, events: Sequence[str], name: str) -> None:
         name = self._new(name or function_name(function))

@@ -82,13 +82,13 @@ def tool_for(agent: Agent[Any, Any]) -> Tool:
     )
 
 
-def kin_of(agent: Agent[Any, Any], outlets: tuple[NewOutboxCursor, ...]) -> AgentRef:
+def kin_of(agent: Agent[Any, Any], cursors: tuple[NewOutboxCursor, ...]) -> AgentRef:
     """Return an agent as others of the app know it."""
 
     def parse(value: str) -> Any:
         return from_json(value, agent.output_type) if agent.output_type else from_json(value)
 
-    return AgentRef(agent.name, parse, outlets)
+    return AgentRef(agent.name, parse, cursors)
 
 
 def is_of_the_app(agent: AskableAgent) -> bool:

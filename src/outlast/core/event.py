@@ -20,7 +20,7 @@ from outlast.core.record import AnyRecord, Entry
 from outlast.core.view import whole_parts
 
 JSON_FIELDS = ("value", "args", "changed", "progress", "data")
-HIDDEN_FIELDS = ("token", "revoked", "outlets", "deltas_from", "streamed")
+HIDDEN_FIELDS = ("token", "revoked", "outbox", "deltas_from", "streamed")
 
 
 class Event(Struct, frozen=True, gc=False, kw_only=True):

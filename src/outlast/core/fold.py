@@ -66,16 +66,16 @@ def session_started(lane: Lane, e: r.SessionStarted, _: int) -> Lane:
         parent=e.parent,
         above=e.depth,
         deadline=e.deadline_at,
-        tells=told_at(e.outlets),
+        tells=told_at(e.outbox),
     )
 
 
-def told_at(outlets: Iterable[r.NewOutboxCursor]) -> frozenset[str]:
+def told_at(outbox: Iterable[r.NewOutboxCursor]) -> frozenset[str]:
     """Return the types of records at which there is something to tell.
 
     What arrives is told of when the lane takes it up: an arrival itself is no lane's commit.
     """
-    kinds = frozenset(kind for outlet in outlets for kind in outlet.events)
+    kinds = frozenset(kind for cursor in outbox for kind in cursor.events)
     return kinds | TAKES_UP if kinds & ARRIVE else kinds
 
 

@@ -26,7 +26,7 @@ PostgreSQL's take no more than 2,704 bytes for an entry."""
 KEYED = "agent:"
 """What the tokens of sessions begin with that have a key; nobody else's do."""
 OF_CHANNEL = "channel:"
-"""What the tokens of threads in channels begin with, and the names of their outlets."""
+"""What the tokens of threads in channels begin with, and the names of their outbox cursors."""
 
 _plain = msgspec.json.Decoder()
 _in_order = msgspec.json.Encoder(order="deterministic")

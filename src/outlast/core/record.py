@@ -43,11 +43,18 @@ class Option(Struct, frozen=True, gc=False):
 
 
 class NewOutboxCursor(Struct, frozen=True, gc=False, omit_defaults=True):
-    """Where events of the types in `events` shall be told of; no `url`: the app knows it."""
+    """Where events of the types in `events` are told of; without a `url` the app knows where.
+
+    `secret` signs what is posted to the `url`. Records never have it: only the row in the store.
+    """
 
     name: str
     events: tuple[str, ...]
     url: str = ""
+    secret: str = ""
+
+    def __repr__(self) -> str:
+        return f"NewOutboxCursor({self.name!r}, {self.events!r}, {self.url!r})"
 
 
 class Parent(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -82,7 +89,7 @@ class SessionStarted(Record, frozen=True, kw_only=True, tag="session.started"):
     principal: str = ""
     token: str = ""
     deadline_at: int = 0
-    outlets: tuple[NewOutboxCursor, ...] = ()
+    outbox: tuple[NewOutboxCursor, ...] = ()
     parent: Parent | None = None
     depth: int = 0
 

@@ -138,7 +138,7 @@ class NewChild(Struct, frozen=True, gc=False):
     session_id: str
     agent: str
     content: Content
-    outlets: tuple[NewOutboxCursor, ...] = ()
+    outbox: tuple[NewOutboxCursor, ...] = ()
 
 
 class NewAuthorization(Struct, frozen=True, gc=False):

@@ -75,7 +75,7 @@ class SessionMessages:
             principal=lane.principal,
             token=self._clock.token(),
             deadline_at=lane.deadline,
-            outlets=child.outlets,
+            outbox=child.outbox,
             parent=Parent(lane.session, lane.name, request_id, lane.depth + 1, requesters(lane)),
         )
         delivery_id = self._clock.new_id("dlv")
@@ -88,7 +88,7 @@ class SessionMessages:
             agent=started.agent,
             mode=started.mode,
             token=started.token,
-            outlets=started.outlets,
+            outbox=started.outbox,
             parent=lane.session,
         )
 

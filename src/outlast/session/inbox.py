@@ -131,9 +131,9 @@ def without_deadline(
     return replace(record, deadline_at=0) if isinstance(record, r.DeliveryQueued) else record
 
 
-def with_secret(outlet: r.NewOutboxCursor, secret: str) -> r.NewOutboxCursor:
-    """Return an outlet as it is kept: a URL's own secret stands where it is never sent along."""
-    return replace(outlet, url=f"{outlet.url}#{secret}") if outlet.url and secret else outlet
+def with_secret(cursor: r.NewOutboxCursor, secret: str) -> r.NewOutboxCursor:
+    """Return an outbox cursor as the store keeps it: the caller's secret signs for its URL."""
+    return replace(cursor, secret=secret) if cursor.url else cursor
 
 
 class QueueLimits(Struct, frozen=True):
@@ -181,8 +181,8 @@ class Inbox:
         queued = r.DeliveryQueued(delivery_id=delivery_id, content=content, by=by)
         # A deadline that is given as a span of time is another instant at each try, and what the
         # agent's code has subscribed to may be something else by then.
-        asked = tuple(outlet for outlet in started.outlets if outlet.url)
-        facts = replace(started, token="", deadline_at=0, outlets=asked)
+        asked = tuple(cursor for cursor in started.outbox if cursor.url)
+        facts = replace(started, token="", deadline_at=0, outbox=asked)
         return await self.admit(
             Admission(
                 tenant=started.tenant,
@@ -199,7 +199,7 @@ class Inbox:
                 agent=started.agent,
                 mode=started.mode,
                 token=started.token,
-                outlets=tuple(with_secret(each, callback_secret) for each in started.outlets),
+                outbox=tuple(with_secret(each, callback_secret) for each in started.outbox),
             )
         )
 

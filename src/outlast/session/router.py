@@ -68,7 +68,7 @@ class AddressedMessage(Struct, frozen=True):
     scope: str = ANYBODY
 
 
-class OutletsOf(Protocol):
+class CursorsOf(Protocol):
     """Returns where the events of a new session go."""
 
     def __call__(
@@ -92,14 +92,14 @@ class SessionRouter:
         store: Store,
         clock: Clock,
         inbox: Inbox,
-        outlets: OutletsOf,
+        cursors: CursorsOf,
     ) -> None:
         self._agents = agents
         self._all = {**agents, **envoys}
         self._store = store
         self._clock = clock
         self._inbox = inbox
-        self._outlets_of = outlets
+        self._cursors_of = cursors
 
     def handle(self, session_id: str, receipt: StoreReceipt | None = None) -> Session[Any]:
         """Return what users hold of a session."""
@@ -131,7 +131,7 @@ class SessionRouter:
             principal=check_who("principal", terms.principal),
             token=terms.token or self._clock.token(),
             deadline_at=instant_of(terms.deadline, self._clock.now(), terms.dispatch_id),
-            outlets=self._outlets_of(
+            outbox=self._cursors_of(
                 name,
                 terms.callback_url,
                 terms.callback_events,
@@ -231,7 +231,7 @@ class SessionRouter:
             tenant=message.tenant,
             token=message.token,
             principal=message.principal,
-            outlets=self._outlets_of(name, token=message.token),
+            outbox=self._cursors_of(name, token=message.token),
         )
         receipt = await self._inbox.start(
             started,

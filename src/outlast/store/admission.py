@@ -27,8 +27,8 @@ class Admission(Struct, frozen=True, gc=False, kw_only=True):
     the same admission if its `fingerprint` is the same too, and a conflict otherwise. `at` is
     when it came by the clock of who admits it; ahead of the store's, it is the store's. With
     `most_queued` a message is refused when so many wait in its session, and likewise in all
-    sessions of its tenant; 0 is any number. A new session gets its `outlets` with it, and knows
-    the `parent` that started it, if one did.
+    sessions of its tenant; 0 is any number. A new session gets the cursors of its `outbox` with
+    it, and knows the `parent` that started it, if one did.
     """
 
     tenant: str
@@ -48,7 +48,7 @@ class Admission(Struct, frozen=True, gc=False, kw_only=True):
     request_id: str = ""
     most_queued: int = 0
     most_queued_of_tenant: int = 0
-    outlets: tuple[NewOutboxCursor, ...] = ()
+    outbox: tuple[NewOutboxCursor, ...] = ()
     parent: str = ""
 
 
@@ -73,8 +73,8 @@ class Admissions(Protocol):
 
         A repeated dispatch returns the first receipt, marked as duplicate; with other
         content it is DispatchConflict, and of a session that was erased it is SessionErased.
-        A new session, its first delivery, its token and its outlets are one admission; a token
-        in use is TokenTaken. A session that is over is SessionOver, one that does not exist
+        A new session, its first delivery, its token and its outbox are one admission; a token in
+        use is TokenTaken. A session that is over is SessionOver, one that does not exist
         UnknownSession. An answer closes its request in the same transaction: to a closed or
         expired one it is RequestClosed, to one that never was UnknownRequest. A message to a
         queue that is full is QueueFull. A cancel that names no turn is given the turn that is

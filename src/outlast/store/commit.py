@@ -48,8 +48,8 @@ class Commit(Struct, frozen=True, gc=False, kw_only=True):
     rests because a call of it waits for a permit: if there is a place for one now, the
     commit is refused as if that had arrived. `slices_seen`, where given, is the offset of the
     last change of slices that the owner knows: a newer one refuses the commit. `wait` names
-    what a lane that rests waits for. With `tells` the session's outlets have something to tell:
-    they are due now by the store's clock, whatever the commit's `at`.
+    what a lane that rests waits for. With `tells` the session's outbox cursors have something to
+    tell: they are due now by the store's clock, whatever the commit's `at`.
     `sends` arrive at other sessions with this commit; one that cannot be admitted is dropped.
     """
 

@@ -48,7 +48,7 @@ class Store(
     async def erase(self, session_id: str) -> bool:
         """Take a session away with all that is known of it, and say whether there was one.
 
-        Its log, deliveries, requests, tokens, slices, permits, idempotency keys and outlets are
+        Its log, deliveries, requests, tokens, slices, permits, idempotency keys and outbox are
         gone, and values that no other session's log points at. Whoever owns a lane of it is
         refused from now on. Two things stay, without content: the names of its dispatches (see
         `admit`), and its holds on idempotency keys that other sessions share, as `unknown`. The

@@ -11,11 +11,10 @@ from msgspec import Struct
 class OutboxCursor(Struct, frozen=True, gc=False, kw_only=True):
     """A cursor over a session's log, from which its events are told to somebody outside.
 
-    All up to `cursor` was told or given up. `told` counts how often there was something new;
-    `tries` are the failed ones since the cursor last moved, and `error` is the last of them.
-    `held` counts how often it was given out: who holds an older one settles nothing. Behind a #
-    in its `url` stands the secret that its caller brought, if one was brought: that part is not in
-    the log.
+    All up to `position` was told or given up. `told` counts how often there was something new;
+    `tries` are the failed ones since it last moved, and `error` is the last of them.
+    `held` counts how often it was given out: who holds an older one settles nothing.
+    `secret` signs what is posted to `url`, if the caller brought one; it is in no log.
     """
 
     session_id: str
@@ -23,8 +22,9 @@ class OutboxCursor(Struct, frozen=True, gc=False, kw_only=True):
     agent: str
     name: str
     url: str
+    secret: str = ""
     events: tuple[str, ...]
-    cursor: int = 0
+    position: int = 0
     told: int = 0
     held: int = 0
     due_at: int | None = None
@@ -33,27 +33,19 @@ class OutboxCursor(Struct, frozen=True, gc=False, kw_only=True):
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         """Show all but the secret; `repr` goes by this, too."""
-        shown = {"url": self.address}
-        return [(name, shown.get(name, getattr(self, name))) for name in self.__struct_fields__]
+        return [(name, getattr(self, name)) for name in self.__struct_fields__ if name != "secret"]
 
     def __repr__(self) -> str:
-        return f"Outlet({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
-
-    @property
-    def address(self) -> str:
-        return self.url.partition("#")[0]
-
-    @property
-    def secret(self) -> str:
-        return self.url.partition("#")[2]
+        shown = (f"{name}={value!r}" for name, value in self.__rich_repr__())
+        return f"OutboxCursor({', '.join(shown)})"
 
 
 class DeadLetter(Struct, frozen=True, gc=False, kw_only=True):
-    """An event that an outlet could not tell of in time, and why."""
+    """An event that an outbox cursor could not tell of in time, and why."""
 
     session_id: str
     tenant: str
-    outlet: str
+    cursor_name: str
     offset: int
     type: str
     error: str
@@ -61,26 +53,26 @@ class DeadLetter(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class OutboxCursors(Protocol):
-    """The outlets of all sessions."""
+    """The outbox cursors of all sessions."""
 
-    async def take_outlets(self, limit: int, hold: int) -> Sequence[OutboxCursor]:
-        """Give out outlets that are due and that nobody holds, the longest due first.
+    async def take_cursors(self, limit: int, hold: int) -> Sequence[OutboxCursor]:
+        """Give out outbox cursors that are due and that nobody holds, the longest due first.
 
         Nobody else is given them for `hold` milliseconds, unless they are settled before.
         """
         ...
 
-    async def settle_outlet(
+    async def settle_cursor(
         self,
-        outlet: OutboxCursor,
+        cursor: OutboxCursor,
         *,
-        cursor: int,
+        position: int,
         again_at: int | None,
         tries: int = 0,
         error: str = "",
         dead: Sequence[DeadLetter] = (),
     ) -> bool:
-        """Move an outlet's cursor and give it back, with what could not be told.
+        """Move an outbox cursor and give it back, with what could not be told.
 
         It is due again at `again_at`; None: when there is something new, which may have come
         since it was taken. Nothing happens if it was given to somebody else meanwhile; returns
@@ -88,7 +80,7 @@ class OutboxCursors(Protocol):
         """
         ...
 
-    async def outlets(
+    async def cursors(
         self,
         session_id: str | None = None,
         *,
@@ -96,11 +88,11 @@ class OutboxCursors(Protocol):
         failing_only: bool = False,
         limit: int = 100,
     ) -> Sequence[OutboxCursor]:
-        """List outlets of the newest session first, by name within a session."""
+        """List outbox cursors of the newest session first, by name within a session."""
         ...
 
     async def next_due_at(self) -> int | None:
-        """Return when the next outlet is due, held or not; None if there is nothing to tell."""
+        """Return when the next cursor is due, held or not; None if there is nothing to tell."""
         ...
 
     async def dead_letters(

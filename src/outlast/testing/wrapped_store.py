@@ -246,24 +246,24 @@ class WrappedStore:
     async def drop_schedule(self, name: str) -> bool:
         return await self.inner.drop_schedule(name)
 
-    async def take_outlets(self, limit: int, hold: int) -> Sequence[OutboxCursor]:
-        return await self.inner.take_outlets(limit, hold)
+    async def take_cursors(self, limit: int, hold: int) -> Sequence[OutboxCursor]:
+        return await self.inner.take_cursors(limit, hold)
 
-    async def settle_outlet(
+    async def settle_cursor(
         self,
-        outlet: OutboxCursor,
+        cursor: OutboxCursor,
         *,
-        cursor: int,
+        position: int,
         again_at: int | None,
         tries: int = 0,
         error: str = "",
         dead: Sequence[DeadLetter] = (),
     ) -> bool:
-        return await self.inner.settle_outlet(
-            outlet, cursor=cursor, again_at=again_at, tries=tries, error=error, dead=dead
+        return await self.inner.settle_cursor(
+            cursor, position=position, again_at=again_at, tries=tries, error=error, dead=dead
         )
 
-    async def outlets(
+    async def cursors(
         self,
         session_id: str | None = None,
         *,
@@ -271,7 +271,7 @@ class WrappedStore:
         failing_only: bool = False,
         limit: int = 100,
     ) -> Sequence[OutboxCursor]:
-        return await self.inner.outlets(
+        return await self.inner.cursors(
             session_id, tenant=tenant, failing_only=failing_only, limit=limit
         )
 

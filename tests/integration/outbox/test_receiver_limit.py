@@ -9,7 +9,7 @@ from outlast.store import OutboxCursor
 from outlast.testing.clock import ManualClock
 
 
-def outlet(number: int) -> OutboxCursor:
+def cursor(number: int) -> OutboxCursor:
     return OutboxCursor(
         session_id=f"ses_{number}", tenant="t", agent="a", name="callback", url="", events=()
     )
@@ -23,11 +23,11 @@ class Scene:
         self.begun: list[tuple[str, str]] = []
         self.lobby = ReceiverLimits(2, self._begin, self.clock)
 
-    def _begin(self, outlet: OutboxCursor, receiver: str) -> None:
-        self.begun.append((outlet.session_id, receiver))
+    def _begin(self, cursor: OutboxCursor, receiver: str) -> None:
+        self.begun.append((cursor.session_id, receiver))
 
     def come(self, *numbers: int, to: str = "slow") -> list[bool]:
-        return [self.lobby.let_in(outlet(number), to) for number in numbers]
+        return [self.lobby.let_in(cursor(number), to) for number in numbers]
 
     def wait(self, seconds: float) -> None:
         self.clock.advance(int(seconds * 1000))
@@ -88,8 +88,8 @@ def test_when_all_is_over_everybody_leaves() -> None:
     assert scene.come(4) == [True]
 
 
-def test_an_outlet_shows_itself_without_its_secret() -> None:
-    told = replace(outlet(1), url="https://shop.example/hook#s3cret")
+def test_an_outbox_cursor_shows_itself_without_its_secret() -> None:
+    told = replace(cursor(1), url="https://shop.example/hook", secret="s3cret")
 
     assert "url='https://shop.example/hook'" in repr(told)
     assert "s3cret" not in repr(told)

@@ -36,7 +36,7 @@ from outlast.testing.contract.builder import (
     new_session,
     park,
 )
-from outlast.testing.contract.outlet import HOOK, letter
+from outlast.testing.contract.outbox import HOOK, letter
 
 clock = Clock()
 
@@ -69,8 +69,8 @@ class Crowd:
 
     async def round(self) -> None:
         """Have sessions started, and everything done to them at once."""
-        outlets = (HOOK, replace(HOOK, name="audit"))
-        starts = [new_session(clock, VALUES[0], outlets=outlets) for _ in range(WORKERS * SESSIONS)]
+        outbox = (HOOK, replace(HOOK, name="audit"))
+        starts = [new_session(clock, VALUES[0], outbox=outbox) for _ in range(WORKERS * SESSIONS)]
         await self.stores[0].admit(starts)
         claims = [await store.claim(f"w{n}", SESSIONS) for n, store in enumerate(self.workers)]
         self.sessions = [claim.session_id for own in claims for claim in own]
@@ -131,9 +131,11 @@ class Crowd:
 
     async def tell_outside(self, store: PostgresStore) -> None:
         for _ in range(8):
-            for taken in await store.take_outlets(5, 60_000):
-                dead = [letter(taken, taken.cursor + 1)]
-                await store.settle_outlet(taken, cursor=taken.cursor + 1, again_at=None, dead=dead)
+            for taken in await store.take_cursors(5, 60_000):
+                dead = [letter(taken, taken.position + 1)]
+                await store.settle_cursor(
+                    taken, position=taken.position + 1, again_at=None, dead=dead
+                )
 
     async def interrupt(self, sessions: Sequence[str]) -> None:
         store = self.stores[-1]

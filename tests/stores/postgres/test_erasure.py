@@ -46,7 +46,7 @@ from outlast.testing.contract.builder import (
     write_in_vain,
 )
 from outlast.testing.contract.erasure import large_result
-from outlast.testing.contract.outlet import start_with_outlet
+from outlast.testing.contract.outbox import start_with_cursor
 from outlast.testing.scripted import call, say
 
 clock = Clock()
@@ -94,7 +94,7 @@ async def test_a_commit_that_waited_for_an_erasure_is_refused_and_leaves_nothing
     postgres_url: str, kind: str
 ) -> None:
     async with opened(postgres_url) as store, rivalling(postgres_url) as rival:
-        claim = await start_with_outlet(store, clock)
+        claim = await start_with_cursor(store, clock)
         await rival.erase(claim.session_id)
         writing = asyncio.create_task(store.commit([COMMITS[kind](claim)]))
         await rival.has_waiting()
@@ -108,7 +108,7 @@ async def test_an_erasure_that_waited_for_a_commit_takes_what_it_wrote(
     postgres_url: str, kind: str
 ) -> None:
     async with opened(postgres_url) as store, rivalling(postgres_url) as rival:
-        claim = await start_with_outlet(store, clock)
+        claim = await start_with_cursor(store, clock)
         await rival.write(COMMITS[kind](claim))
         erasing = asyncio.create_task(store.erase(claim.session_id))
         await rival.has_waiting()

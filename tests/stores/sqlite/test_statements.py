@@ -44,7 +44,7 @@ async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore
 async def start(store: SqliteStore, clock: ManualClock, count: int) -> list[Claim]:
     claims: list[Claim] = []
     for _ in range(count):
-        claims.append(await start_and_claim(store, clock, held=claims, outlets=(HOOK,)))
+        claims.append(await start_and_claim(store, clock, held=claims, outbox=(HOOK,)))
     return claims
 
 
@@ -88,11 +88,11 @@ async def test_a_commit_that_tells_takes_one_more(
 
     await write(store, commit(claim, delta(), tells=True))
 
-    assert statements == [*ONE, "tell_outlets"]
+    assert statements == [*ONE, "tell_outbox_cursors"]
 
 
 @pytest.mark.parametrize(
-    ("telling", "more"), [(0, []), (1, ["tell_outlets"]), (6, ["tell_outlets"])]
+    ("telling", "more"), [(0, []), (1, ["tell_outbox_cursors"]), (6, ["tell_outbox_cursors"])]
 )
 async def test_many_commits_take_no_more_than_one(
     store: SqliteStore, clock: ManualClock, statements: list[str], telling: int, more: list[str]
@@ -108,7 +108,7 @@ async def test_many_commits_take_no_more_than_one(
 
     assert statements == [*MANY, *more]
     assert (await store.census()).lanes == (LaneCount("sleeping", "timer", 6),)
-    assert len(await store.take_outlets(10, 1000)) == telling
+    assert len(await store.take_cursors(10, 1000)) == telling
 
 
 async def test_what_is_sent_takes_what_an_arrival_takes_and_its_senders_no_more(

@@ -52,7 +52,7 @@ class AgentRef(Struct, frozen=True):
 
     name: str
     parse: Callable[[str], Any]
-    outlets: tuple[NewOutboxCursor, ...] = ()
+    outbox: tuple[NewOutboxCursor, ...] = ()
 
 
 class Environment(Struct, frozen=True):

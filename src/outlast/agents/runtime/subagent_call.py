@@ -43,7 +43,7 @@ class Subagent:
             raise await waiting.stop_at(NewWait(name))
         check_depth(self._kin.name, waiting.lane.depth, self._max_depth)
         child_id = waiting.desk.new_id("ses")
-        child = NewChild(child_id, self._kin.name, content, self._kin.outlets)
+        child = NewChild(child_id, self._kin.name, content, self._kin.outbox)
         raise await waiting.stop_at(NewWait(name, child=child))
 
     def _come_to(self, known: str) -> Any:

@@ -14,7 +14,7 @@ from outlast.cli.terminal.run import command
 from outlast.cli.terminal.store_url import DEFAULT_STORE, AsJson, StoreUrl, open_place
 from outlast.store import DeadLetter, OutboxCursor
 
-OUTLETS = ("SESSION", "NAME", "RECEIVER", "TOLD TO", "STATE", "NEXT", "TRIES", "ERROR")
+CURSORS = ("SESSION", "NAME", "RECEIVER", "TOLD TO", "STATE", "NEXT", "TRIES", "ERROR")
 LETTERS = ("DEAD SINCE", "SESSION", "NAME", "OFFSET", "TYPE", "ERROR")
 
 OfSession = Annotated[str | None, typer.Option("--session", help="Only those of this session.")]
@@ -38,12 +38,12 @@ async def list_webhooks(
     Example: outlast webhooks list --failing
     """
     async with open_place(store) as app:
-        found = await app.store.outlets(session, tenant=tenant, failing_only=failing, limit=limit)
-    found = [replace(outlet, url=receiver(outlet)) for outlet in found]
+        found = await app.store.cursors(session, tenant=tenant, failing_only=failing, limit=limit)
+    found = [replace(cursor, url=receiver(cursor), secret="") for cursor in found]
     if as_json:
         json_out(found)
     elif found:
-        table(OUTLETS, [outlet_row(outlet) for outlet in found])
+        table(CURSORS, [cursor_row(cursor) for cursor in found])
     else:
         out("no webhooks")
 
@@ -70,36 +70,36 @@ async def dead_webhooks(
         out("no dead webhooks")
 
 
-def receiver(outlet: OutboxCursor) -> str:
+def receiver(cursor: OutboxCursor) -> str:
     """Return whose place it is; the rest of a URL may be a secret."""
-    parts = urlsplit(outlet.url)
-    return f"{parts.scheme}://{parts.netloc}" if outlet.url else ""
+    parts = urlsplit(cursor.url)
+    return f"{parts.scheme}://{parts.netloc}" if cursor.url else ""
 
 
-def outlet_row(outlet: OutboxCursor) -> tuple[str, ...]:
+def cursor_row(cursor: OutboxCursor) -> tuple[str, ...]:
     return (
-        outlet.session_id,
-        outlet.name,
-        receiver(outlet) or "-",
-        str(outlet.cursor),
-        state(outlet),
-        moment(outlet.due_at) if outlet.due_at else "-",
-        str(outlet.tries),
-        one_line(outlet.error) or "-",
+        cursor.session_id,
+        cursor.name,
+        receiver(cursor) or "-",
+        str(cursor.position),
+        state(cursor),
+        moment(cursor.due_at) if cursor.due_at else "-",
+        str(cursor.tries),
+        one_line(cursor.error) or "-",
     )
 
 
-def state(outlet: OutboxCursor) -> str:
-    if outlet.tries:
+def state(cursor: OutboxCursor) -> str:
+    if cursor.tries:
         return "failing"
-    return "due" if outlet.due_at is not None else "told"
+    return "due" if cursor.due_at is not None else "told"
 
 
 def letter_row(letter: DeadLetter) -> tuple[str, ...]:
     return (
         moment(letter.at),
         letter.session_id,
-        letter.outlet,
+        letter.cursor_name,
         str(letter.offset),
         letter.type,
         one_line(letter.error),

@@ -75,13 +75,13 @@ class ChannelSenders:
     def is_empty(self) -> bool:
         return not self._channels
 
-    def outlets_at(self, token: str) -> tuple[NewOutboxCursor, ...]:
+    def cursors_at(self, token: str) -> tuple[NewOutboxCursor, ...]:
         """Return who is to be told of a session that is started at a token."""
         for name, channel in self._channels.items():
             if channel.thread(token) is not None:
                 return (NewOutboxCursor(OF_CHANNEL + name, channel.events),)
         return ()
 
-    def find(self, outlet: str) -> ChannelSender | None:
-        """Return who tells what an outlet is for; None if the channel is gone from the code."""
-        return self._speakers.get(outlet)
+    def find(self, cursor: str) -> ChannelSender | None:
+        """Return the sender of a cursor; None if its channel is gone from the code."""
+        return self._speakers.get(cursor)

@@ -1,6 +1,6 @@
 """Events told to other programs: signed, at least once, in order for each session.
 
-The log is the outbox: an outlet is a cursor over it that lies in the store, and a courier in
+The log is the outbox: an outbox cursor is a cursor over it that lies in the store, and a courier in
 every worker takes it forward. `verify` is for those who receive.
 """
 

@@ -1,4 +1,4 @@
-"""One visit to an outlet: what it has to tell, in order, until something stops it.
+"""One visit to an outbox cursor: what it has to tell, in order, until something stops it.
 
 Posts and reads; what became of it lies in the visit's fields, for the courier to settle in
 one write. A crash before that write repeats what this visit has posted, and nothing older.
@@ -45,21 +45,21 @@ class DeliveryFailure(Struct, frozen=True):
 
 
 class OutboxDelivery:
-    """Takes one outlet forward. After `run`, `again_at` is None if all is told."""
+    """Takes one outbox cursor forward. After `run`, `again_at` is None if all is told."""
 
     def __init__(
         self,
-        outlet: OutboxCursor,
+        cursor: OutboxCursor,
         store: Store,
         clock: Clock,
         outbound: GuardedClient,
         book: OutboxRoutes,
     ) -> None:
-        self.outlet = outlet
-        self.cursor = outlet.cursor
+        self.cursor = cursor
+        self.position = cursor.position
         self.again_at: int | None = None
-        self.tries = outlet.tries
-        self.error = outlet.error
+        self.tries = cursor.tries
+        self.error = cursor.error
         self.dead: list[DeadLetter] = []
         self._store = store
         self._clock = clock
@@ -80,31 +80,31 @@ class OutboxDelivery:
                 if failure and not self._gives_up(event, failure):
                     self._try_again(event, failure)
                     return
-                self.cursor, self.tries, self.error = event.offset, 0, ""
+                self.position, self.tries, self.error = event.offset, 0, ""
         self.again_at = None
 
     async def _events(self) -> AsyncGenerator[Event]:
         """Give the events that were chosen, and pass over the others."""
-        reader = EventReader(self._store, self.outlet.session_id, self.cursor, internals=False)
+        reader = EventReader(self._store, self.cursor.session_id, self.position, internals=False)
         while True:
-            events, before = await reader.next_page(), self.cursor
+            events, before = await reader.next_page(), self.position
             for event in events:
-                if event.type in self.outlet.events:
+                if event.type in self.cursor.events:
                     yield event
-            self.cursor = reader.cursor
-            if self.cursor == before:
+            self.position = reader.cursor
+            if self.position == before:
                 return
 
     async def _post(self, event: Event, stack: AsyncExitStack) -> DeliveryFailure | None:
-        if hook := self._book.hook(self.outlet):
+        if hook := self._book.hook(self.cursor):
             return await self._observe(hook, event)
-        addressee = self._book.find(self.outlet)
+        addressee = self._book.find(self.cursor)
         if addressee is None:
             return DeliveryFailure(
                 "nobody in this app's code has subscribed to this, or it has no secret"
             )
-        wraps = self._book.wraps_output(self.outlet.agent)
-        body = await letter(self._store, self.outlet, event, wraps_output=wraps)
+        wraps = self._book.wraps_output(self.cursor.agent)
+        body = await letter(self._store, self.cursor, event, wraps_output=wraps)
         try:
             if self._line is None:
                 self._line = await stack.enter_async_context(self._outbound.open(addressee.url))
@@ -123,13 +123,13 @@ class OutboxDelivery:
         except (AddressRefused, InvalidUrl) as error:
             return DeliveryFailure(error.message)
         except Exception as error:
-            log.exception("an observer failed", extra={"outlet": self.outlet.name})
+            log.exception("an observer failed", extra={"cursor": self.cursor.name})
             return DeliveryFailure(f"raised {type(error).__name__}")
         return None
 
     def _headers(self, addressee: WebhookTarget, event: Event, body: bytes) -> dict[str, str]:
         at = self._clock.now() // 1000
-        return JSON | sign(addressee.secrets, body, at, letter_id(self.outlet, event))
+        return JSON | sign(addressee.secrets, body, at, letter_id(self.cursor, event))
 
     def _judge(self, answer: HttpAnswer) -> DeliveryFailure | None:
         """Say what an answer means: only 2xx says that the event was taken."""
@@ -146,9 +146,9 @@ class OutboxDelivery:
             return False
         self.dead.append(
             DeadLetter(
-                session_id=self.outlet.session_id,
-                tenant=self.outlet.tenant,
-                outlet=self.outlet.name,
+                session_id=self.cursor.session_id,
+                tenant=self.cursor.tenant,
+                cursor_name=self.cursor.name,
                 offset=event.offset,
                 type=event.type,
                 error=failure.error,
@@ -175,7 +175,7 @@ class OutboxDelivery:
         log.info(
             phrase,
             extra={
-                "outlet": self.outlet.name,
+                "cursor": self.cursor.name,
                 "offset": event.offset,
                 "tries": self.tries,
                 "error": failure.error,

@@ -1,8 +1,8 @@
-"""The courier: takes outlets that have something to tell, and visits many at once.
+"""The courier: takes outbox cursors that have something to tell, and visits many at once.
 
 Runs in every worker of an app that has somebody to tell. Idle, it asks the store for one
 instant every few seconds; busy, at most ten times a second. Whatever becomes of a visit, its
-outlet is given back in one write; should the process die before, when its hold is over.
+outbox cursor is given back in one write; should the process die before, when its hold is over.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class OutboxDispatcher:
                     await self._hint.wait()
 
     async def run_once(self) -> int:
-        """Tell what is due now to its end, and return how many outlets that were."""
+        """Tell what is due now to its end, and return how many outbox cursors that were."""
         taken = await self._take()
         while self._visits:
             await asyncio.wait(self._visits)
@@ -127,22 +127,22 @@ class OutboxDispatcher:
 
     async def _take(self) -> int:
         self._asked = self._clock.monotonic()
-        taken = await self._store.take_outlets(self._room, self._hold)
-        known = [outlet for outlet in taken if self._book.knows(outlet.agent)]
-        away = [outlet for outlet in known if not self._lobby.let_in(outlet, self._name(outlet))]
+        taken = await self._store.take_cursors(self._room, self._hold)
+        known = [cursor for cursor in taken if self._book.knows(cursor.agent)]
+        away = [cursor for cursor in known if not self._lobby.let_in(cursor, self._name(cursor))]
         await self._put_off(away, PUT_OFF)
         # Another app on this store knows whose they are.
-        await self._put_off([outlet for outlet in taken if outlet not in known], self.interval)
+        await self._put_off([cursor for cursor in taken if cursor not in known], self.interval)
         return len(taken)
 
-    def _name(self, outlet: OutboxCursor) -> str:
-        addressee = self._book.find(outlet)
-        return addressee.receiver if addressee else outlet.name
+    def _name(self, cursor: OutboxCursor) -> str:
+        addressee = self._book.find(cursor)
+        return addressee.receiver if addressee else cursor.name
 
     # Visits
 
-    def _begin(self, outlet: OutboxCursor, receiver: str) -> None:
-        task = asyncio.create_task(self._visit(outlet), name="outlast webhook")
+    def _begin(self, cursor: OutboxCursor, receiver: str) -> None:
+        task = asyncio.create_task(self._visit(cursor), name="outlast webhook")
         self._visits.add(task)
         task.add_done_callback(lambda task: self._end(task, receiver))
 
@@ -151,14 +151,14 @@ class OutboxDispatcher:
         self._lobby.leave(receiver)
         self._hint.set()
 
-    async def _visit(self, outlet: OutboxCursor) -> None:
-        enter(session=outlet.session_id, agent=outlet.agent)
-        visit = OutboxDelivery(outlet, self._store, self._clock, self._outbound, self._book)
+    async def _visit(self, cursor: OutboxCursor) -> None:
+        enter(session=cursor.session_id, agent=cursor.agent)
+        visit = OutboxDelivery(cursor, self._store, self._clock, self._outbound, self._book)
         visit.again_at = self._later(0.0)  # if we are stopped
         try:
             await visit.run()
         except UnknownSession:
-            return  # it was erased, and the outlet with it
+            return  # it was erased, and the outbox cursor with it
         except StoreError as error:
             log.warning("a webhook could not be read", extra={"code": error.code})
             visit.again_at = self._later(PUT_OFF)
@@ -167,33 +167,38 @@ class OutboxDispatcher:
             visit.again_at = self._later(PUT_OFF)
         finally:
             await self._give_back(
-                outlet, visit.cursor, visit.again_at, visit.tries, visit.error, visit.dead
+                cursor, visit.position, visit.again_at, visit.tries, visit.error, visit.dead
             )
 
     def _later(self, pause: float) -> int:
         return self._clock.now() + int(self._clock.jitter(pause) * 1000)
 
-    async def _put_off(self, outlets: Iterable[OutboxCursor], pause: float) -> None:
-        """Give outlets back as they were, for later."""
+    async def _put_off(self, cursors: Iterable[OutboxCursor], pause: float) -> None:
+        """Give outbox cursors back as they were, for later."""
         backs = (
-            self._give_back(each, each.cursor, self._later(pause), each.tries, each.error)
-            for each in outlets
+            self._give_back(each, each.position, self._later(pause), each.tries, each.error)
+            for each in cursors
         )
         await asyncio.gather(*backs)
 
     async def _give_back(
         self,
-        outlet: OutboxCursor,
-        cursor: int,
+        cursor: OutboxCursor,
+        position: int,
         again_at: int | None,
         tries: int,
         error: str,
         dead: Iterable[DeadLetter] = (),
     ) -> None:
-        """Settle an outlet; where the store is away, its hold ends by itself."""
+        """Settle an outbox cursor; where the store is away, its hold ends by itself."""
         try:
-            await self._store.settle_outlet(
-                outlet, cursor=cursor, again_at=again_at, tries=tries, error=error, dead=tuple(dead)
+            await self._store.settle_cursor(
+                cursor,
+                position=position,
+                again_at=again_at,
+                tries=tries,
+                error=error,
+                dead=tuple(dead),
             )
         except StoreError as away:
             log.warning("a webhook could not be settled", extra={"code": away.code})

@@ -11,23 +11,23 @@ from outlast.log.reader import Outcome, read_outcome
 from outlast.store import OutboxCursor, Store
 
 
-def letter_id(outlet: OutboxCursor, event: Event) -> str:
+def letter_id(cursor: OutboxCursor, event: Event) -> str:
     """Return what a receiver knows an event by, however often it comes."""
-    return f"{outlet.session_id}-{event.offset}"
+    return f"{cursor.session_id}-{event.offset}"
 
 
-async def letter(store: Store, outlet: OutboxCursor, event: Event, *, wraps_output: bool) -> bytes:
+async def letter(store: Store, cursor: OutboxCursor, event: Event, *, wraps_output: bool) -> bytes:
     """Return the body for an event; with a turn's end comes the answer, which is elsewhere."""
     body: dict[str, Any] = {
-        "id": letter_id(outlet, event),
-        "session_id": outlet.session_id,
-        "agent": outlet.agent,
-        "tenant": outlet.tenant,
+        "id": letter_id(cursor, event),
+        "session_id": cursor.session_id,
+        "agent": cursor.agent,
+        "tenant": cursor.tenant,
         "event": msgspec.Raw(encode(event)),
     }
     if event.type == "turn.completed":
         found = await read_outcome(
-            store, outlet.session_id, event.offset + 1, lambda turn: turn == event.turn
+            store, cursor.session_id, event.offset + 1, lambda turn: turn == event.turn
         )
         body["output"] = output_of(found, wraps_output) if found else None
     return msgspec.json.encode(body)

@@ -17,7 +17,7 @@ STUCK = 1.0
 """Seconds without a place getting free after which a line does not move."""
 
 LONGEST_WAIT = 5.0
-"""Seconds that anybody waits in a line: a hold on an outlet is not for ever."""
+"""Seconds that anybody waits in a line: a hold on an outbox cursor is not for ever."""
 
 
 class ReceiverSlots:
@@ -45,17 +45,17 @@ class ReceiverLimits:
         """How many wait in lines."""
         return sum(len(receiver.line) for receiver in self._receivers.values())
 
-    def let_in(self, outlet: OutboxCursor, name: str) -> bool:
-        """Give an outlet a place at a receiver, or in its line; not in one that does not move."""
+    def let_in(self, cursor: OutboxCursor, name: str) -> bool:
+        """Give a cursor a place at a receiver, or in its line; not in one that does not move."""
         now = self._clock.monotonic()
         receiver = self._receivers.setdefault(name, ReceiverSlots(now))
         if receiver.visits < self._places:
             receiver.visits += 1
-            self._begin(outlet, name)
+            self._begin(cursor, name)
         elif self._is_stuck(receiver, now):
             return False
         else:
-            receiver.line.append((now, outlet))
+            receiver.line.append((now, cursor))
         return True
 
     def leave(self, name: str) -> None:
@@ -63,8 +63,8 @@ class ReceiverLimits:
         receiver = self._receivers[name]
         receiver.freed_at = self._clock.monotonic()
         if receiver.line:
-            _, outlet = receiver.line.popleft()
-            self._begin(outlet, name)
+            _, cursor = receiver.line.popleft()
+            self._begin(cursor, name)
             return
         receiver.visits -= 1
         if not receiver.visits:
@@ -81,7 +81,7 @@ class ReceiverLimits:
 
     def clear(self) -> list[OutboxCursor]:
         """Return all who wait, and no longer."""
-        away = [outlet for receiver in self._receivers.values() for _, outlet in receiver.line]
+        away = [cursor for receiver in self._receivers.values() for _, cursor in receiver.line]
         for receiver in self._receivers.values():
             receiver.line.clear()
         return away

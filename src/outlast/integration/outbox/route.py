@@ -43,9 +43,9 @@ class LocalReceivers(Protocol):
     """Functions of the app itself that want to be told."""
 
     @property
-    def outlets(self) -> Sequence[NewOutboxCursor]: ...
+    def cursors(self) -> Sequence[NewOutboxCursor]: ...
 
-    def find(self, outlet: str) -> Observe | None: ...
+    def find(self, cursor: str) -> Observe | None: ...
 
 
 class Threads(Protocol):
@@ -54,9 +54,9 @@ class Threads(Protocol):
     @property
     def is_empty(self) -> bool: ...
 
-    def outlets_at(self, token: str) -> Sequence[NewOutboxCursor]: ...
+    def cursors_at(self, token: str) -> Sequence[NewOutboxCursor]: ...
 
-    def find(self, outlet: str) -> Observe | None: ...
+    def find(self, cursor: str) -> Observe | None: ...
 
 
 class Followers(Protocol):
@@ -65,9 +65,9 @@ class Followers(Protocol):
     @property
     def is_empty(self) -> bool: ...
 
-    def outlets_of(self, agent: str) -> Sequence[NewOutboxCursor]: ...
+    def cursors_of(self, agent: str) -> Sequence[NewOutboxCursor]: ...
 
-    def find(self, outlet: str) -> Observe | None: ...
+    def find(self, cursor: str) -> Observe | None: ...
 
 
 class WebhookTarget(Struct, frozen=True):
@@ -111,7 +111,7 @@ class OutboxRoutes:
     def is_empty(self) -> bool:
         others = (self._channels, self._followers)
         is_local = any(each and not each.is_empty for each in others)
-        is_hooked = self._hooks and self._hooks.outlets
+        is_hooked = self._hooks and self._hooks.cursors
         return not (self._posts or self._known or is_hooked or is_local)
 
     def _addressee(self, agent: str, subscription: Subscription) -> WebhookTarget:
@@ -125,7 +125,7 @@ class OutboxRoutes:
             )
         return WebhookTarget(subscription.url, secrets)
 
-    def outlets(
+    def cursors(
         self,
         agent: str,
         url: str | None = None,
@@ -140,9 +140,9 @@ class OutboxRoutes:
             NewOutboxCursor(name=OF_AGENT + each.name, events=check_events(each.events))
             for each in self._agents[agent].subscriptions
         ]
-        found += self._hooks.outlets if self._hooks else ()
-        found += self._channels.outlets_at(token) if self._channels else ()
-        found += self._followers.outlets_of(agent) if self._followers else ()
+        found += self._hooks.cursors if self._hooks else ()
+        found += self._channels.cursors_at(token) if self._channels else ()
+        found += self._followers.cursors_of(agent) if self._followers else ()
         if url is not None:
             told = DEFAULT_EVENTS if events is None else events
             found.insert(0, self._callback(url, told, secret))
@@ -171,16 +171,16 @@ class OutboxRoutes:
     def wraps_output(self, agent: str) -> bool:
         return agent in self._agents and self._agents[agent].wraps_output
 
-    def hook(self, outlet: OutboxCursor) -> Observe | None:
-        """Return the function of this app that an outlet leads to, if it leads to one."""
+    def hook(self, cursor: OutboxCursor) -> Observe | None:
+        """Return the function of this app that an outbox cursor leads to, if it leads to one."""
         for receivers in (self._hooks, self._channels, self._followers):
-            if receivers and (found := receivers.find(outlet.name)):
+            if receivers and (found := receivers.find(cursor.name)):
                 return found
         return None
 
-    def find(self, outlet: OutboxCursor) -> WebhookTarget | None:
-        """Return whom an outlet leads to today; None if nobody is there any more."""
-        if outlet.name == CALLBACK:
-            secrets = secrets_of(outlet.secret) or self._secrets
-            return WebhookTarget(outlet.address, secrets) if secrets else None
-        return self._known.get((outlet.agent, outlet.name))
+    def find(self, cursor: OutboxCursor) -> WebhookTarget | None:
+        """Return whom an outbox cursor leads to today; None if nobody is there any more."""
+        if cursor.name == CALLBACK:
+            secrets = secrets_of(cursor.secret) or self._secrets
+            return WebhookTarget(cursor.url, secrets) if secrets else None
+        return self._known.get((cursor.agent, cursor.name))

@@ -1,6 +1,6 @@
 """Calls of agents elsewhere that nobody waits for any more: what they started there is ended.
 
-The log drives it: when such a call ends without a result, its session's outlet tells us, at
+The log drives it: when such a call ends without a result, its session's outbox cursor tells us, at
 least once and again until the other side has taken it. An erasure, which takes the log away,
 waits for the other side instead.
 """
@@ -22,7 +22,7 @@ from outlast.errors import ServerUnavailable, Unreachable
 from outlast.log.reader import EntriesBefore
 from outlast.store import Store
 
-OUTLET = NewOutboxCursor("recall", ("tool.failed", "tool.interrupted"))
+CURSOR = NewOutboxCursor("recall", ("tool.failed", "tool.interrupted"))
 STEP = "step:"
 
 
@@ -61,12 +61,12 @@ class RemoteCanceller:
     def is_empty(self) -> bool:
         return not any(agent.elsewhere for agent in self._agents.values())
 
-    def outlets_of(self, agent: str) -> tuple[NewOutboxCursor, ...]:
+    def cursors_of(self, agent: str) -> tuple[NewOutboxCursor, ...]:
         """Return what a new session of an agent needs so that its calls are followed."""
-        return (OUTLET,) if self._agents[agent].elsewhere else ()
+        return (CURSOR,) if self._agents[agent].elsewhere else ()
 
-    def find(self, outlet: str) -> Callable[[Event], Any] | None:
-        return self.after if outlet == OUTLET.name else None
+    def find(self, cursor: str) -> Callable[[Event], Any] | None:
+        return self.after if cursor == CURSOR.name else None
 
     async def after(self, event: Event) -> None:
         """End what a call has started that has come to nothing for good."""

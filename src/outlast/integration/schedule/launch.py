@@ -12,16 +12,16 @@ from outlast.integration.schedule.schedule import Schedule
 from outlast.session.inbox import ANYBODY, Inbox, fingerprint
 from outlast.store import AdmissionReceipt
 
-Outlets = Callable[[str], tuple[NewOutboxCursor, ...]]
+CursorsOf = Callable[[str], tuple[NewOutboxCursor, ...]]
 
 
 class ScheduleLauncher:
     """Starts tasks that have no human to ask."""
 
-    def __init__(self, inbox: Inbox, clock: Clock, outlets: Outlets) -> None:
+    def __init__(self, inbox: Inbox, clock: Clock, cursors: CursorsOf) -> None:
         self._inbox = inbox
         self._clock = clock
-        self._outlets = outlets
+        self._cursors = cursors
 
     async def fire(self, schedule: Schedule, at: int) -> AdmissionReceipt:
         """Start the session of an instant, or return that which was started for it before.
@@ -44,7 +44,7 @@ class ScheduleLauncher:
             tenant=schedule.tenant,
             principal=schedule.principal,
             token=self._clock.token(),
-            outlets=self._outlets(schedule.agent),
+            outbox=self._cursors(schedule.agent),
         )
         return await self._inbox.start(
             started,

@@ -22,9 +22,9 @@ from outlast.log.verify.index import (
 from outlast.log.verify.log import SessionLog
 from outlast.log.verify.stored import (
     stuck,
+    wrong_cursors,
     wrong_lane,
     wrong_load,
-    wrong_outlets,
     wrong_session,
     wrong_slices,
 )
@@ -128,7 +128,7 @@ class Verification:
         found = await store.requests(session_id, open_only=False, limit=ALL)
         self._note(wrong_requests(indexes, found))
         self._note(wrong_tokens(indexes, await store.tokens(session_id)))
-        self._note(wrong_outlets(log, await store.outlets(session_id, limit=ALL)))
+        self._note(wrong_cursors(log, await store.cursors(session_id, limit=ALL)))
         self._permits = await store.permits(session_id)
         known = {lane.lane: lane for lane in self.info.lanes}
         for name in log.lanes.keys() | known.keys():

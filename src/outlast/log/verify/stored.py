@@ -39,18 +39,21 @@ def wrong_session(info: SessionInfo, log: SessionLog, indexes: Indexes) -> Itera
     yield from differences("SESSION_INDEX", "session", due, stored)
 
 
-def wrong_outlets(log: SessionLog, found: Sequence[OutboxCursor]) -> Iterator[Wrong]:
-    """Compare outlets with those that the session was started with."""
+def wrong_cursors(log: SessionLog, found: Sequence[OutboxCursor]) -> Iterator[Wrong]:
+    """Compare outbox cursors with those that the session was started with."""
     started = log.started.record if log.started else None
-    due = started.outlets if isinstance(started, r.SessionStarted) else ()
+    due = started.outbox if isinstance(started, r.SessionStarted) else ()
     known = {(each.name, each.url, each.events) for each in due}
-    stored = {(each.name, each.address, each.events) for each in found}
+    stored = {(each.name, each.url, each.events) for each in found}
     for name in sorted({name for name, *_ in known ^ stored}):
-        yield "OUTLET_INDEX", f"outlet {name} is not as the session was started with it"
+        yield "OUTBOX_INDEX", f"outbox cursor {name} is not as the session was started with it"
     end = log.last.offset if log.last else 0
-    for outlet in found:
-        if outlet.cursor > end:
-            yield "OUTLET_INDEX", f"outlet {outlet.name} has told up to {outlet.cursor} of {end}"
+    for cursor in found:
+        if cursor.position > end:
+            yield (
+                "OUTBOX_INDEX",
+                f"outbox cursor {cursor.name} has told up to {cursor.position} of {end}",
+            )
 
 
 def wrong_lane(info: LaneInfo, lane: Lane, queued: int) -> Iterator[Wrong]:

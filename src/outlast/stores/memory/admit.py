@@ -20,7 +20,7 @@ from outlast.store.refusal import (
     unknown_request,
     unknown_session,
 )
-from outlast.stores.memory import outlet
+from outlast.stores.memory import outbox
 from outlast.stores.memory.table import (
     DeliveryRow,
     LaneRow,
@@ -76,7 +76,7 @@ def admit_new(tables: Tables, admission: Admission, now: int) -> AdmissionReceip
     if admission.new and admission.token:
         session.tokens.append(admission.token)
         tables.tokens[session.tenant, admission.token] = session.id
-    outlet.add(tables, session, admission.outlets)
+    outbox.add(tables, session, admission.outbox)
     if request:
         request.state, request.answered_at_offset = "answered", row.last_offset
     lane.last_arrival = row.last_offset

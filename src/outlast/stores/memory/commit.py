@@ -5,7 +5,7 @@ from __future__ import annotations
 from outlast.core.index import ClosedRequest, DeliveryChange, Index, change_offset, end_offset
 from outlast.core.record import AnyRecord, DeliverySettled
 from outlast.store import Commit, Committed, EffectClaim, Refused, Snapshot
-from outlast.stores.memory import outlet
+from outlast.stores.memory import outbox
 from outlast.stores.memory.permit import permits_of, should_ask
 from outlast.stores.memory.table import (
     Landed,
@@ -115,7 +115,7 @@ def write(
     lane.landed = Landed(wanted.worker, wanted.number, wanted.body, result)
     move_on(session, lane, wanted, has_unseen=bool(arrivals))
     if wanted.tells:
-        outlet.tell(tables, session.id, now)
+        outbox.tell(tables, session.id, now)
     return result
 
 

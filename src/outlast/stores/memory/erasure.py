@@ -23,7 +23,7 @@ def erase(tables: Tables, session: SessionRow, now: int) -> list[str]:
             if tokens.get((session.tenant, token)) == session.id:
                 del tokens[session.tenant, token]
     tables.requests = {n: row for n, row in tables.requests.items() if row.session_id != session.id}
-    tables.outlets = {key: row for key, row in tables.outlets.items() if key[0] != session.id}
+    tables.cursors = {key: row for key, row in tables.cursors.items() if key[0] != session.id}
     tables.dead_letters = [each for each in tables.dead_letters if each.session_id != session.id]
     del tables.sessions[session.id]
     for other in tables.sessions.values():

@@ -42,11 +42,11 @@ from outlast.store import (
     WorkerInfo,
 )
 from outlast.stores.listener import EVERYTHING, Heard, Listeners
-from outlast.stores.memory import outlet, ownership, permit, reading, vault
+from outlast.stores.memory import outbox, ownership, permit, reading, vault
 from outlast.stores.memory.admit import admit
 from outlast.stores.memory.commit import commit
 from outlast.stores.memory.erasure import erase
-from outlast.stores.memory.outlet import settle
+from outlast.stores.memory.outbox import settle
 from outlast.stores.memory.schedule import advance, arm, pause
 from outlast.stores.memory.table import Tables
 
@@ -342,23 +342,23 @@ class MemoryStore:
     async def drop_schedule(self, name: str) -> bool:
         return self._tables.schedules.pop(name, None) is not None
 
-    async def take_outlets(self, limit: int, hold: int) -> Sequence[OutboxCursor]:
-        return outlet.take(self._tables, limit, hold, self._clock.now())
+    async def take_cursors(self, limit: int, hold: int) -> Sequence[OutboxCursor]:
+        return outbox.take(self._tables, limit, hold, self._clock.now())
 
-    async def settle_outlet(
+    async def settle_cursor(
         self,
-        outlet: OutboxCursor,
+        cursor: OutboxCursor,
         *,
-        cursor: int,
+        position: int,
         again_at: int | None,
         tries: int = 0,
         error: str = "",
         dead: Sequence[DeadLetter] = (),
     ) -> bool:
         now = self._clock.now()
-        return settle(self._tables, outlet, cursor, again_at, tries, error, dead, now)
+        return settle(self._tables, cursor, position, again_at, tries, error, dead, now)
 
-    async def outlets(
+    async def cursors(
         self,
         session_id: str | None = None,
         *,
@@ -368,7 +368,7 @@ class MemoryStore:
     ) -> Sequence[OutboxCursor]:
         wanted = (
             info
-            for info in outlet.listing(self._tables)
+            for info in outbox.listing(self._tables)
             if session_id in (None, info.session_id)
             and tenant in (None, info.tenant)
             and (info.tries or not failing_only)
@@ -376,7 +376,7 @@ class MemoryStore:
         return list(islice(wanted, limit))
 
     async def next_due_at(self) -> int | None:
-        return outlet.next_due_at(self._tables)
+        return outbox.next_due_at(self._tables)
 
     async def dead_letters(
         self, *, tenant: str | None = None, session_id: str | None = None, limit: int = 100

@@ -136,7 +136,7 @@ class PermitRow:
 
 
 @dataclass(slots=True)
-class OutletRow:
+class CursorRow:
     info: OutboxCursor
     held_until: int = 0
 
@@ -170,7 +170,7 @@ class Tables:
     blobs: dict[tuple[str, str], bytes] = field(default_factory=dict)
     blob_users: dict[tuple[str, str], set[str]] = field(default_factory=dict)
     keys: dict[str, KeyInfo] = field(default_factory=dict)
-    outlets: dict[tuple[str, str], OutletRow] = field(default_factory=dict)
+    cursors: dict[tuple[str, str], CursorRow] = field(default_factory=dict)
     dead_letters: list[DeadLetter] = field(default_factory=list)
     secrets: dict[tuple[str, str], StoredSecret] = field(default_factory=dict)
     holds: dict[str, tuple[str, int]] = field(default_factory=dict)

@@ -55,7 +55,7 @@ class AdmissionJson(WriteRequest, omit_defaults=True, kw_only=True):
     most_queued: int | UnsetType = UNSET
     most_queued_of_tenant: int | UnsetType = UNSET
     blobs: list[BlobPart] | UnsetType = UNSET
-    outlets: Sequence[NewOutboxCursor] | UnsetType = UNSET
+    outbox: Sequence[NewOutboxCursor] | UnsetType = UNSET
     parent: str | UnsetType = UNSET
 
 
@@ -112,8 +112,8 @@ class AdmissionItem:
             wanted.most_queued_of_tenant = admission.most_queued_of_tenant
         if self._turn is not None:
             wanted.turn = self._turn
-        if admission.outlets:
-            wanted.outlets = admission.outlets
+        if admission.outbox:
+            wanted.outbox = admission.outbox
         if admission.parent:
             wanted.parent = admission.parent
         if self._packed.blobs:

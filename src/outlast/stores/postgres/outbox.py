@@ -1,4 +1,4 @@
-"""Outlets: cursors over sessions' logs, given out to who tells of events and taken back.
+"""Outbox cursors: cursors over sessions' logs, given out to who tells of events and taken back.
 
 Each step is a transaction of its own: a commit that has something to tell writes to the same
 rows, and who held several of them while it waited for one could be waited for in turn.
@@ -17,8 +17,10 @@ from outlast.stores.postgres.pipeline import Row
 from outlast.stores.postgres.reader import Readers
 from outlast.stores.postgres.statement import Params, Query
 
-OUTLET = "session_id tenant agent name url events cursor told held due_at tries error".split()
-LETTER = "session_id tenant outlet offset type error at".split()
+CURSOR = (
+    "session_id tenant agent name url secret events position told held due_at tries error".split()
+)
+LETTER = "session_id tenant cursor_name offset type error at".split()
 
 _decode_names = msgspec.json.Decoder(tuple[str, ...]).decode
 
@@ -35,25 +37,25 @@ class OutboxCursorTable:
 
     async def take(self, limit: int, hold: int) -> list[OutboxCursor]:
         params = {"limit": max(0, limit), "hold": hold}
-        rows = await self._aside.do(self._queries["take_outlets"].bind(params))
-        return [describe_outlet(row) for row in rows]
+        rows = await self._aside.do(self._queries["take_outbox_cursors"].bind(params))
+        return [describe(row) for row in rows]
 
     async def settle(
-        self, outlet: OutboxCursor, changes: Params, dead: Sequence[DeadLetter]
+        self, cursor: OutboxCursor, changes: Params, dead: Sequence[DeadLetter]
     ) -> bool:
         params: dict[str, Any] = {
-            "session_id": outlet.session_id,
-            "name": outlet.name,
-            "held": outlet.held,
-            "told": outlet.told,
+            "session_id": cursor.session_id,
+            "name": cursor.name,
+            "held": cursor.held,
+            "told": cursor.told,
             "dead": msgspec.json.encode(dead).decode(),
             **changes,
         }
-        return bool(await self._aside.do(self._queries["settle_outlet"].bind(params)))
+        return bool(await self._aside.do(self._queries["settle_outbox_cursor"].bind(params)))
 
     async def listing(self, filters: Params) -> list[OutboxCursor]:
-        rows = await self._readers.ask(self._queries["outlets"].bind(filters))
-        return [describe_outlet(row) for row in rows]
+        rows = await self._readers.ask(self._queries["outbox_cursors"].bind(filters))
+        return [describe(row) for row in rows]
 
     async def next_due_at(self) -> int | None:
         [(due_at,)] = await self._readers.ask(self._queries["next_due_at"].bind({}))
@@ -64,6 +66,6 @@ class OutboxCursorTable:
         return [DeadLetter(**dict(zip(LETTER, row, strict=True))) for row in rows]
 
 
-def describe_outlet(row: Row) -> OutboxCursor:
-    fields = dict(zip(OUTLET, row, strict=True))
+def describe(row: Row) -> OutboxCursor:
+    fields = dict(zip(CURSOR, row, strict=True))
     return OutboxCursor(**{**fields, "events": _decode_names(fields["events"])})

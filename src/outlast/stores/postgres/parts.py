@@ -65,7 +65,7 @@ class StoreParts:
         self.rooms = TransactionPool(place, clock, queries)
         self.aside = SideConnection(line())
         self.usher = StalePermits(self.aside, self.readers, queries, self.messenger)
-        self.outlets = OutboxCursorTable(self.aside, self.readers, queries)
+        self.cursors = OutboxCursorTable(self.aside, self.readers, queries)
         self.keys = KeyTable(self.aside, self.readers, queries)
         self.vault = SecretTable(self.aside, self.readers, queries)
         self.schedules = ScheduleTable(self.aside, self.readers, queries)

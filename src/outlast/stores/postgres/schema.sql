@@ -6,7 +6,7 @@
 --   a lane has deliveries, requests to humans, and a snapshot of its fold
 --
 -- All that is here besides the log can be built anew from it, but for who owns what, who may
--- come in, how far outlets have told, when schedules are due, secrets, and the names of what was
+-- come in, how far outbox cursors have told, when schedules are due, secrets, and the names of what was
 -- erased. The schema's name is the store's: wherever it says `outlast.`, the name from the URL is put.
 -- The tenant is in every key, so that a database that has become too small can be split by
 -- it; ids come first in theirs, so that they are found without it. Ids are stored once, and
@@ -297,15 +297,17 @@ CREATE INDEX permits_in_order ON outlast.permits (name, held, tenant, pid) WHERE
 CREATE INDEX permits_expected ON outlast.permits (expected_at) WHERE expected_at IS NOT NULL;
 
 -- A cursor over a session's log, from which events of some types are told to somebody outside.
--- A commit that has something to tell makes the outlets of its session due.
-CREATE TABLE outlast.outlets (
+-- A commit that has something to tell makes the outbox cursors of its session due.
+CREATE TABLE outlast.outbox_cursors (
     tenant text COLLATE "C" NOT NULL,
     sid bigint NOT NULL,
     name text COLLATE "C" NOT NULL,
     url text NOT NULL,
+    -- Signs what is posted to `url`, where the caller brought a secret. It is in no log.
+    secret text NOT NULL DEFAULT '',
     events jsonb NOT NULL,
-    cursor integer NOT NULL DEFAULT 0,
-    -- How often there was something new: who settles an outlet sees whether more has come.
+    position integer NOT NULL DEFAULT 0,
+    -- How often there was something new: who settles an outbox cursor sees whether more has come.
     told bigint NOT NULL DEFAULT 0,
     due_at bigint,
     -- How often it was given out, and until when nobody else gets it.
@@ -317,20 +319,20 @@ CREATE TABLE outlast.outlets (
     PRIMARY KEY (tenant, sid, name)
 ) WITH (fillfactor = 60);
 
-CREATE INDEX outlets_due ON outlast.outlets (due_at) WHERE due_at IS NOT NULL;
-CREATE INDEX outlets_failing ON outlast.outlets (tenant, sid) WHERE tries > 0;
+CREATE INDEX outbox_cursors_due ON outlast.outbox_cursors (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX outbox_cursors_failing ON outlast.outbox_cursors (tenant, sid) WHERE tries > 0;
 
--- What an outlet could not tell in time. Said twice it is here once.
+-- What an outbox cursor could not tell in time. Said twice it is here once.
 CREATE TABLE outlast.dead_letters (
     number bigint GENERATED ALWAYS AS IDENTITY,
     tenant text COLLATE "C" NOT NULL,
     sid bigint NOT NULL,
-    outlet text COLLATE "C" NOT NULL,
+    cursor_name text COLLATE "C" NOT NULL,
     event_offset integer NOT NULL,
     type text NOT NULL,
     error text NOT NULL,
     at bigint NOT NULL,
-    PRIMARY KEY (tenant, sid, outlet, event_offset)
+    PRIMARY KEY (tenant, sid, cursor_name, event_offset)
 );
 
 CREATE INDEX dead_letters_in_order ON outlast.dead_letters (number);

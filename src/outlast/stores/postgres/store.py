@@ -369,25 +369,25 @@ class PostgresStore:
     async def drop_schedule(self, name: str) -> bool:
         return await self._desk.schedules.drop(name)
 
-    # Outlets
+    # Outbox cursors
 
-    async def take_outlets(self, limit: int, hold: int) -> Sequence[OutboxCursor]:
-        return await self._desk.outlets.take(limit, hold)
+    async def take_cursors(self, limit: int, hold: int) -> Sequence[OutboxCursor]:
+        return await self._desk.cursors.take(limit, hold)
 
-    async def settle_outlet(
+    async def settle_cursor(
         self,
-        outlet: OutboxCursor,
+        cursor: OutboxCursor,
         *,
-        cursor: int,
+        position: int,
         again_at: int | None,
         tries: int = 0,
         error: str = "",
         dead: Sequence[DeadLetter] = (),
     ) -> bool:
-        changes = {"cursor": cursor, "again_at": again_at, "tries": tries, "error": error}
-        return await self._desk.outlets.settle(outlet, changes, dead)
+        changes = {"position": position, "again_at": again_at, "tries": tries, "error": error}
+        return await self._desk.cursors.settle(cursor, changes, dead)
 
-    async def outlets(
+    async def cursors(
         self,
         session_id: str | None = None,
         *,
@@ -401,16 +401,16 @@ class PostgresStore:
             "failing_only": failing_only,
             "limit": limit,
         }
-        return await self._desk.outlets.listing(filters)
+        return await self._desk.cursors.listing(filters)
 
     async def next_due_at(self) -> int | None:
-        return await self._desk.outlets.next_due_at()
+        return await self._desk.cursors.next_due_at()
 
     async def dead_letters(
         self, *, tenant: str | None = None, session_id: str | None = None, limit: int = 100
     ) -> Sequence[DeadLetter]:
         filters: dict[str, Any] = {"tenant": tenant, "session_id": session_id, "limit": limit}
-        return await self._desk.outlets.dead_letters(filters)
+        return await self._desk.cursors.dead_letters(filters)
 
     # Wake-ups
 

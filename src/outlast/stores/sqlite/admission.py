@@ -20,7 +20,7 @@ from outlast.store.refusal import (
     unknown_request,
     unknown_session,
 )
-from outlast.stores.sqlite import outbox as outlet
+from outlast.stores.sqlite import outbox
 from outlast.stores.sqlite.database import Row
 from outlast.stores.sqlite.log import ARRIVAL, STARTS_OR_ENDS, append, find_end
 from outlast.stores.sqlite.unit_of_work import OFFSETS, UnitOfWork, column_of, key_of, lane_of
@@ -112,8 +112,8 @@ def start_session(desk: UnitOfWork, admission: Admission) -> ArrivalTarget:
     if admission.token:
         key = {"tenant": admission.tenant, "token": admission.token, "sid": row[0]}
         desk.db.run("add_token", key)
-    if admission.outlets:
-        outlet.add(desk, row[0], admission.outlets)
+    if admission.outbox:
+        outbox.add(desk, row[0], admission.outbox)
     return ArrivalTarget(row[0], admission.agent, None, "")
 
 

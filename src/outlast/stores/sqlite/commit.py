@@ -18,7 +18,7 @@ from outlast.core.codec import Packed
 from outlast.core.index import NO_CHANGES, change_offset, end_offset
 from outlast.core.record import FORMAT, DeliverySettled, Entry
 from outlast.store import Commit, Committed, EffectClaim, Refused, Snapshot
-from outlast.stores.sqlite import outbox as outlet
+from outlast.stores.sqlite import outbox
 from outlast.stores.sqlite.limit import free_permits, has_permit_to_come
 from outlast.stores.sqlite.log import (
     CHANGES_SLICES,
@@ -110,7 +110,7 @@ def write_round(desk: UnitOfWork, commits: Sequence[Commit]) -> list[Result]:
     advance(desk, going)
     append_all(desk, going)
     if told := [one.lane.sid for one in going if one.commit.tells]:
-        outlet.tell(desk, told)
+        outbox.tell(desk, told)
     for one in going:
         write_beside(desk, one)
     send(desk, (letter for one in going for letter in one.commit.sends))

@@ -27,7 +27,7 @@ PARTS = (
     "erase_own_effects",
     "erase_free_effects",
     "forget_outcomes",
-    "erase_outlets",
+    "erase_outbox_cursors",
     "erase_dead_letters",
     "doom_children",
     "erase_lanes",

@@ -12,39 +12,39 @@ from outlast.stores.sqlite.statement import Params
 from outlast.stores.sqlite.unit_of_work import UnitOfWork, to_json
 
 
-def add(desk: UnitOfWork, sid: int, outlets: Sequence[NewOutboxCursor]) -> None:
-    rows = [(outlet.name, outlet.url, outlet.events) for outlet in outlets]
-    desk.db.run("add_outlets", {"sid": sid, "outlets": to_json(rows)})
+def add(desk: UnitOfWork, sid: int, cursors: Sequence[NewOutboxCursor]) -> None:
+    rows = [(cursor.name, cursor.url, cursor.secret, cursor.events) for cursor in cursors]
+    desk.db.run("add_outbox_cursors", {"sid": sid, "cursors": to_json(rows)})
 
 
 def tell(desk: UnitOfWork, told: Sequence[int]) -> None:
     """Note for sessions that there is something new."""
-    desk.db.run("tell_outlets", {"told": to_json(told), "now": desk.clock.now()})
+    desk.db.run("tell_outbox_cursors", {"told": to_json(told), "now": desk.clock.now()})
 
 
 def take(desk: UnitOfWork, limit: int, hold: int) -> list[OutboxCursor]:
     wanted = {"limit": max(0, limit), "hold": hold, "now": desk.clock.now()}
-    taken = [oid for (oid,) in desk.db.all("take_outlets", wanted)]
-    return listed(desk, "taken_outlets", {"taken": to_json(taken)}) if taken else []
+    taken = [oid for (oid,) in desk.db.all("take_outbox_cursors", wanted)]
+    return listed(desk, "taken_outbox_cursors", {"taken": to_json(taken)}) if taken else []
 
 
 def settle(
     desk: UnitOfWork,
-    outlet: OutboxCursor,
-    cursor: int,
+    cursor: OutboxCursor,
+    position: int,
     again_at: int | None,
     tries: int,
     error: str,
     dead: Sequence[DeadLetter],
 ) -> bool:
     row = desk.db.one(
-        "settle_outlet",
+        "settle_outbox_cursor",
         {
-            "session_id": outlet.session_id,
-            "name": outlet.name,
-            "held": outlet.held,
-            "told": outlet.told,
-            "cursor": cursor,
+            "session_id": cursor.session_id,
+            "name": cursor.name,
+            "held": cursor.held,
+            "told": cursor.told,
+            "position": position,
             "again_at": again_at,
             "tries": tries,
             "error": error,
@@ -52,14 +52,14 @@ def settle(
         },
     )
     if row and dead:
-        letters = [(each.outlet, each.offset, each.type, each.error, each.at) for each in dead]
+        letters = [(each.cursor_name, each.offset, each.type, each.error, each.at) for each in dead]
         desk.db.run("add_dead_letters", {"sid": row[0], "dead": to_json(letters)})
     return row is not None
 
 
 def listing(desk: UnitOfWork, filters: Params) -> list[OutboxCursor]:
     of_one = filters["session_id"] is not None
-    return listed(desk, "outlets_of_session" if of_one else "outlets", filters)
+    return listed(desk, "outbox_cursors_of_session" if of_one else "outbox_cursors", filters)
 
 
 def listed(desk: UnitOfWork, name: str, params: Params) -> list[OutboxCursor]:
@@ -67,15 +67,30 @@ def listed(desk: UnitOfWork, name: str, params: Params) -> list[OutboxCursor]:
 
 
 def describe(row: Row) -> OutboxCursor:
-    session_id, tenant, agent, name, url, events, cursor, told, held, due_at, tries, error = row
+    (
+        session_id,
+        tenant,
+        agent,
+        name,
+        url,
+        secret,
+        events,
+        position,
+        told,
+        held,
+        due_at,
+        tries,
+        error,
+    ) = row
     return OutboxCursor(
         session_id=session_id,
         tenant=tenant,
         agent=agent,
         name=name,
         url=url,
+        secret=secret,
         events=names_of(events),
-        cursor=cursor,
+        position=position,
         told=told,
         held=held,
         due_at=due_at,
@@ -96,11 +111,11 @@ def dead_letters(desk: UnitOfWork, filters: Params) -> list[DeadLetter]:
         DeadLetter(
             session_id=session_id,
             tenant=tenant,
-            outlet=outlet,
+            cursor_name=name,
             offset=offset,
             type=kind,
             error=error,
             at=at,
         )
-        for session_id, tenant, outlet, offset, kind, error, at in rows
+        for session_id, tenant, name, offset, kind, error, at in rows
     ]

@@ -4,7 +4,7 @@
 --   a lane has deliveries, requests to humans, and a snapshot of its fold
 --
 -- All that is here besides the log can be built anew from it, but for who owns what, who may
--- come in, how far outlets have told, when schedules are due, secrets, and the names of what was
+-- come in, how far outbox cursors have told, when schedules are due, secrets, and the names of what was
 -- erased.
 -- Every name begins with outlast_, so that an application may keep its own tables in
 -- the same file. Keys that join tables are integers: ids are stored once. Tables have
@@ -254,14 +254,16 @@ CREATE TABLE outlast_erasures (
 
 -- Cursors over sessions' logs, from which events of the types in `events` (JSON) are told to
 -- somebody outside. `told` grows with each commit that has something to tell, `held` with each
--- time that the outlet is given out; until `held_until` nobody else is given it.
-CREATE TABLE outlast_outlets (
+-- time that the outbox cursor is given out; until `held_until` nobody else is given it.
+CREATE TABLE outlast_outbox_cursors (
     oid INTEGER PRIMARY KEY,
     sid INTEGER NOT NULL,
     name TEXT NOT NULL,
     url TEXT NOT NULL,
+    -- Signs what is posted to `url`, where the caller brought a secret. It is in no log.
+    secret TEXT NOT NULL DEFAULT '',
     events TEXT NOT NULL,
-    cursor INTEGER NOT NULL DEFAULT 0,
+    position INTEGER NOT NULL DEFAULT 0,
     told INTEGER NOT NULL DEFAULT 0,
     held INTEGER NOT NULL DEFAULT 0,
     held_until INTEGER NOT NULL DEFAULT 0,
@@ -272,13 +274,13 @@ CREATE TABLE outlast_outlets (
     UNIQUE (sid, name)
 ) STRICT;
 
-CREATE INDEX outlast_outlets_due ON outlast_outlets (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX outlast_outbox_cursors_due ON outlast_outbox_cursors (due_at) WHERE due_at IS NOT NULL;
 
--- Events that an outlet could not tell of in time.
+-- Events that an outbox cursor could not tell of in time.
 CREATE TABLE outlast_dead_letters (
     did INTEGER PRIMARY KEY,
     sid INTEGER NOT NULL,
-    outlet TEXT NOT NULL,
+    cursor_name TEXT NOT NULL,
     offset INTEGER NOT NULL,
     type TEXT NOT NULL,
     error TEXT NOT NULL,

@@ -1,4 +1,4 @@
-"""The part of the store that knows no session's log: keys, secrets, holds, schedules, outlets."""
+"""The part of the store that knows no session's log: keys, secrets, holds, schedules, outbox."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 
 from outlast.store import DeadLetter, KeyInfo, OutboxCursor, ScheduleInfo, StoredSecret
 from outlast.stores.sqlite import key as keys
-from outlast.stores.sqlite import outbox as outlets
+from outlast.stores.sqlite import outbox, vault
 from outlast.stores.sqlite import schedule as schedules
-from outlast.stores.sqlite import vault
 from outlast.stores.sqlite.unit_of_work import UnitOfWork
 from outlast.stores.sqlite.writer import Work
 
@@ -91,27 +90,27 @@ class SideTables(ABC):
         (was_there,) = await self._write(lambda desk: schedules.drop(desk, name))
         return bool(was_there)
 
-    # Outlets
+    # Outbox cursors
 
-    async def take_outlets(self, limit: int, hold: int) -> Sequence[OutboxCursor]:
-        (taken,) = await self._write(lambda desk: outlets.take(desk, limit, hold))
+    async def take_cursors(self, limit: int, hold: int) -> Sequence[OutboxCursor]:
+        (taken,) = await self._write(lambda desk: outbox.take(desk, limit, hold))
         return list(taken)
 
-    async def settle_outlet(
+    async def settle_cursor(
         self,
-        outlet: OutboxCursor,
+        cursor: OutboxCursor,
         *,
-        cursor: int,
+        position: int,
         again_at: int | None,
         tries: int = 0,
         error: str = "",
         dead: Sequence[DeadLetter] = (),
     ) -> bool:
-        settle = partial(outlets.settle, outlet=outlet, cursor=cursor, again_at=again_at)
+        settle = partial(outbox.settle, cursor=cursor, position=position, again_at=again_at)
         (was_ours,) = await self._write(partial(settle, tries=tries, error=error, dead=dead))
         return bool(was_ours)
 
-    async def outlets(
+    async def cursors(
         self,
         session_id: str | None = None,
         *,
@@ -125,13 +124,13 @@ class SideTables(ABC):
             "failing_only": failing_only,
             "limit": limit,
         }
-        return await self._read(lambda desk: outlets.listing(desk, filters))
+        return await self._read(lambda desk: outbox.listing(desk, filters))
 
     async def next_due_at(self) -> int | None:
-        return await self._read(outlets.next_due_at)
+        return await self._read(outbox.next_due_at)
 
     async def dead_letters(
         self, *, tenant: str | None = None, session_id: str | None = None, limit: int = 100
     ) -> Sequence[DeadLetter]:
         filters = {"tenant": tenant, "session_id": session_id, "limit": limit}
-        return await self._read(lambda desk: outlets.dead_letters(desk, filters))
+        return await self._read(lambda desk: outbox.dead_letters(desk, filters))

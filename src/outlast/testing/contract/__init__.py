@@ -12,7 +12,7 @@ Hooks and flags that a store may also set are in `subject.py`. Needs pytest and 
 import pytest
 
 TOPICS = (
-    "admission builder commit consequence durability erasure flow key listing outlet ownership "
+    "admission builder commit consequence durability erasure flow key listing outbox ownership "
     "reading request schedule send transaction vault wake_up"
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{topic}" for topic in TOPICS.split()))
@@ -25,7 +25,7 @@ from outlast.testing.contract.erasure import ErasureContract  # noqa: E402
 from outlast.testing.contract.flow import FlowContract  # noqa: E402
 from outlast.testing.contract.key import KeyContract  # noqa: E402
 from outlast.testing.contract.listing import ListingContract  # noqa: E402
-from outlast.testing.contract.outlet import OutletContract  # noqa: E402
+from outlast.testing.contract.outbox import OutboxContract  # noqa: E402
 from outlast.testing.contract.ownership import OwnershipContract  # noqa: E402
 from outlast.testing.contract.reading import ReadingContract  # noqa: E402
 from outlast.testing.contract.request import RequestContract  # noqa: E402
@@ -48,7 +48,7 @@ class StoreContract(
     ReadingContract,
     ListingContract,
     KeyContract,
-    OutletContract,
+    OutboxContract,
     ErasureContract,
     SendContract,
     VaultContract,

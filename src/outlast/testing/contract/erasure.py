@@ -30,7 +30,7 @@ from outlast.testing.contract.builder import (
     write,
     write_in_vain,
 )
-from outlast.testing.contract.outlet import HOLD, start_with_outlet, take_one, tell
+from outlast.testing.contract.outbox import HOLD, start_with_cursor, take_one, tell
 from outlast.testing.contract.subject import Subject
 
 LARGE = "x" * 300_000
@@ -190,18 +190,18 @@ class ErasureContract(Subject):
         assert kept == replace(shared, state="unknown", value="")
         assert await store.effect(own.scope, own.key) is None
 
-    async def test_outlets_and_dead_letters_go_with_their_session(
+    async def test_outbox_cursors_and_dead_letters_go_with_their_session(
         self, store: Store, clock: ManualClock
     ) -> None:
-        claim = await tell(store, await start_with_outlet(store, clock))
+        claim = await tell(store, await start_with_cursor(store, clock))
         taken = await take_one(store)
 
         await store.erase(claim.session_id)
 
-        assert not await store.settle_outlet(taken, cursor=3, again_at=None)
-        assert await store.outlets() == []
+        assert not await store.settle_cursor(taken, position=3, again_at=None)
+        assert await store.cursors() == []
         clock.advance(HOLD)
-        assert await store.take_outlets(10, HOLD) == []
+        assert await store.take_cursors(10, HOLD) == []
 
     async def test_a_session_can_be_erased_after_its_end(
         self, store: Store, clock: ManualClock

@@ -121,10 +121,13 @@ BEGIN
             INSERT INTO outlast.tokens (tenant, token, sid, living)
             VALUES (w.tenant, w.token, s.sid, true);
         END IF;
-        IF wanted ? 'outlets' THEN
-            INSERT INTO outlast.outlets (tenant, sid, name, url, events)
-            SELECT w.tenant, s.sid, o.name, coalesce(o.url, ''), o.events
-              FROM jsonb_to_recordset(wanted->'outlets') AS o (name text, url text, events jsonb);
+        IF wanted ? 'outbox' THEN
+            INSERT INTO outlast.outbox_cursors (tenant, sid, name, url, secret, events)
+            SELECT w.tenant, s.sid, o.name, coalesce(o.url, ''), coalesce(o.secret, ''),
+                   o.events
+              FROM jsonb_to_recordset(wanted->'outbox') AS o (
+                       name text, url text, secret text, events jsonb
+                   );
         END IF;
         IF wanted ? 'parent' THEN
             INSERT INTO outlast.children (tenant, sid, parent)

@@ -2,8 +2,8 @@
 -- somebody was woken in, or nothing where there was no session.
 --
 -- Limits come first, as everywhere. Whoever writes to the session holds its row, so when this has it nobody is at it, and who
--- comes later finds no session. A claim, a wish for a permit and the settling of an outlet hold
--- less: a lane, an outlet. Those are taken first too, each before what hangs on it is deleted,
+-- comes later finds no session. A claim, a wish for a permit and the settling of an outbox cursor hold
+-- less: a lane, an outbox cursor. Those are taken first too, each before what hangs on it is deleted,
 -- and every statement here sees what was written before it got its lock.
 CREATE OR REPLACE FUNCTION outlast.erase(session text) RETURNS jsonb
     LANGUAGE plpgsql
@@ -33,7 +33,7 @@ BEGIN
       ORDER BY l.lane
         FOR UPDATE;
 
-    DELETE FROM outlast.outlets AS o WHERE o.tenant = s.tenant AND o.sid = s.sid;
+    DELETE FROM outlast.outbox_cursors AS o WHERE o.tenant = s.tenant AND o.sid = s.sid;
     DELETE FROM outlast.dead_letters AS d WHERE d.tenant = s.tenant AND d.sid = s.sid;
     DELETE FROM outlast.log AS g WHERE g.tenant = s.tenant AND g.sid = s.sid;
     DELETE FROM outlast.snapshots AS n WHERE n.tenant = s.tenant AND n.sid = s.sid;

@@ -1,4 +1,4 @@
--- What a server needs: sessions that can be erased, keys, outlets, and what a lane waits for.
+-- What a server needs: sessions that can be erased, keys, outbox cursors, and what a lane waits for.
 
 ALTER TABLE outlast_lanes ADD COLUMN wait TEXT NOT NULL DEFAULT '';
 
@@ -29,13 +29,15 @@ CREATE TABLE outlast_erasures (
     sid INTEGER PRIMARY KEY
 ) STRICT;
 
-CREATE TABLE outlast_outlets (
+CREATE TABLE outlast_outbox_cursors (
     oid INTEGER PRIMARY KEY,
     sid INTEGER NOT NULL,
     name TEXT NOT NULL,
     url TEXT NOT NULL,
+    -- Signs what is posted to `url`, where the caller brought a secret. It is in no log.
+    secret TEXT NOT NULL DEFAULT '',
     events TEXT NOT NULL,
-    cursor INTEGER NOT NULL DEFAULT 0,
+    position INTEGER NOT NULL DEFAULT 0,
     told INTEGER NOT NULL DEFAULT 0,
     held INTEGER NOT NULL DEFAULT 0,
     held_until INTEGER NOT NULL DEFAULT 0,
@@ -45,12 +47,12 @@ CREATE TABLE outlast_outlets (
     UNIQUE (sid, name)
 ) STRICT;
 
-CREATE INDEX outlast_outlets_due ON outlast_outlets (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX outlast_outbox_cursors_due ON outlast_outbox_cursors (due_at) WHERE due_at IS NOT NULL;
 
 CREATE TABLE outlast_dead_letters (
     did INTEGER PRIMARY KEY,
     sid INTEGER NOT NULL,
-    outlet TEXT NOT NULL,
+    cursor_name TEXT NOT NULL,
     offset INTEGER NOT NULL,
     type TEXT NOT NULL,
     error TEXT NOT NULL,

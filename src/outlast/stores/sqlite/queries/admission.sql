@@ -29,10 +29,10 @@ VALUES (1 + max(coalesce((SELECT max(sid) FROM outlast_sessions), 0),
         :session_id, :tenant, :agent, :mode, :at, :parent)
 RETURNING sid;
 
--- name: add_outlets
--- JSON rows of name, address and the types of events.
-INSERT INTO outlast_outlets (sid, name, url, events)
-SELECT :sid, value ->> 0, value ->> 1, value ->> 2 FROM json_each(:outlets);
+-- name: add_outbox_cursors
+-- JSON rows of name, address, secret and the types of events.
+INSERT INTO outlast_outbox_cursors (sid, name, url, secret, events)
+SELECT :sid, value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(:cursors);
 
 -- name: add_lane
 INSERT INTO outlast_lanes (sid, lane, agent, tenant, last_arrival, version, status)

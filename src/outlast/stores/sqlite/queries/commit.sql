@@ -70,10 +70,10 @@ UPDATE outlast_lanes
 -- Where a session's log ends.
 SELECT key, count, at FROM outlast_log WHERE key BETWEEN :base AND :top ORDER BY key DESC LIMIT 1;
 
--- name: tell_outlets
--- For a JSON list of sessions: there is something new to tell. An outlet that is due already
+-- name: tell_outbox_cursors
+-- For a JSON list of sessions: there is something new to tell. An outbox cursor that is due already
 -- stays due as it was.
-UPDATE outlast_outlets AS o
+UPDATE outlast_outbox_cursors AS o
    SET told = o.told + 1, due_at = coalesce(o.due_at, :now)
   FROM json_each(:told) AS w
  WHERE o.sid = w.value;

@@ -40,8 +40,8 @@ UPDATE outlast_effects
 DELETE FROM outlast_effects
  WHERE session_id = :session_id AND substr(scope, 1, 8) <> 'session:' AND state = 'free';
 
--- name: erase_outlets
-DELETE FROM outlast_outlets WHERE sid = :sid;
+-- name: erase_outbox_cursors
+DELETE FROM outlast_outbox_cursors WHERE sid = :sid;
 
 -- name: erase_dead_letters
 DELETE FROM outlast_dead_letters WHERE sid = :sid;

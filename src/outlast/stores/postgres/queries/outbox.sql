@@ -1,34 +1,34 @@
--- name: take_outlets
+-- name: take_outbox_cursors
 -- One that somebody has in hand at this moment is passed over, so this waits for nobody. If the
 -- answer is lost, what was taken is given out again when the hold on it is over.
 WITH
     due AS (
         SELECT o.tenant, o.sid, o.name
-          FROM outlast.outlets AS o
+          FROM outlast.outbox_cursors AS o
          WHERE o.due_at <= outlast.now_ms() AND o.held_until <= outlast.now_ms()
          ORDER BY o.due_at, o.sid, o.name
          LIMIT :limit
            FOR UPDATE SKIP LOCKED
     ),
     taken AS (
-        UPDATE outlast.outlets AS o
+        UPDATE outlast.outbox_cursors AS o
            SET held = o.held + 1, held_until = outlast.now_ms() + :hold
           FROM due AS d
          WHERE o.tenant = d.tenant AND o.sid = d.sid AND o.name = d.name
         RETURNING o.*
     )
-SELECT s.id, s.tenant, s.agent, o.name, o.url, o.events::text, o.cursor, o.told, o.held,
+SELECT s.id, s.tenant, s.agent, o.name, o.url, o.secret, o.events::text, o.position, o.told, o.held,
        o.due_at, o.tries, o.error
   FROM taken AS o
   JOIN outlast.sessions AS s ON s.tenant = o.tenant AND s.sid = o.sid
  ORDER BY o.due_at, o.sid, o.name;
 
--- name: settle_outlet
+-- name: settle_outbox_cursor
 -- Holds one row, and waits for nobody after that. Settled twice, it comes to the same.
 WITH
     settled AS (
-        UPDATE outlast.outlets AS o
-           SET cursor = :cursor,
+        UPDATE outlast.outbox_cursors AS o
+           SET position = :position,
                due_at = CASE WHEN :again_at::bigint IS NULL AND o.told <> :told
                              THEN outlast.now_ms() ELSE :again_at END,
                tries = :tries,
@@ -41,7 +41,7 @@ WITH
         RETURNING o.tenant, o.sid, o.name
     ),
     written AS (
-        INSERT INTO outlast.dead_letters (tenant, sid, outlet, event_offset, type, error, at)
+        INSERT INTO outlast.dead_letters (tenant, sid, cursor_name, event_offset, type, error, at)
         SELECT o.tenant, o.sid, o.name, d.offset, d.type, d.error, d.at
           FROM settled AS o
          CROSS JOIN ROWS FROM (jsonb_to_recordset(:dead) AS (
@@ -52,10 +52,10 @@ WITH
     )
 SELECT 1 FROM settled;
 
--- name: outlets
-SELECT s.id, s.tenant, s.agent, o.name, o.url, o.events::text, o.cursor, o.told, o.held,
+-- name: outbox_cursors
+SELECT s.id, s.tenant, s.agent, o.name, o.url, o.secret, o.events::text, o.position, o.told, o.held,
        o.due_at, o.tries, o.error
-  FROM outlast.outlets AS o
+  FROM outlast.outbox_cursors AS o
   JOIN outlast.sessions AS s ON s.tenant = o.tenant AND s.sid = o.sid
  WHERE (:session_id::text IS NULL OR s.id = :session_id)
    AND (:tenant::text IS NULL OR o.tenant = :tenant)
@@ -64,10 +64,10 @@ SELECT s.id, s.tenant, s.agent, o.name, o.url, o.events::text, o.cursor, o.told,
  LIMIT :limit;
 
 -- name: next_due_at
-SELECT min(o.due_at) FROM outlast.outlets AS o WHERE o.due_at IS NOT NULL;
+SELECT min(o.due_at) FROM outlast.outbox_cursors AS o WHERE o.due_at IS NOT NULL;
 
 -- name: dead_letters
-SELECT s.id, d.tenant, d.outlet, d.event_offset, d.type, d.error, d.at
+SELECT s.id, d.tenant, d.cursor_name, d.event_offset, d.type, d.error, d.at
   FROM outlast.dead_letters AS d
  CROSS JOIN LATERAL (
            SELECT r.id

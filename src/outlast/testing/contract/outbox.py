@@ -1,4 +1,4 @@
-"""Outlets: durable cursors over sessions' logs, given out to one teller at a time."""
+"""Outbox cursors: durable cursors over sessions' logs, given out to one teller at a time."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ HOLD = 60_000
 HOOK = NewOutboxCursor("callback", ("turn.completed", "turn.failed"), "https://shop.example/hook")
 
 
-async def start_with_outlet(store: Store, clock: ManualClock, **changes: Any) -> Claim:
-    return await start_and_claim(store, clock, **{"outlets": (HOOK,), **changes})
+async def start_with_cursor(store: Store, clock: ManualClock, **changes: Any) -> Claim:
+    return await start_and_claim(store, clock, **{"outbox": (HOOK,), **changes})
 
 
 async def tell(store: Store, claim: Claim) -> Claim:
-    """Commit something that the session's outlets have to tell."""
+    """Commit something that the session's outbox cursors have to tell."""
     await write(store, commit(claim, delta(), tells=True))
     return replace(claim, number=claim.number + 1)
 
 
 async def take_one(store: Store) -> OutboxCursor:
-    (outlet,) = await store.take_outlets(10, HOLD)
-    return outlet
+    (cursor,) = await store.take_cursors(10, HOLD)
+    return cursor
 
 
-def letter(outlet: OutboxCursor, offset: int = 3) -> DeadLetter:
+def letter(cursor: OutboxCursor, offset: int = 3) -> DeadLetter:
     return DeadLetter(
-        session_id=outlet.session_id,
-        tenant=outlet.tenant,
-        outlet=outlet.name,
+        session_id=cursor.session_id,
+        tenant=cursor.tenant,
+        cursor_name=cursor.name,
         offset=offset,
         type="turn.completed",
         error="503",
@@ -50,36 +50,38 @@ def letter(outlet: OutboxCursor, offset: int = 3) -> DeadLetter:
     )
 
 
-class OutletContract(Subject):
-    async def test_a_new_outlet_has_nothing_to_tell(self, store: Store, clock: ManualClock) -> None:
-        claim = await start_with_outlet(store, clock)
+class OutboxContract(Subject):
+    async def test_a_new_outbox_cursor_has_nothing_to_tell(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        claim = await start_with_cursor(store, clock)
         await write(store, commit(claim, delta()))
 
-        (listed,) = await store.outlets(claim.session_id)
+        (listed,) = await store.cursors(claim.session_id)
 
         assert (listed.name, listed.url, listed.events) == (HOOK.name, HOOK.url, HOOK.events)
-        assert (listed.cursor, listed.due_at, listed.agent) == (0, None, "support")
-        assert await store.take_outlets(10, HOLD) == []
+        assert (listed.position, listed.due_at, listed.agent) == (0, None, "support")
+        assert await store.take_cursors(10, HOLD) == []
         assert await store.next_due_at() is None
 
     async def test_what_is_told_is_due_now_though_the_log_is_dated_later(
         self, store: Store, clock: ManualClock
     ) -> None:
-        claim = await start_with_outlet(store, clock)
+        claim = await start_with_cursor(store, clock)
         await write(store, commit(claim, delta(), at=clock.now() + 3_600_000, tells=True))
         assert await store.next_due_at() == clock.now()
         assert (await take_one(store)).session_id == claim.session_id
 
-    async def test_a_commit_that_tells_makes_the_sessions_outlets_due(
+    async def test_a_commit_that_tells_makes_the_sessions_outbox_cursors_due(
         self, store: Store, clock: ManualClock
     ) -> None:
         other = NewOutboxCursor("agent:audit", ("session.ended",))
-        claim = await start_with_outlet(store, clock, outlets=(HOOK, other))
-        await start_with_outlet(store, clock, held=[claim])
+        claim = await start_with_cursor(store, clock, outbox=(HOOK, other))
+        await start_with_cursor(store, clock, held=[claim])
         await tell(store, claim)
 
         assert await store.next_due_at() is not None
-        taken = await store.take_outlets(10, HOLD)
+        taken = await store.take_cursors(10, HOLD)
 
         assert {each.name for each in taken} == {"callback", "agent:audit"}
         assert {each.session_id for each in taken} == {claim.session_id}
@@ -87,93 +89,93 @@ class OutletContract(Subject):
     async def test_a_commit_that_is_refused_tells_nothing(
         self, store: Store, clock: ManualClock
     ) -> None:
-        claim = await start_with_outlet(store, clock)
+        claim = await start_with_cursor(store, clock)
 
         await write_in_vain(store, commit(claim, delta(), tells=True, fence=claim.fence - 1))
 
-        assert await store.take_outlets(10, HOLD) == []
+        assert await store.take_cursors(10, HOLD) == []
 
     async def test_many_commits_at_once_tell_each_for_its_session(
         self, store: Store, clock: ManualClock
     ) -> None:
         claims: list[Claim] = []
         for _ in range(6):
-            claims.append(await start_with_outlet(store, clock, held=claims))
+            claims.append(await start_with_cursor(store, clock, held=claims))
         telling = claims[::2]
 
         await store.commit([commit(c, delta(), tells=c in telling) for c in claims])
 
-        taken = await store.take_outlets(10, HOLD)
+        taken = await store.take_cursors(10, HOLD)
         assert {each.session_id for each in taken} == {c.session_id for c in telling}
 
     async def test_a_commit_that_parks_tells_too(self, store: Store, clock: ManualClock) -> None:
-        claim = await start_with_outlet(store, clock)
+        claim = await start_with_cursor(store, clock)
 
         await write(store, park(claim, delta(), tells=True))
 
         assert (await take_one(store)).session_id == claim.session_id
 
-    async def test_an_outlet_is_given_to_one_until_its_hold_is_over(
+    async def test_an_outbox_cursor_is_given_to_one_until_its_hold_is_over(
         self, store: Store, clock: ManualClock
     ) -> None:
-        await tell(store, await start_with_outlet(store, clock))
+        await tell(store, await start_with_cursor(store, clock))
         await take_one(store)
-        assert await store.take_outlets(10, HOLD) == []
+        assert await store.take_cursors(10, HOLD) == []
 
         clock.advance(HOLD)
 
         assert (await take_one(store)).name == "callback"
 
-    async def test_no_more_outlets_are_given_than_asked_for_and_the_longest_due_first(
+    async def test_no_more_outbox_cursors_are_given_than_asked_for_and_the_longest_due_first(
         self, store: Store, clock: ManualClock
     ) -> None:
-        first = await start_with_outlet(store, clock)
-        second = await start_with_outlet(store, clock, held=[first])
+        first = await start_with_cursor(store, clock)
+        second = await start_with_cursor(store, clock, held=[first])
         for claim in (second, first):
             clock.advance(1000)
             await write(store, commit(claim, delta(), tells=True, at=clock.now()))
 
-        (taken,) = await store.take_outlets(1, HOLD)
+        (taken,) = await store.take_cursors(1, HOLD)
 
         assert taken.session_id == second.session_id
 
-    async def test_a_settled_outlet_rests_with_its_cursor(
+    async def test_a_settled_outbox_cursor_rests_at_its_position(
         self, store: Store, clock: ManualClock
     ) -> None:
-        claim = await tell(store, await start_with_outlet(store, clock))
+        claim = await tell(store, await start_with_cursor(store, clock))
         taken = await take_one(store)
 
-        assert await store.settle_outlet(taken, cursor=3, again_at=None)
+        assert await store.settle_cursor(taken, position=3, again_at=None)
 
-        assert await store.take_outlets(10, HOLD) == []
+        assert await store.take_cursors(10, HOLD) == []
         assert await store.next_due_at() is None
         await tell(store, claim)
-        assert (await take_one(store)).cursor == 3
+        assert (await take_one(store)).position == 3
 
-    async def test_what_is_told_while_an_outlet_is_held_is_not_lost(
+    async def test_what_is_told_while_an_outbox_cursor_is_held_is_not_lost(
         self, store: Store, clock: ManualClock
     ) -> None:
-        claim = await tell(store, await start_with_outlet(store, clock))
+        claim = await tell(store, await start_with_cursor(store, clock))
         taken = await take_one(store)
         await tell(store, claim)
 
-        await store.settle_outlet(taken, cursor=3, again_at=None)
+        await store.settle_cursor(taken, position=3, again_at=None)
 
-        assert (await take_one(store)).cursor == 3
+        assert (await take_one(store)).position == 3
 
-    async def test_a_failing_outlet_is_due_again_when_it_was_said(
+    async def test_a_failing_outbox_cursor_is_due_again_when_it_was_said(
         self, store: Store, clock: ManualClock
     ) -> None:
-        claim = await tell(store, await start_with_outlet(store, clock))
+        claim = await tell(store, await start_with_cursor(store, clock))
         taken = await take_one(store)
         later = clock.now() + 5000
 
-        await store.settle_outlet(taken, cursor=0, again_at=later, tries=1, error="503")
+        await store.settle_cursor(taken, position=0, again_at=later, tries=1, error="503")
         await tell(store, claim)
 
-        assert await store.take_outlets(10, HOLD) == []
+        assert await store.take_cursors(10, HOLD) == []
         assert await store.next_due_at() == later
-        (failing,) = await store.outlets(failing_only=True)
+        (failing,) = await store.cursors(failing_only=True)
         assert (failing.tries, failing.error, failing.due_at) == (1, "503", later)
         clock.advance(5000)
         assert (await take_one(store)).tries == 1
@@ -181,33 +183,35 @@ class OutletContract(Subject):
     async def test_who_lost_the_hold_settles_nothing(
         self, store: Store, clock: ManualClock
     ) -> None:
-        await tell(store, await start_with_outlet(store, clock))
+        await tell(store, await start_with_cursor(store, clock))
         late = await take_one(store)
         clock.advance(HOLD)
         await take_one(store)
 
-        assert not await store.settle_outlet(late, cursor=9, again_at=None, dead=[letter(late)])
+        assert not await store.settle_cursor(late, position=9, again_at=None, dead=[letter(late)])
 
-        (listed,) = await store.outlets()
-        assert listed.cursor == 0
+        (listed,) = await store.cursors()
+        assert listed.position == 0
         assert await store.dead_letters() == []
 
     async def test_what_could_not_be_told_is_listed_newest_first(
         self, store: Store, clock: ManualClock
     ) -> None:
-        await tell(store, await start_with_outlet(store, clock))
+        await tell(store, await start_with_cursor(store, clock))
         taken = await take_one(store)
 
         dead = [letter(taken, 3), letter(taken, 4)]
-        await store.settle_outlet(taken, cursor=4, again_at=None, dead=dead)
+        await store.settle_cursor(taken, position=4, again_at=None, dead=dead)
 
         assert await store.dead_letters() == dead[::-1]
         assert await store.dead_letters(tenant="other") == []
         assert await store.dead_letters(session_id=taken.session_id, limit=1) == dead[1:]
 
-    async def test_outlets_are_listed_by_tenant(self, store: Store, clock: ManualClock) -> None:
-        await start_with_outlet(store, clock)
+    async def test_outbox_cursors_are_listed_by_tenant(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        await start_with_cursor(store, clock)
 
-        assert len(await store.outlets(tenant="default")) == 1
-        assert await store.outlets(tenant="other") == []
-        assert await store.outlets(failing_only=True) == []
+        assert len(await store.cursors(tenant="default")) == 1
+        assert await store.cursors(tenant="other") == []
+        assert await store.cursors(failing_only=True) == []

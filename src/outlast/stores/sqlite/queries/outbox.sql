@@ -1,27 +1,27 @@
--- name: take_outlets
--- One statement, so of two who ask at once only one is given an outlet.
-UPDATE outlast_outlets
+-- name: take_outbox_cursors
+-- One statement, so of two who ask at once only one is given an outbox cursor.
+UPDATE outlast_outbox_cursors
    SET held = held + 1, held_until = :now + :hold
  WHERE oid IN (SELECT oid
-                 FROM outlast_outlets
+                 FROM outlast_outbox_cursors
                 WHERE due_at <= :now AND held_until <= :now
                 ORDER BY due_at, oid
                 LIMIT :limit)
 RETURNING oid;
 
--- name: taken_outlets
-SELECT s.id, s.tenant, s.agent, o.name, o.url, o.events, o.cursor, o.told, o.held, o.due_at,
+-- name: taken_outbox_cursors
+SELECT s.id, s.tenant, s.agent, o.name, o.url, o.secret, o.events, o.position, o.told, o.held, o.due_at,
        o.tries, o.error
-  FROM outlast_outlets AS o
+  FROM outlast_outbox_cursors AS o
   JOIN outlast_sessions AS s ON s.sid = o.sid
  WHERE o.oid IN (SELECT value FROM json_each(:taken))
  ORDER BY o.due_at, o.oid;
 
--- name: settle_outlet
+-- name: settle_outbox_cursor
 -- Nothing changes if it was given to somebody else meanwhile. What was told since it was taken
 -- makes it due at once.
-UPDATE outlast_outlets
-   SET cursor = :cursor,
+UPDATE outlast_outbox_cursors
+   SET position = :position,
        due_at = iif(:again_at IS NULL AND told <> :told, :now, :again_at),
        tries = :tries,
        error = :error,
@@ -32,28 +32,28 @@ UPDATE outlast_outlets
 RETURNING sid;
 
 -- name: add_dead_letters
--- JSON rows of outlet, offset, type, error and time.
-INSERT INTO outlast_dead_letters (sid, outlet, offset, type, error, at)
+-- JSON rows of outbox cursor, offset, type, error and time.
+INSERT INTO outlast_dead_letters (sid, cursor_name, offset, type, error, at)
 SELECT :sid, value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4
   FROM json_each(:dead)
  ORDER BY key;
 
--- name: outlets
--- CROSS: sessions that have no outlet are not looked at.
-SELECT s.id, s.tenant, s.agent, o.name, o.url, o.events, o.cursor, o.told, o.held, o.due_at,
+-- name: outbox_cursors
+-- CROSS: sessions that have no outbox cursor are not looked at.
+SELECT s.id, s.tenant, s.agent, o.name, o.url, o.secret, o.events, o.position, o.told, o.held, o.due_at,
        o.tries, o.error
-  FROM outlast_outlets AS o
+  FROM outlast_outbox_cursors AS o
  CROSS JOIN outlast_sessions AS s ON s.sid = o.sid
  WHERE (:tenant IS NULL OR s.tenant = :tenant)
    AND (o.tries OR NOT :failing_only)
  ORDER BY s.id DESC, o.name
  LIMIT :limit;
 
--- name: outlets_of_session
-SELECT s.id, s.tenant, s.agent, o.name, o.url, o.events, o.cursor, o.told, o.held, o.due_at,
+-- name: outbox_cursors_of_session
+SELECT s.id, s.tenant, s.agent, o.name, o.url, o.secret, o.events, o.position, o.told, o.held, o.due_at,
        o.tries, o.error
   FROM outlast_sessions AS s
-  JOIN outlast_outlets AS o ON o.sid = s.sid
+  JOIN outlast_outbox_cursors AS o ON o.sid = s.sid
  WHERE s.id = :session_id
    AND (:tenant IS NULL OR s.tenant = :tenant)
    AND (o.tries OR NOT :failing_only)
@@ -61,10 +61,10 @@ SELECT s.id, s.tenant, s.agent, o.name, o.url, o.events, o.cursor, o.told, o.hel
  LIMIT :limit;
 
 -- name: next_due_at
-SELECT min(due_at) FROM outlast_outlets WHERE due_at IS NOT NULL;
+SELECT min(due_at) FROM outlast_outbox_cursors WHERE due_at IS NOT NULL;
 
 -- name: dead_letters
-SELECT s.id, s.tenant, d.outlet, d.offset, d.type, d.error, d.at
+SELECT s.id, s.tenant, d.cursor_name, d.offset, d.type, d.error, d.at
   FROM outlast_dead_letters AS d
  CROSS JOIN outlast_sessions AS s ON s.sid = d.sid
  WHERE :tenant IS NULL OR s.tenant = :tenant
@@ -72,7 +72,7 @@ SELECT s.id, s.tenant, d.outlet, d.offset, d.type, d.error, d.at
  LIMIT :limit;
 
 -- name: dead_letters_of_session
-SELECT s.id, s.tenant, d.outlet, d.offset, d.type, d.error, d.at
+SELECT s.id, s.tenant, d.cursor_name, d.offset, d.type, d.error, d.at
   FROM outlast_sessions AS s
   JOIN outlast_dead_letters AS d ON d.sid = s.sid
  WHERE s.id = :session_id AND (:tenant IS NULL OR s.tenant = :tenant)
