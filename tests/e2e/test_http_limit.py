@@ -37,20 +37,20 @@ async def test_a_key_is_good_for_so_many_requests_and_is_told_when_to_come_back(
 
 async def test_a_key_has_so_many_streams_open_at_once() -> None:
     async with scene(ServerSettings(max_streams_per_key=2)) as bank:
-        gate, reader = bank.api.state.gate, Principal("a", "b", key_id="key_1")
-        async with gate.hold(reader), gate.hold(reader):
+        backend, reader = bank.api.state.backend, Principal("a", "b", key_id="key_1")
+        async with backend.hold(reader), backend.hold(reader):
             with pytest.raises(Exception, match="2 streams") as refused:
-                async with gate.hold(reader):
+                async with backend.hold(reader):
                     pass
             assert (refused.value.status_code, refused.value.code) == (429, "TOO_MANY_STREAMS")
-            async with gate.hold(Principal("a", "b", key_id="key_2")):
+            async with backend.hold(Principal("a", "b", key_id="key_2")):
                 pass
-            assert gate.streams.total == 2
-        async with gate.hold(reader):
+            assert backend.streams.total == 2
+        async with backend.hold(reader):
             pass
-        async with gate.hold(LOCAL), gate.hold(LOCAL), gate.hold(LOCAL):
-            assert gate.streams.total == 3, "who is local is counted, and not limited"
-        assert gate.streams.total == 0
+        async with backend.hold(LOCAL), backend.hold(LOCAL), backend.hold(LOCAL):
+            assert backend.streams.total == 3, "who is local is counted, and not limited"
+        assert backend.streams.total == 0
 
 
 async def test_waiting_for_a_result_counts_as_a_stream() -> None:

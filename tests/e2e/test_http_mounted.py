@@ -113,7 +113,7 @@ async def test_a_server_that_waits_no_longer_for_streams_cuts_them_and_logs_no_t
             poll = f"/v1/streams/sessions/{session}?offset=now&live=long-poll"
             polled = asyncio.create_task(caller.get(poll))
             async with caller.stream("GET", f"/v1/sessions/{session}/stream") as stream:
-                while api.state.gate.feeds.readers < 2:  # noqa: ASYNC110 - a request has no event
+                while api.state.backend.feeds.readers < 2:  # noqa: ASYNC110 - a request has no event
                     await asyncio.sleep(0.01)
 
                 server.should_exit = True

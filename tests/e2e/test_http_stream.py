@@ -227,7 +227,7 @@ async def test_streams_are_cut_when_the_server_is_about_to_stop() -> None:
             events = events_of(lines)
             await anext(events)
 
-            scene.gate.feeds.close()
+            scene.backend.feeds.close()
 
             with pytest.raises(httpx.RemoteProtocolError):  # it is seen not to be the end
                 async with asyncio.timeout(60):
@@ -238,18 +238,18 @@ async def test_streams_are_cut_when_the_server_is_about_to_stop() -> None:
 
 
 async def test_a_reader_who_leaves_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("outlast.server.stream.feeds.LINGER", 0.0)
+    monkeypatch.setattr("outlast.server.stream.feed.LINGER", 0.0)
     async with serving() as scene:
         session = await scene.start()
         _, header = await scene.key("read")
         async with scene.stream(session, headers=header) as lines:
             await anext(lines)
-            assert (len(scene.gate.feeds), scene.gate.streams.total) == (1, 1)
+            assert (len(scene.backend.feeds), scene.backend.streams.total) == (1, 1)
             [feed] = [t for t in asyncio.all_tasks() if t.get_name() == f"feed of {session.id}"]
 
         async with asyncio.timeout(60):
             await asyncio.wait([feed])
-        assert (len(scene.gate.feeds), scene.gate.streams.total) == (0, 0)
+        assert (len(scene.backend.feeds), scene.backend.streams.total) == (0, 0)
 
 
 async def test_more_streams_than_a_key_may_have_are_refused() -> None:

@@ -141,7 +141,7 @@ async def test_a_poll_waits_for_what_comes_and_no_longer_than_it_may() -> None:
         session = await scene.start()
         end = (await session.info()).end
         polling = asyncio.create_task(read(scene, session, offset=f"{end:016d}", live="long-poll"))
-        while not len(scene.gate.feeds):  # noqa: ASYNC110 - a request has no event
+        while not len(scene.backend.feeds):  # noqa: ASYNC110 - a request has no event
             await asyncio.sleep(0)
         await session.send("look")
 
@@ -175,10 +175,10 @@ async def test_a_server_that_is_about_to_stop_sends_its_readers_away() -> None:
         session = await scene.start()
         polling = asyncio.create_task(read(scene, session, offset="now", live="long-poll"))
         listening = asyncio.create_task(sent(scene, session, offset="now", until="end"))
-        while scene.gate.feeds.readers < 2:  # noqa: ASYNC110 - a request has no event
+        while scene.backend.feeds.readers < 2:  # noqa: ASYNC110 - a request has no event
             await asyncio.sleep(0)
 
-        scene.gate.feeds.close()
+        scene.backend.feeds.close()
 
         cut = await polling
         assert (cut.status_code, cut.headers["connection"]) == (503, "close")
@@ -226,7 +226,7 @@ async def test_who_listens_when_the_session_ends_is_told_that_the_stream_is_clos
     async with serving(store=f"sqlite:///{tmp_path / 'run.db'}") as scene:
         session = await scene.start()
         listening = asyncio.create_task(sent(scene, session, offset="now", until="end"))
-        while not scene.gate.feeds.readers:  # noqa: ASYNC110 - a request has no event
+        while not scene.backend.feeds.readers:  # noqa: ASYNC110 - a request has no event
             await asyncio.sleep(0)
 
         await session.end()

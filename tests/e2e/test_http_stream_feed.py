@@ -16,11 +16,10 @@ from stream_scene import ENOUGH, SPEECH, events_of, serving, talker
 
 from outlast import Outlast, Session
 from outlast.errors import StoreUnavailable
-from outlast.server.stream.feeds import SessionFeeds
-from outlast.server.stream.line import EncodedEvent
-from outlast.server.stream.page import up_to_end
+from outlast.server.stream.encoding import EncodedEvent
+from outlast.server.stream.feed import SessionFeeds
 from outlast.server.stream.reader import FeedReader, StreamCut
-from outlast.server.stream.window import EventWindow
+from outlast.server.stream.window import EventWindow, up_to_end
 from outlast.store import LogPage, SessionInfo, Store
 from outlast.testing.wrapped_store import WrappedStore
 

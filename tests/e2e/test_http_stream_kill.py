@@ -19,7 +19,7 @@ from stream_troupe import (
 )
 
 from outlast import Outlast
-from outlast.server.stream.line import encode
+from outlast.core.event import encode
 
 
 async def test_every_reader_of_a_turn_sees_the_same_whatever_is_killed(

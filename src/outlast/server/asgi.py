@@ -66,7 +66,7 @@ EXPOSED = (
 def create(app: Outlast, settings: ServerSettings | None = None) -> FastAPI:
     """Return the server of an app. By itself it opens the app and closes it at the end."""
     settings = settings or ServerSettings()
-    gate = ServerBackend(app, settings)
+    backend = ServerBackend(app, settings)
     api = FastAPI(
         title="Outlast",
         version=version("outlast"),
@@ -77,10 +77,10 @@ def create(app: Outlast, settings: ServerSettings | None = None) -> FastAPI:
         redirect_slashes=False,
         generate_unique_id_function=operation_id,
         middleware=middleware(app, settings),
-        lifespan=life(gate),
+        lifespan=life(backend),
         telemetry={"tracing": False, "metrics": False, "logs": False},  # addresses hold secrets
     )
-    api.state.gate = gate
+    api.state.backend = backend
     for router in ROUTERS:
         api.include_router(router, prefix=PREFIX)
     api.include_router(health.router, include_in_schema=False)  # where probes expect it
@@ -107,14 +107,14 @@ def middleware(app: Outlast, settings: ServerSettings) -> list[Middleware]:
     return found
 
 
-def life(gate: ServerBackend) -> Callable[[FastAPI], Any]:
+def life(backend: ServerBackend) -> Callable[[FastAPI], Any]:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        async with nullcontext() if gate.app.is_open else gate.app:
+        async with nullcontext() if backend.app.is_open else backend.app:
             try:
                 yield
             finally:
-                gate.feeds.close()
+                backend.feeds.close()
 
     return lifespan
 

@@ -23,7 +23,7 @@ from outlast.server.limit import StreamLimiter
 from outlast.server.principal import LOCAL, Principal
 from outlast.server.readiness import Readiness
 from outlast.server.settings import ServerSettings
-from outlast.server.stream.feeds import SessionFeeds
+from outlast.server.stream.feed import SessionFeeds
 from outlast.session import Session
 from outlast.store import RequestInfo, SessionInfo
 

@@ -1,4 +1,4 @@
-"""What routes depend on: who is calling with which scope, the gate, and documented errors."""
+"""What routes depend on: who is calling with which scope, the backend, and documented errors."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ OF_CALLERS = (401, 403, 429)
 
 
 async def gate_of(request: Request) -> ServerBackend:
-    """Return the gate; a coroutine, since FastAPI would start a thread for a plain function."""
-    found: ServerBackend = request.app.state.gate
+    """Return the backend; a coroutine, since FastAPI would start a thread for a plain function."""
+    found: ServerBackend = request.app.state.backend
     return found
 
 

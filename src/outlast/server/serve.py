@@ -91,7 +91,7 @@ async def listen(
     api = create(app, settings)
     server = UvicornServer(configuration(api, settings), ready)
     stopping = asyncio.create_task(stop.wait(), name="outlast server stop")
-    stopping.add_done_callback(lambda _: end(server, api.state.gate.feeds.close))
+    stopping.add_done_callback(lambda _: end(server, api.state.backend.feeds.close))
     log = logging.getLogger("uvicorn.error")
     log.setLevel(logging.WARNING)
     log.addFilter(cut_is_no_fault)

@@ -25,10 +25,10 @@ PATH = "/{name}/{key:path}"
 
 @router.post(PATH, status_code=202, responses=answers(404, 409, body=True))
 async def prompt_agent(
-    name: Id, key: Id, body: PromptIn, caller: Sender, gate: Served, request: Request
+    name: Id, key: Id, body: PromptIn, caller: Sender, backend: Served, request: Request
 ) -> PromptedOut:
     """Send a message to the one session of an agent and a key; the first one starts it."""
-    receipt = await gate.app.prompt(
+    receipt = await backend.app.prompt(
         name,
         key,
         said(body.message),
@@ -36,7 +36,7 @@ async def prompt_agent(
         tenant=caller.tenant,
         principal=caller.name,
     )
-    url = gate.url(request, f"/agents/{quote(name, safe='')}/{quote(key)}")
+    url = backend.url(request, f"/agents/{quote(name, safe='')}/{quote(key)}")
     return PromptedOut(**receipt_out(receipt), stream_url=url)
 
 
@@ -47,14 +47,14 @@ async def read_agent(
     name: Id,
     key: Id,
     caller: Reader,
-    gate: Served,
+    backend: Served,
     wanted: Annotated[DurableQuery, Depends(asked)],
 ) -> Response:
     """Read the stream of that session by the Durable Streams protocol."""
     if wanted.internals:
-        gate.principal(request, INTERNALS)
-    session_id = await gate.app.find(name, key, tenant=caller.tenant)
+        backend.principal(request, INTERNALS)
+    session_id = await backend.app.find(name, key, tenant=caller.tenant)
     if session_id is None:
         raise UnknownSession(f"the agent {name} has no session with this key", key=key)
-    info = await gate.owned_session(caller, session_id)
-    return await durable_response(gate, request, caller, info, wanted)
+    info = await backend.owned_session(caller, session_id)
+    return await durable_response(backend, request, caller, info, wanted)

@@ -23,7 +23,7 @@ router = APIRouter(prefix="/approvals", tags=["approvals"], route_class=JsonRout
 @router.get("", responses=answers(404))
 async def list_approvals(
     caller: Reader,
-    gate: Served,
+    backend: Served,
     session_id: Annotated[Id | None, Query(description="Only those of this session.")] = None,
     agent: Annotated[Id | None, Query(description="Only those of this agent.")] = None,
     kind: Annotated[list[Kind] | None, Query(description="Only those of these kinds.")] = None,
@@ -32,11 +32,11 @@ async def list_approvals(
 ) -> RequestPage:
     """List open requests, oldest first."""
     if session_id is not None:
-        await gate.owned_session(caller, session_id)
+        await backend.owned_session(caller, session_id)
     kinds = [each for each in PEOPLE if kind is None or each in kind]
     if session_id is not None and kind is None:
         kinds.append(RELAYED)  # what its children ask is listed under them elsewhere
-    found = await gate.app.store.requests(
+    found = await backend.app.store.requests(
         session_id, tenant=caller.tenant, agent=agent, kinds=kinds, after=cursor, limit=limit
     )
     return RequestPage(
@@ -47,11 +47,11 @@ async def list_approvals(
 
 @router.post("/{request_id}", status_code=202, responses=answers(404, 409, body=True))
 async def answer_approval(
-    request_id: str, body: AnswerIn, caller: Approver, gate: Served
+    request_id: str, body: AnswerIn, caller: Approver, backend: Served
 ) -> ReceiptOut:
     """Answer an open request. The first answer wins; another's is told REQUEST_CLOSED."""
-    info = await gate.owned_request(caller, request_id)
-    session = await gate.app.session(info.session_id)
+    info = await backend.owned_request(caller, request_id)
+    session = await backend.app.session(info.session_id)
     receipt = await session.answer(
         request_id,
         body.option,

@@ -29,18 +29,18 @@ A_BODY = {
     openapi_extra={"requestBody": A_BODY},
     responses=answers(401, 410, is_open=True),
 )
-async def call_back(token: str, request: Request, gate: Served) -> AcceptedOut:
+async def call_back(token: str, request: Request, backend: Served) -> AcceptedOut:
     """Hand an outside event to the tool that waits for it. The token in the URL is the key.
 
     The same body again is accepted again, and does nothing. Where the tool takes only what is
     signed, anything else is refused.
     """
-    body = await read_body(request, gate.settings.max_callback)
+    body = await read_body(request, backend.settings.max_callback)
     kind = request.headers.get("content-type", "")
     if not is_id(token):
         raise UnknownCallback(UNKNOWN_CALLBACK)
     headers = dict(request.headers)
-    await in_time(gate.app.callback(token, body, kind, headers), gate.settings.patience)
+    await in_time(backend.app.callback(token, body, kind, headers), backend.settings.patience)
     return AcceptedOut()
 
 

@@ -39,16 +39,16 @@ OF_SENDERS: dict[int | str, dict[str, Any]] = {
     openapi_extra={"requestBody": A_BODY},
     responses={**answers(404, 409, is_open=True), **OF_SENDERS},
 )
-async def take_in(name: str, request: Request, gate: Served) -> ReceivedOut | Response:
+async def take_in(name: str, request: Request, backend: Served) -> ReceivedOut | Response:
     """Take in what was said in a channel. Each channel has its own shape and its own signature.
 
     The same again, by the id that its sender gave it, is accepted again and does nothing.
     """
-    body = await read_body(request, gate.settings.max_callback)
+    body = await read_body(request, backend.settings.max_callback)
     if not is_id(name):
         raise UnknownChannel("this app has no such channel")
-    work = gate.app.receive(name, dict(request.headers), body)
-    received = await in_time(work, gate.settings.patience)
+    work = backend.app.receive(name, dict(request.headers), body)
+    received = await in_time(work, backend.settings.patience)
     return at_once(received.answer) if received.answer else receipt_of(received)
 
 

@@ -58,7 +58,7 @@ Given = Annotated[str, Query(description="As the provider says it.")]
 async def come_back(
     name: str,
     request: Request,
-    gate: Served,
+    backend: Served,
     state: Given = "",
     code: Given = "",
     error: Given = "",
@@ -66,8 +66,8 @@ async def come_back(
 ) -> HTMLResponse:
     """Take in somebody who comes back from signing in to a connection. The state is the key."""
     try:
-        tenant, principal = await caller_of(request, gate)
-        work = gate.app.complete_authorization(
+        tenant, principal = await caller_of(request, backend)
+        work = backend.app.complete_authorization(
             name if is_id(name) else "",
             state=state,
             code=code,
@@ -76,17 +76,17 @@ async def come_back(
             tenant=tenant,
             principal=principal,
         )
-        ending = await in_time(work, gate.settings.patience)
+        ending = await in_time(work, backend.settings.patience)
     except (StoreError, ErrorResponse):
         ending = "again"  # what was begun goes on without us
     return page(ending)
 
 
-async def caller_of(request: Request, gate: ServerBackend) -> tuple[str | None, str | None]:
+async def caller_of(request: Request, backend: ServerBackend) -> tuple[str | None, str | None]:
     """Return whose browser this is by the app's own `authenticate`, as a Comeback has it."""
-    if gate.settings.authenticate is None:
+    if backend.settings.authenticate is None:
         return None, None
-    found = gate.settings.authenticate(request)
+    found = backend.settings.authenticate(request)
     known = await found if isawaitable(found) else found
     return (known.tenant, known.name) if known else (None, "")
 

@@ -24,12 +24,12 @@ router = APIRouter(prefix="/sessions/{session_id}", tags=["control"], route_clas
 async def cancel_turn(
     session_id: str,
     caller: Sender,
-    gate: Served,
+    backend: Served,
     body: Annotated[CancelIn | None, Body()] = None,
 ) -> AcceptedOut:
     """Stop the open turn of a lane. The session and what is queued in it stay."""
     body = body or CancelIn()
-    session, _ = await gate.handle(caller, session_id)
+    session, _ = await backend.handle(caller, session_id)
     await session.cancel(body.reason, turn=body.turn, lane=body.lane, by=caller.name)
     return AcceptedOut()
 
@@ -38,11 +38,11 @@ async def cancel_turn(
 async def end_session(
     session_id: str,
     caller: Sender,
-    gate: Served,
+    backend: Served,
     body: Annotated[EndIn | None, Body()] = None,
 ) -> AcceptedOut:
     """End the session for good; its log stays."""
-    session, _ = await gate.handle(caller, session_id)
+    session, _ = await backend.handle(caller, session_id)
     await session.end(body.reason if body else "", by=caller.name)
     return AcceptedOut()
 
@@ -51,10 +51,10 @@ async def end_session(
 async def retry_turn(
     session_id: str,
     caller: Sender,
-    gate: Served,
+    backend: Served,
     body: Annotated[RetryIn | None, Body()] = None,
 ) -> ReceiptOut:
     """Try a failed turn again from where it failed, without saying anything anew."""
     body = body or RetryIn()
-    session, _ = await gate.handle(caller, session_id)
+    session, _ = await backend.handle(caller, session_id)
     return ReceiptOut(**receipt_out(await session.retry(lane=body.lane, by=caller.name)))

@@ -35,11 +35,11 @@ router = APIRouter(tags=["deliveries"], route_class=JsonRoute)
     responses=answers(404, 409, body=True),
 )
 async def send_delivery(
-    session_id: str, body: DeliveryIn, caller: Known, gate: Served, request: Request
+    session_id: str, body: DeliveryIn, caller: Known, backend: Served, request: Request
 ) -> AnsweredOut:
     """Send a message, which needs the scope `send`; or answer requests: `approve`."""
-    gate.principal(request, APPROVE if body.input_responses else SEND)
-    session, _ = await gate.handle(caller, session_id)
+    backend.principal(request, APPROVE if body.input_responses else SEND)
+    session, _ = await backend.handle(caller, session_id)
     if not body.input_responses:
         receipt = await session.send(
             said(body.message),
@@ -84,9 +84,9 @@ async def answer_all(
 
 
 @router.post("/deliver", status_code=202, responses=answers(404, 409, body=True))
-async def deliver(body: DeliverIn, caller: Sender, gate: Served, request: Request) -> StartedOut:
+async def deliver(body: DeliverIn, caller: Sender, backend: Served, request: Request) -> StartedOut:
     """Send a message to where a continuation token leads; start a session if an agent is named."""
-    receipt = await gate.app.deliver(
+    receipt = await backend.app.deliver(
         body.continuation_token,
         said(body.message),
         agent=body.agent,
@@ -94,16 +94,16 @@ async def deliver(body: DeliverIn, caller: Sender, gate: Served, request: Reques
         tenant=caller.tenant,
         principal=caller.name,
     )
-    return await started(receipt, gate, request)
+    return await started(receipt, backend, request)
 
 
-async def started(receipt: Receipt[Any], gate: ServerBackend, request: Request) -> StartedOut:
+async def started(receipt: Receipt[Any], backend: ServerBackend, request: Request) -> StartedOut:
     """Return a receipt, and where to read what comes of it."""
-    info = await gate.app.store.session(receipt.session_id)
+    info = await backend.app.store.session(receipt.session_id)
     if info is None:
         raise NoActiveSession("the session was erased meanwhile")
     return StartedOut(
         **receipt_out(receipt),
         continuation_token=info.token,
-        stream_url=gate.url(request, f"/sessions/{receipt.session_id}/stream"),
+        stream_url=backend.url(request, f"/sessions/{receipt.session_id}/stream"),
     )

@@ -26,7 +26,7 @@ router = APIRouter(tags=["fleet"], route_class=JsonRoute)
 @router.get("/lanes", responses=answers(404))
 async def list_lanes(
     caller: Reader,
-    gate: Served,
+    backend: Served,
     session_id: Annotated[Id | None, Query(description="Only those of this session.")] = None,
     agent: Annotated[Id | None, Query(description="Only those of this agent.")] = None,
     status: Annotated[Status | None, Query(description="Only those that are this.")] = None,
@@ -35,8 +35,8 @@ async def list_lanes(
 ) -> LanePage:
     """List lanes, those of the newest session first."""
     if session_id is not None:
-        await gate.owned_session(caller, session_id)
-    found = await gate.app.lanes(
+        await backend.owned_session(caller, session_id)
+    found = await backend.app.lanes(
         session_id=session_id,
         tenant=caller.tenant,
         agent=agent,
@@ -82,9 +82,9 @@ def place_of(cursor: str) -> tuple[str, str]:
 
 
 @router.get("/workers", responses=answers())
-async def list_workers(caller: Insider, gate: Served) -> WorkersOut:
+async def list_workers(caller: Insider, backend: Served) -> WorkersOut:
     """List the living workers, oldest first. They are not a tenant's, but everybody's."""
-    return WorkersOut(workers=[worker_out(info) for info in await gate.app.workers()])
+    return WorkersOut(workers=[worker_out(info) for info in await backend.app.workers()])
 
 
 def worker_out(info: WorkerInfo) -> WorkerOut:

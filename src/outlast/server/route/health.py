@@ -20,9 +20,9 @@ async def is_alive() -> Health:
 
 
 @router.get("/readyz", responses=answers(is_open=True))
-async def is_ready(gate: Served) -> Health:
+async def is_ready(backend: Served) -> Health:
     """Say whether the store can be reached; looked at once a second at most."""
-    if not await gate.readiness.is_ready():
+    if not await backend.readiness.is_ready():
         raise unavailable()
     return Health()
 
@@ -32,10 +32,10 @@ async def is_ready(gate: Served) -> Health:
     response_class=Response,
     responses={**answers(), 200: {"content": {CONTENT_TYPE: {"schema": {"type": "string"}}}}},
 )
-async def read_metrics(caller: Insider, gate: Served) -> Response:
+async def read_metrics(caller: Insider, backend: Served) -> Response:
     """Return metrics as Prometheus reads them. They count all tenants' sessions together."""
-    store = gate.app.store
+    store = backend.app.store
     lines = exposition(
-        await store.census(), await store.workers(), gate.streams.total, gate.app.clock.now()
+        await store.census(), await store.workers(), backend.streams.total, backend.app.clock.now()
     )
     return Response("\n".join(lines) + "\n", media_type=CONTENT_TYPE)

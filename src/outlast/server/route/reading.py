@@ -32,11 +32,11 @@ LONGEST = 30
 async def read_history(
     session_id: str,
     caller: Reader,
-    gate: Served,
+    backend: Served,
     lane: Annotated[Id, Query(description="Whose conversation.")] = MAIN,
 ) -> HistoryOut:
     """Return a lane's conversation so far, as the model sees it."""
-    session, _ = await gate.handle(caller, session_id)
+    session, _ = await backend.handle(caller, session_id)
     messages = await session.history(lane)
     return HistoryOut(lane=lane, messages=[history_message(message) for message in messages])
 
@@ -51,7 +51,7 @@ async def read_history(
 async def read_result(
     session_id: str,
     caller: Reader,
-    gate: Served,
+    backend: Served,
     response: Response,
     wait: Annotated[
         int, Query(ge=0, le=LONGEST, description="How many seconds to wait for it.")
@@ -59,12 +59,12 @@ async def read_result(
     delivery_id: Annotated[Id | None, Query(description="That of this delivery alone.")] = None,
 ) -> ResultOut:
     """Return what the last turn came to, or what became of one delivery."""
-    session, info = await gate.handle(caller, session_id)
+    session, info = await backend.handle(caller, session_id)
     result: Result[Any] | None = None
-    if await is_settled(gate, info, delivery_id):
-        result = await outcome(session, delivery_id, gate.settings.patience)
+    if await is_settled(backend, info, delivery_id):
+        result = await outcome(session, delivery_id, backend.settings.patience)
     elif wait:
-        async with gate.hold(caller):
+        async with backend.hold(caller):
             result = await outcome(session, delivery_id, wait)
     if result is None:
         response.status_code = 202
@@ -72,11 +72,11 @@ async def read_result(
     return result_out(result, from_json(to_json(result.output)), info.agent)
 
 
-async def is_settled(gate: ServerBackend, info: SessionInfo, delivery_id: str | None) -> bool:
+async def is_settled(backend: ServerBackend, info: SessionInfo, delivery_id: str | None) -> bool:
     """Whether a result is there without waiting for it."""
     if delivery_id is None:
         return is_at_rest(info)
-    delivery = await in_time(gate.app.store.delivery(delivery_id), gate.settings.patience)
+    delivery = await in_time(backend.app.store.delivery(delivery_id), backend.settings.patience)
     if delivery is None or delivery.session_id != info.session_id:
         raise UnknownDelivery(f"this session never got {delivery_id}", delivery=delivery_id)
     if delivery.state == "settled" and delivery.outcome != "answered":

@@ -24,10 +24,10 @@ Limit = Annotated[int, Query(ge=1, le=500, description="How many at most.")]
 
 @router.post("", status_code=202, responses=answers(404, 409, body=True))
 async def start_session(
-    body: StartIn, caller: Sender, gate: Served, request: Request, response: Response
+    body: StartIn, caller: Sender, backend: Served, request: Request, response: Response
 ) -> StartedOut:
     """Start a session with a message; it is accepted for good when this answers."""
-    session: Session[Any] = await gate.app.start(
+    session: Session[Any] = await backend.app.start(
         body.agent,
         said(body.message),
         mode=body.mode,
@@ -44,25 +44,25 @@ async def start_session(
         depth=body.depth,
     )
     assert session.receipt is not None
-    response.headers["Location"] = gate.url(request, f"/sessions/{session.id}")
+    response.headers["Location"] = backend.url(request, f"/sessions/{session.id}")
     return StartedOut(
         **receipt_out(session.receipt),
         continuation_token=await session.continuation_token(),
-        stream_url=gate.url(request, f"/sessions/{session.id}/stream"),
+        stream_url=backend.url(request, f"/sessions/{session.id}/stream"),
     )
 
 
 @router.get("", responses=answers())
 async def list_sessions(
     caller: Reader,
-    gate: Served,
+    backend: Served,
     agent: Annotated[Id | None, Query(description="Only those of this agent.")] = None,
     status: Annotated[Status | None, Query(description="Only those that are this.")] = None,
     cursor: Annotated[Id | None, Query(description="From where the last page ended.")] = None,
     limit: Limit = 50,
 ) -> SessionPage:
     """List sessions, newest first."""
-    found = await gate.app.sessions(
+    found = await backend.app.sessions(
         tenant=caller.tenant, agent=agent, status=status, before=cursor, limit=limit
     )
     return SessionPage(
@@ -72,21 +72,21 @@ async def list_sessions(
 
 
 @router.get("/{session_id}", responses=answers(404))
-async def show_session(session_id: str, caller: Reader, gate: Served) -> SessionOut:
+async def show_session(session_id: str, caller: Reader, backend: Served) -> SessionOut:
     """Show how a session stands, what it waits for, and what it has cost."""
-    info = await gate.owned_session(caller, session_id)
-    return await portray(gate.app.store, info, caller)
+    info = await backend.owned_session(caller, session_id)
+    return await portray(backend.app.store, info, caller)
 
 
 @router.delete("/{session_id}", status_code=204, responses=answers(404))
 async def erase_session(
     session_id: str,
     caller: Admin,
-    gate: Served,
+    backend: Served,
     recall: Annotated[
         bool, Query(description="First end what it has going at remote agents.")
     ] = True,
 ) -> None:
     """End a session and erase all that is known of it."""
-    info = await gate.owned_session(caller, session_id)
-    await gate.app.erase(info.session_id, recall=recall)
+    info = await backend.owned_session(caller, session_id)
+    await backend.app.erase(info.session_id, recall=recall)

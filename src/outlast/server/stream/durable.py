@@ -14,17 +14,14 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from outlast.errors import CursorAhead
 from outlast.log.reader import PAGE
 from outlast.server.backend import ServerBackend
 from outlast.server.principal import Principal
 from outlast.server.stream import protocol as p
-from outlast.server.stream.follow import follow
-from outlast.server.stream.line import EncodedEvent, EventBatch
-from outlast.server.stream.page import up_to_end
-from outlast.server.stream.reader import FeedReader, StreamCut
+from outlast.server.stream.encoding import EncodedEvent, EventBatch
+from outlast.server.stream.reader import FeedReader, StreamCut, check_cursor, follow, is_closed
 from outlast.server.stream.response import LaterResponse, StreamResponse, come_again
-from outlast.session import is_at_rest
+from outlast.server.stream.window import up_to_end
 from outlast.store import SessionInfo
 
 JSON = "application/json"
@@ -36,7 +33,7 @@ LIFETIME = 60.0
 
 
 async def durable_response(
-    gate: ServerBackend,
+    backend: ServerBackend,
     request: Request,
     principal: Principal,
     info: SessionInfo,
@@ -44,33 +41,19 @@ async def durable_response(
 ) -> Response:
     """Answer a GET or a HEAD for the stream of a session that the caller may read."""
     if request.method == "HEAD":
-        return about(gate, info)
+        return about(backend, info)
     after = asked.after(info.end)
-    check(after, info)
-    if asked.live and gate.feeds.is_closed:
+    check_cursor(after, info)
+    if asked.live and backend.feeds.is_closed:
         raise come_again()
     if asked.live == p.LONG_POLL:
-        return LaterResponse(partial(poll, gate, info, after, asked), gate.hold(principal))
+        return LaterResponse(partial(poll, backend, info, after, asked), backend.hold(principal))
     if asked.live == p.SSE:
-        pieces = events(gate, principal, info, after, asked)
-        return StreamResponse(pieces, gate.hold(principal), "text/event-stream")
+        pieces = events(backend, principal, info, after, asked)
+        return StreamResponse(pieces, backend.hold(principal), "text/event-stream")
     if asked.offset == p.NOW:
-        return at_the_end(gate, info)
-    return await catch_up(gate, request, info, after, asked)
-
-
-def check(after: int, info: SessionInfo) -> None:
-    if after > info.end:
-        raise CursorAhead(
-            f"the offset {after} is beyond the stream's end at {info.end}: "
-            "was the database restored from a backup? read again from the beginning",
-            cursor=after,
-            end=info.end,
-        )
-
-
-def is_closed(gate: ServerBackend, info: SessionInfo) -> bool:
-    return bool(info.over) and is_at_rest(info)
+        return at_the_end(backend, info)
+    return await catch_up(backend, request, info, after, asked)
 
 
 def marks(cursor: int, *, up_to_date: bool = True, closed: bool = False) -> dict[str, str]:
@@ -83,23 +66,27 @@ def marks(cursor: int, *, up_to_date: bool = True, closed: bool = False) -> dict
     return headers
 
 
-def about(gate: ServerBackend, info: SessionInfo) -> Response:
-    headers = marks(info.end, up_to_date=False, closed=is_closed(gate, info))
+def about(backend: ServerBackend, info: SessionInfo) -> Response:
+    headers = marks(info.end, up_to_date=False, closed=is_closed(info))
     return Response(headers={**headers, "Cache-Control": "no-store"}, media_type=JSON)
 
 
-def at_the_end(gate: ServerBackend, info: SessionInfo) -> Response:
-    headers = marks(info.end, closed=is_closed(gate, info))
+def at_the_end(backend: ServerBackend, info: SessionInfo) -> Response:
+    headers = marks(info.end, closed=is_closed(info))
     return Response(b"[]", headers={**headers, "Cache-Control": "no-store"}, media_type=JSON)
 
 
 async def catch_up(
-    gate: ServerBackend, request: Request, info: SessionInfo, after: int, asked: p.DurableQuery
+    backend: ServerBackend,
+    request: Request,
+    info: SessionInfo,
+    after: int,
+    asked: p.DurableQuery,
 ) -> Response:
     """Answer with what there is now, or with the next chunk of it."""
-    lines, cursor = await chunk(gate, info, after, asked.internals)
+    lines, cursor = await chunk(backend, info, after, asked.internals)
     up_to_date = cursor >= info.end
-    closed = up_to_date and is_closed(gate, info)
+    closed = up_to_date and is_closed(info)
     tag = etag(info, asked, cursor, closed)
     headers = {
         **marks(cursor, up_to_date=up_to_date, closed=closed),
@@ -113,11 +100,11 @@ async def catch_up(
 
 
 async def chunk(
-    gate: ServerBackend, info: SessionInfo, after: int, internals: bool
+    backend: ServerBackend, info: SessionInfo, after: int, internals: bool
 ) -> tuple[list[EncodedEvent], int]:
     lines: list[EncodedEvent] = []
     cursor, size = after, 0
-    async for batch in up_to_end(gate.app.store, info, after, internals, PAGE):
+    async for batch in up_to_end(backend.app.store, info, after, internals, PAGE):
         lines += batch.lines
         cursor = batch.cursor
         size += sum(len(line.data) for line in batch.lines)
@@ -142,18 +129,21 @@ def tags(if_none_match: str) -> set[str]:
 
 
 async def poll(
-    gate: ServerBackend, info: SessionInfo, after: int, asked: p.DurableQuery
+    backend: ServerBackend,
+    info: SessionInfo,
+    after: int,
+    asked: p.DurableQuery,
 ) -> Response:
     """Answer as soon as there is something, or with 204 when there was nothing in time."""
-    async with gate.feeds.open(info) as feed:
+    async with backend.feeds.open(info) as feed:
         reader = FeedReader(feed, info, after=after, internals=asked.internals)
         try:
-            batch = await reader.next(gate.settings.long_poll)
+            batch = await reader.next(backend.settings.long_poll)
         except StreamCut:
             raise come_again() from None
         closed = reader.is_at_the_end
         headers = marks(reader.cursor, up_to_date=reader.is_up_to_date, closed=closed)
-    headers[p.CURSOR] = str(p.next_cursor(gate.app.clock, asked.cursor))
+    headers[p.CURSOR] = str(p.next_cursor(backend.app.clock, asked.cursor))
     if batch is None or not batch.lines:
         headers |= {p.UP_TO_DATE: "true", "Cache-Control": "no-store"}
         return Response(status_code=204, headers=headers)
@@ -163,19 +153,23 @@ async def poll(
 
 
 async def events(
-    gate: ServerBackend, principal: Principal, info: SessionInfo, after: int, asked: p.DurableQuery
+    backend: ServerBackend,
+    principal: Principal,
+    info: SessionInfo,
+    after: int,
+    asked: p.DurableQuery,
 ) -> AsyncGenerator[bytes, None]:
     """Give the stream as events: after each that carries data, one that says where it ends."""
-    clock = gate.app.clock
+    clock = backend.app.clock
     until = clock.monotonic() + LIFETIME
-    async with gate.feeds.open(info) as feed:
+    async with backend.feeds.open(info) as feed:
         reader = FeedReader(feed, info, after=after, internals=asked.internals)
         framer = DurableFramer(reader, p.next_cursor(clock, asked.cursor))
         if reader.is_up_to_date:
             yield framer.frame(EventBatch((), after))
         # Cut or not, this ends in good order: what closes the stream is said, not meant.
         with suppress(StreamCut):
-            async with aclosing(follow(reader, gate, principal, framer.frame)) as pieces:
+            async with aclosing(follow(reader, backend, principal, framer.frame)) as pieces:
                 async for piece in pieces:
                     yield piece
                     if clock.monotonic() >= until:

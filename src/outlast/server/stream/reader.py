@@ -5,19 +5,40 @@ Takes from the feed's window, and reads pages by itself while it is behind that.
 
 from __future__ import annotations
 
-from outlast.errors import UnknownSession
+from collections.abc import AsyncGenerator
+
+from outlast.errors import CursorAhead, UnknownSession
+from outlast.server.backend import ServerBackend
+from outlast.server.principal import Principal
+from outlast.server.stream.encoding import EventBatch, Frame
 from outlast.server.stream.feed import SessionFeed
-from outlast.server.stream.line import EventBatch
-from outlast.server.stream.page import LogPages, visible
+from outlast.server.stream.window import LogPages, visible
+from outlast.session.rest import is_at_rest
 from outlast.store import SessionInfo
 
 
+def check_cursor(after: int, info: SessionInfo) -> None:
+    """Refuse a cursor that is beyond the log's end."""
+    if after > info.end:
+        raise CursorAhead(
+            f"the offset {after} is beyond the stream's end at {info.end}: "
+            "was the database restored from a backup? read again from the beginning",
+            cursor=after,
+            end=info.end,
+        )
+
+
+def is_closed(info: SessionInfo) -> bool:
+    """Whether nothing will be added to the log any more."""
+    return bool(info.over) and is_at_rest(info)
+
+
 class StreamCut(Exception):
-    """A stream ends that is not at its end."""
+    """The server ends a stream whose session goes on; the reader should connect again."""
 
 
 class FeedReader:
-    """Somebody who follows a feed from a cursor on, and sees internal records or does not.
+    """Follows a feed from a cursor on, with or without internal records.
 
     Ends when the session is over and all was given; with `until_rest` when it rests, too.
     """
@@ -53,7 +74,7 @@ class FeedReader:
     async def next(self, patience: float) -> EventBatch | None:
         """Return the next lines; none if there are none in time, or None at the end.
 
-        Raises Cut where the reader has to come again to learn more.
+        Raises StreamCut where the reader has to connect again to learn more.
         """
         until = self._feed.clock.monotonic() + patience
         while not self._feed.is_gone:
@@ -93,3 +114,22 @@ class FeedReader:
         if self._until_rest:
             return self._feed.rests(self._look)
         return self._feed.is_closed
+
+
+async def follow(
+    reader: FeedReader, backend: ServerBackend, principal: Principal, frame: Frame
+) -> AsyncGenerator[bytes, None]:
+    """Yield what the reader is given; `frame` turns an empty batch into a heartbeat.
+
+    At every heartbeat the principal is checked again: a key can be revoked meanwhile.
+    """
+    clock = backend.app.clock
+    due = clock.monotonic() + backend.heartbeat
+    while (batch := await reader.next(due - clock.monotonic())) is not None:
+        is_due = clock.monotonic() >= due
+        if is_due:
+            if not await backend.still_valid(principal):
+                raise StreamCut
+            due = clock.monotonic() + backend.heartbeat
+        if batch.lines or is_due:
+            yield frame(batch)

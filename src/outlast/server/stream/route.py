@@ -2,19 +2,74 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from msgspec import Struct
 
 from outlast.server.backend import ServerBackend
 from outlast.server.body import JsonRoute
 from outlast.server.dependency import Reader, Served, answers
-from outlast.server.principal import INTERNALS
-from outlast.server.stream.durable import check, durable_response, is_closed
-from outlast.server.stream.ndjson import NDJSON
-from outlast.server.stream.plain import StreamQuery, log_response
+from outlast.server.principal import INTERNALS, Principal
+from outlast.server.stream.durable import durable_response
+from outlast.server.stream.encoding import NDJSON, SSE, StreamEncoding, cursor_of
 from outlast.server.stream.protocol import DurableQuery, asked
-from outlast.server.stream.sse import SSE, cursor_of
+from outlast.server.stream.reader import FeedReader, check_cursor, follow, is_closed
+from outlast.server.stream.response import StreamResponse, come_again
+from outlast.server.stream.window import up_to_end
+from outlast.store import SessionInfo
+
+CURSOR = "Outlast-Cursor"
+
+
+class StreamQuery(Struct, frozen=True):
+    """What is read: after which offset, how far (see the route's `follow`), and in which form."""
+
+    after: int
+    follow: str
+    internals: bool
+    form: StreamEncoding
+
+
+def log_response(
+    backend: ServerBackend, principal: Principal, info: SessionInfo, wanted: StreamQuery
+) -> StreamResponse:
+    """Answer with the log; a page says in a header where it ends."""
+    is_page = wanted.follow == "false"
+    if not is_page and backend.feeds.is_closed:
+        raise come_again()
+    pieces = page(backend, info, wanted) if is_page else stream(backend, principal, info, wanted)
+    headers = {CURSOR: str(info.end)} if is_page else {}
+    return StreamResponse(pieces, backend.hold(principal), wanted.form.media_type, headers)
+
+
+async def page(
+    backend: ServerBackend, info: SessionInfo, wanted: StreamQuery
+) -> AsyncGenerator[bytes, None]:
+    async for batch in up_to_end(backend.app.store, info, wanted.after, wanted.internals):
+        if batch.lines:
+            yield wanted.form.frame(batch)
+
+
+async def stream(
+    backend: ServerBackend, principal: Principal, info: SessionInfo, wanted: StreamQuery
+) -> AsyncGenerator[bytes, None]:
+    if wanted.form.opening:
+        yield wanted.form.opening
+    async with backend.feeds.open(info) as feed:
+        reader = FeedReader(
+            feed,
+            info,
+            after=wanted.after,
+            internals=wanted.internals,
+            until_rest=wanted.follow == "until_rest",
+        )
+        async with aclosing(follow(reader, backend, principal, wanted.form.frame)) as pieces:
+            async for piece in pieces:
+                yield piece
+
 
 router = APIRouter(tags=["streams"], route_class=JsonRoute)
 
@@ -58,10 +113,10 @@ DURABLE: dict[int | str, dict[str, Any]] = {
 """How the Durable Streams protocol answers."""
 
 
-def may_see(gate: ServerBackend, request: Request, internals: bool) -> None:
+def may_see(backend: ServerBackend, request: Request, internals: bool) -> None:
     """Refuse internal events to whoever lacks the scope for them."""
     if internals:
-        gate.principal(request, INTERNALS)
+        backend.principal(request, INTERNALS)
 
 
 @router.get("/sessions/{session_id}/stream", response_class=Response, responses=LOG)
@@ -69,7 +124,7 @@ async def read_stream(
     request: Request,
     session_id: str,
     caller: Reader,
-    gate: Served,
+    backend: Served,
     start_index: Annotated[
         int, Query(ge=0, lt=10**16, description="A cursor: events with a higher offset are given.")
     ] = 0,
@@ -89,16 +144,16 @@ async def read_stream(
     ] = "",
 ) -> Response:
     """Read a session's log from a cursor on, and what is added to it."""
-    may_see(gate, request, internals)
-    info = await gate.owned_session(caller, session_id)
+    may_see(backend, request, internals)
+    info = await backend.owned_session(caller, session_id)
     is_sse = SSE.media_type in request.headers.get("accept", "")
     returns = is_sse and bool(last_event_id)
     after = cursor_of(last_event_id) if returns else start_index
-    check(after, info)
-    if returns and after == info.end and is_closed(gate, info):
+    check_cursor(after, info)
+    if returns and after == info.end and is_closed(info):
         return Response(status_code=204)  # this is what keeps a browser from coming again
     return log_response(
-        gate, caller, info, StreamQuery(after, follow, internals, SSE if is_sse else NDJSON)
+        backend, caller, info, StreamQuery(after, follow, internals, SSE if is_sse else NDJSON)
     )
 
 
@@ -110,10 +165,10 @@ async def read_durable_stream(
     request: Request,
     session_id: str,
     caller: Reader,
-    gate: Served,
+    backend: Served,
     wanted: Annotated[DurableQuery, Depends(asked)],
 ) -> Response:
     """Read a session's stream by the Durable Streams protocol."""
-    may_see(gate, request, wanted.internals)
-    info = await gate.owned_session(caller, session_id)
-    return await durable_response(gate, request, caller, info, wanted)
+    may_see(backend, request, wanted.internals)
+    info = await backend.owned_session(caller, session_id)
+    return await durable_response(backend, request, caller, info, wanted)
