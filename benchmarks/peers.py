@@ -1,7 +1,7 @@
 """What the same steps cost elsewhere: only where these libraries happen to be installed.
 
 Each is used as its documentation says, on SQLite, with its own defaults, which differ in what
-they promise: see docs/benchmarks.md. None is a dependency of Outlast.
+they promise: see docs/explanation/benchmarks.md. None is a dependency of Outlast.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from outlast import Connection
 from outlast.integration.connection.oauth_callback import Ending
 from outlast.server.route.connection import PAGES
 
-PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "connections.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "connections.md").read_text("utf-8")
 
 
 def test_every_setting_is_described_with_its_default() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from outlast.integration.outbox import DEFAULT_EVENTS, WebhookSettings
 
-PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "webhooks.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "webhooks.md").read_text("utf-8")
 
 
 def test_every_setting_is_described_with_its_default() -> None:

@@ -22,7 +22,7 @@ from webhook_receiver import Receiver, Reply
 from outlast import Event
 from outlast.integration.channel import Channel, ChannelClient, Outgoing, SignInPrompt
 
-GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "channels.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "channels.md"
 SECRET = "a signing secret of our own"
 ROOM, FIRST = "C0ROOM7", "1800000000.000100"
 

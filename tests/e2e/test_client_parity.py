@@ -337,7 +337,7 @@ def test_a_remote_session_can_do_what_a_session_can() -> None:
 
 
 def test_every_setting_of_a_client_is_described_with_its_default() -> None:
-    guide = Path(__file__).parents[2] / "docs" / "guides" / "client.md"
+    guide = Path(__file__).parents[2] / "docs" / "how-to" / "client.md"
     table = guide.read_text("utf-8").partition("## Settings\n")[2].partition("\n## ")[0]
     described = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", table, re.MULTILINE))
     parameters = inspect.signature(Client).parameters.values()

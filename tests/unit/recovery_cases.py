@@ -1,7 +1,7 @@
 """The recovery table: what a log says, and what `decide` makes of it.
 
 Each case is a log written record by record. `tests/unit/test_decide.py` holds `decide` to
-them; `recovery_table` draws the table in docs/recovery.md from them.
+them; `recovery_table` draws the table in docs/explanation/recovery.md from them.
 """
 
 from __future__ import annotations
@@ -314,7 +314,7 @@ CASES = [
 
 
 def recovery_table() -> str:
-    """Return the table as docs/recovery.md shows it."""
+    """Return the table as docs/explanation/recovery.md shows it."""
     lines = [
         "| the log says | what comes next | as an action |",
         "| --- | --- | --- |",

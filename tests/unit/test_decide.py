@@ -56,7 +56,7 @@ from outlast.core.policy import HOUR, SECOND, Policy, ToolPolicy
 from outlast.core.record import Failure
 from outlast.core.result import TurnStopped
 
-RECOVERY = Path(__file__).parents[2] / "docs" / "recovery.md"
+RECOVERY = Path(__file__).parents[2] / "docs" / "explanation" / "recovery.md"
 
 
 def next_of(log: Log, policy: Policy = Policy(), now: int = NOW) -> AnyAction:  # noqa: B008

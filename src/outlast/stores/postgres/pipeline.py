@@ -4,7 +4,7 @@ A batch is sent without waiting and is one transaction of its own: the server co
 batch's end, and the whole takes one round trip. Several batches may be under way. Nothing
 here leaves state in the server's session, so any statement may reach any session of a
 pooler. The driver opens the connection; statements then go to libpq directly, which takes
-the client half of the time (docs/internals has the figures).
+the client half of the time (docs/explanation/internals.md has the figures).
 """
 
 from __future__ import annotations

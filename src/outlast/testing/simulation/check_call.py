@@ -88,7 +88,8 @@ def is_known(
 ) -> bool:
     """Whether who began this could know that it had its outcome.
 
-    Somebody whose lane was claimed by another meanwhile cannot: docs/limits.md says so.
+    A worker whose lane was claimed by another meanwhile cannot: see
+    docs/explanation/not-promised.md.
     """
     wrote = evidence.written(note.session_id, end.offset)
     if wrote is None or wrote.number > note.number:
