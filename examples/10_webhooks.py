@@ -46,7 +46,7 @@ async def main() -> None:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     async with app:
         url = f"http://127.0.0.1:{server.server_port}/hook"
-        session = await app.start(poet, "A line, please", callback_url=url)
+        session = await app.start(poet, "A line, please", webhook_url=url)
         await session.send("Another one")
         for _ in range(2):
             hook = await asyncio.to_thread(received.get)

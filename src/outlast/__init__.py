@@ -6,8 +6,8 @@ from typing import Any
 from outlast.agents.agent import Agent
 from outlast.agents.decision import Decision, ProposedCall
 from outlast.agents.limit import Limit
+from outlast.agents.runtime.callback import Callback, ReceivedCallback
 from outlast.agents.runtime.context import Answer, Context
-from outlast.agents.runtime.inbound_webhook import Callback, Webhook
 from outlast.agents.tool import NotDone, Tool, ToolResult, tool
 from outlast.app import Outlast
 from outlast.core.event import Event
@@ -37,6 +37,7 @@ __all__ = [
     "OutlastError",
     "ProposedCall",
     "Receipt",
+    "ReceivedCallback",
     "Request",
     "Result",
     "Retry",
@@ -47,7 +48,6 @@ __all__ = [
     "Tool",
     "ToolError",
     "ToolResult",
-    "Webhook",
     "WorkerSettings",
     "tool",
 ]

@@ -77,7 +77,7 @@ class Outlast:
 
     At most `max_queued` messages wait in a session, and `max_queued_per_tenant` in all sessions
     of a tenant; one more is refused with QueueFull. 0 is any number. `public_url` is where this
-    app's server is reached from outside: tools that wait for a webhook or a sign-in need it. What
+    app's server is reached from outside: tools that wait for a callback or a sign-in need it. What
     sign-ins to the `connections` give is sealed with the `secret_key`, the first of several. People
     talk to agents through `channels`.
     """
@@ -244,17 +244,17 @@ class Outlast:
         principal: str = "",
         capabilities: Mapping[str, bool] | None = None,
         deadline: datetime | timedelta | None = None,
-        callback_url: str | None = None,
-        callback_events: Sequence[str] | None = None,
-        callback_secret: str = "",
+        webhook_url: str | None = None,
+        webhook_events: Sequence[str] | None = None,
+        webhook_secret: str = "",
         depth: int = 0,
     ) -> Session[Out]:
         """Start a session with a message; it is accepted for good when this returns.
 
         The same `dispatch_id` again returns the first session. `capabilities` may say
         `{"request_input": False}` where no human can be asked. At its `deadline` the session ends,
-        and a turn that is open then fails. Events of the types in `callback_events` are posted
-        to `callback_url`, signed with the `callback_secret`, or else with the app's own. `depth`
+        and a turn that is open then fails. Events of the types in `webhook_events` are posted
+        to `webhook_url`, signed with the `webhook_secret`, or else with the app's own. `depth`
         counts the sessions of other apps that this one is started for: its `max_depth` counts them.
         """
         terms = NewSession(
@@ -266,9 +266,9 @@ class Outlast:
             principal=principal,
             capabilities=capabilities,
             deadline=deadline,
-            callback_url=callback_url,
-            callback_events=callback_events,
-            callback_secret=callback_secret,
+            webhook_url=webhook_url,
+            webhook_events=webhook_events,
+            webhook_secret=webhook_secret,
             depth=depth,
         )
         self._check_open()
@@ -397,7 +397,7 @@ class Outlast:
         content_type: str = "application/json",
         headers: Mapping[str, str] = NO_HEADERS,
     ) -> Receipt[Any] | None:
-        """Hand over what came in for a tool that waits for its webhook.
+        """Hand over what came in for a tool that waits for its callback.
 
         The same body again returns the first receipt. To an address that was never given out,
         has been used or has expired, UnknownCallback is raised. Where the tool takes only what

@@ -128,7 +128,7 @@ async def test_tasks_that_do_the_same_are_told_apart_by_what_they_do_first() -> 
     async def juggle(ctx: Context[Any]) -> list[str]:
         async def buy(item: str) -> str:
             await ctx.step(f"price of {item}", asyncio.sleep, 0.02 if item == "tea" else 0)
-            hook = await ctx.webhook(timeout=timedelta(days=1))
+            hook = await ctx.callback("done", timeout=timedelta(days=1))
             await ctx.step(f"order of {item}", ordered.__setitem__, item, hook.url)
             return f"{item}: {(await hook.wait()).text}"
 
@@ -314,7 +314,7 @@ async def test_what_a_task_does_through_its_context_comes_before_the_tool_stops(
         async def prepare() -> str:
             match deed:
                 case "webhook":
-                    await ctx.webhook(timeout=timedelta(days=1))
+                    await ctx.callback("done", timeout=timedelta(days=1))
                 case "token":
                     await ctx.session.set_continuation_token("new")
                 case "heartbeat":
@@ -460,7 +460,7 @@ async def test_a_call_from_outside_is_waited_for_as_long_as_was_said(is_called: 
     urls: list[str] = []
 
     async def juggle(ctx: Context[Any]) -> list[Any]:
-        hook = await ctx.webhook(timeout=timedelta(days=1))
+        hook = await ctx.callback("done", timeout=timedelta(days=1))
         urls.append(hook.url)
 
         async def called() -> str:

@@ -244,13 +244,13 @@ async def test_a_place_in_a_tool_lane_survives_a_crash_at_every_commit() -> None
     assert most == 1
 
 
-async def test_a_tool_that_waits_for_a_webhook_survives_a_crash_at_every_commit() -> None:
+async def test_a_tool_that_waits_for_a_callback_survives_a_crash_at_every_commit() -> None:
     ledger = Ledger()
     told: asyncio.Queue[str] = asyncio.Queue()
 
     @tool(on_interrupt="rerun")
     async def charge(ctx: Context[Any]) -> str:
-        hook = await ctx.webhook(timeout=timedelta(hours=1))
+        hook = await ctx.callback("done", timeout=timedelta(hours=1))
         await ctx.step("order", told.put, hook.url)
         paid = await hook.wait()
         ledger.record("paid", idempotency_key=ctx.idempotency_key)
@@ -274,8 +274,8 @@ async def test_a_tool_that_waits_for_a_webhook_survives_a_crash_at_every_commit(
         pay, agents=[agent(charge)], ledger=ledger, public_url="https://agents.example"
     )
 
-    assert any("webhook.opened" in run.point.writing for run in report.runs if run.point)
-    assert any("webhook.closed" in run.point.writing for run in report.runs if run.point)
+    assert any("callback.opened" in run.point.writing for run in report.runs if run.point)
+    assert any("callback.closed" in run.point.writing for run in report.runs if run.point)
     report.assert_no_effect_repeated()
     report.assert_nothing_lost()
     report.assert_same_output()

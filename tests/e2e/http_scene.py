@@ -44,7 +44,7 @@ async def refund(order: int, cents: int) -> str:
 @tool
 async def order_from_bank(ctx: Context) -> str:
     """Tell where to call back, as one would the bank, then wait for it."""
-    hook = await ctx.webhook(timeout=timedelta(days=1))
+    hook = await ctx.callback("done", timeout=timedelta(days=1))
     await ctx.step("order", HOOKS.append, hook.url)
     return str((await hook.wait()).json())
 

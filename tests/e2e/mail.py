@@ -69,7 +69,7 @@ class Office:
         """Have all told that is due at this instant."""
         return await self.courier(outbound).run_once()
 
-    async def cursor(self, name: str = "callback") -> OutboxCursor:
+    async def cursor(self, name: str = "webhook") -> OutboxCursor:
         (found,) = [each for each in await self.store.cursors() if each.name == name]
         return found
 

@@ -181,7 +181,7 @@ async def test_every_operation_needs_the_scope_that_its_description_names() -> N
 
 
 OPEN = {
-    ("post", "/v1/callback/{token}"),  # the token is the key
+    ("post", "/v1/callbacks/{token}"),  # the token is the key
     *OF_OTHERS,
     ("get", "/v1/healthz"),
     ("get", "/v1/readyz"),

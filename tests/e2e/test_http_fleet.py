@@ -56,7 +56,7 @@ async def test_a_callback_wakes_the_tool_that_waits_for_it_once() -> None:
 
         for method in ("GET", "HEAD", "PUT", "OPTIONS"):
             looked = await caller.request(method, f"/v1{path}")
-            unknown = await caller.request(method, "/v1/callback/unknown")
+            unknown = await caller.request(method, "/v1/callbacks/unknown")
             assert (looked.status_code, looked.content) == (unknown.status_code, unknown.content)
             assert looked.status_code == 405
 
@@ -64,7 +64,7 @@ async def test_a_callback_wakes_the_tool_that_waits_for_it_once() -> None:
         first = await outsider.post(f"/v1{path}", json={"paid": True})
         again = await outsider.post(f"/v1{path}", json={"paid": True})
         other = await outsider.post(f"/v1{path}", json={"paid": False})
-        never = await outsider.post("/v1/callback/unknown", json={"paid": False})
+        never = await outsider.post("/v1/callbacks/unknown", json={"paid": False})
 
         assert first.status_code == again.status_code == 202
         assert first.json() == {"accepted": True}

@@ -175,6 +175,6 @@ def method_of(command: str) -> str:
 
 def pattern(path: str) -> str:
     """Return what a path looks like in a command; a callback's is only known to the bank."""
-    if path.startswith("/v1/callback/"):
+    if path.startswith("/v1/callbacks/"):
         return r"cat bank\.txt"
     return re.escape(PLACE) + re.sub(r"\\{\w+\\}", r"[\\w-]+", re.escape(path)) + r"(?=[\s'?]|$)"

@@ -114,7 +114,7 @@ async def test_no_text_in_a_body_breaks_a_route(store: str) -> None:
         [asked] = (await caller.ask("GET", "/approvals"))["requests"]
         deliveries = f"/sessions/{session}/deliveries"
         names = (
-            "agent message mode dispatch_id continuation_token lane deadline callback_url reason "
+            "agent message mode dispatch_id continuation_token lane deadline webhook_url reason "
             "turn option text request_id"
         ).split()
         for text in NASTY:
@@ -132,7 +132,7 @@ async def test_no_text_in_a_body_breaks_a_route(store: str) -> None:
 async def test_no_token_opens_a_callback_or_breaks_it(store: str) -> None:
     async with scene(store=store) as bank, bank.caller() as caller:
         for text in NASTY:
-            path = f"/v1/callback/{quote(text, safe='')}"
+            path = f"/v1/callbacks/{quote(text, safe='')}"
             response = await caller.post(path, content=b"\xff\0")
 
             assert response.status_code in (404, 405, 410)

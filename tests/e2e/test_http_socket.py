@@ -53,8 +53,8 @@ async def test_bodies_that_are_too_large_are_refused_however_they_come() -> None
         async with Caller(base_url=f"http://127.0.0.1:{port}", headers=json_type) as caller:
             whole = await caller.post("/v1/sessions", content=b"x" * 10_001)
             chunked = await caller.post("/v1/sessions", content=pieces())
-            callback = await caller.post("/v1/callback/token", content=b"x" * 1001)
-            in_pieces = await caller.post("/v1/callback/token", content=pieces())
+            callback = await caller.post("/v1/callbacks/token", content=b"x" * 1001)
+            in_pieces = await caller.post("/v1/callbacks/token", content=pieces())
 
             for response in (whole, chunked, callback, in_pieces):
                 assert response.status_code == 413
@@ -196,7 +196,7 @@ async def test_no_log_has_an_address_or_a_key_in_it(caplog: pytest.LogCaptureFix
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as caller:
             header = {"Authorization": "Bearer outlast_abc_verysecret"}
             answers = [
-                await caller.post("/v1/callback/verysecret", content=b"verysecret"),
+                await caller.post("/v1/callbacks/verysecret", content=b"verysecret"),
                 await caller.get("/v1/sessions?agent=verysecret", headers=header),
             ]
 

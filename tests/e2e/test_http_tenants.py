@@ -210,7 +210,7 @@ async def test_no_route_of_one_tenant_reaches_the_data_of_another(
 
 def is_no_callback(attempt: Attempt) -> bool:
     """Who knows the token of a callback may call it: that is what it is for."""
-    return not attempt.url.startswith("/v1/callback/")
+    return not attempt.url.startswith("/v1/callbacks/")
 
 
 async def test_who_owns_it_gets_through_with_the_same_requests() -> None:
@@ -286,7 +286,7 @@ async def test_no_name_of_a_tenants_things_opens_a_callback() -> None:
 
         for name, value in victim.names.items():
             if name != "token":
-                code = await other.refused("POST", f"/callback/{value}", 410, json={})
+                code = await other.refused("POST", f"/callbacks/{value}", 410, json={})
                 assert code == "UNKNOWN_CALLBACK"
         _, own_path = await bank.hooked(other)
         await other.ask("POST", own_path, 202, json={})

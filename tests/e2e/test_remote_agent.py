@@ -41,7 +41,7 @@ async def test_the_callback_wakes_the_caller_and_no_poll_is_needed() -> None:
         session = await pair.near.start("boss", "go")
         assert await output_of(session) == "done"
 
-        called, _ = await the(session, "webhook.closed")
+        called, _ = await the(session, "callback.closed")
         assert called.data.get("how", "answered") == "answered"
         assert await pair.far.store.dead_letters() == []
 
@@ -72,7 +72,7 @@ async def test_without_an_address_of_its_own_the_caller_polls() -> None:
         session = await pair.near.start("boss", "go")
 
         assert await output_of(session) == "done"
-        assert not await the(session, "webhook.opened")
+        assert not await the(session, "callback.opened")
 
 
 async def test_what_a_remote_agent_asks_is_asked_here() -> None:

@@ -63,11 +63,11 @@ async def test_only_the_signed_callback_of_the_far_side_wakes_the_caller() -> No
                 401,
                 "INVALID_SIGNATURE",
             )
-        assert not await the(session, "webhook.closed")
+        assert not await the(session, "callback.closed")
 
         go_on.set()
         assert await output_of(session) == "done"
-        called, _ = await the(session, "webhook.closed")
+        called, _ = await the(session, "callback.closed")
         assert called.data.get("how", "answered") == "answered"
         assert await pair.far.store.dead_letters() == []
 
@@ -139,11 +139,11 @@ async def test_what_signs_a_callback_is_in_no_log() -> None:
         assert not any(token in repr(entry) for entry in page.entries)
 
 
-async def test_a_secret_of_a_callback_needs_an_address_and_has_a_length() -> None:
+async def test_a_secret_of_a_webhook_needs_an_address_and_has_a_length() -> None:
     async with two_apps("hello") as pair:
-        with pytest.raises(InvalidInput, match="callback_url"):
-            await pair.far.start("teller", "hello", callback_secret="0123456789abcdef")
+        with pytest.raises(InvalidInput, match="webhook_url"):
+            await pair.far.start("teller", "hello", webhook_secret="0123456789abcdef")
         with pytest.raises(InvalidInput, match="16 bytes"):
             await pair.far.start(
-                "teller", "x", callback_url="http://127.0.0.1:9/x", callback_secret="short"
+                "teller", "x", webhook_url="http://127.0.0.1:9/x", webhook_secret="short"
             )

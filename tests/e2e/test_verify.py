@@ -327,7 +327,7 @@ async def test_an_outbox_cursor_that_is_not_as_the_log_says_is_found(
 ) -> None:
     path = tmp_path / "outbox.db"
     hook = r.NewOutboxCursor(
-        name="callback", url="https://shop.example", events=("turn.completed",)
+        name="webhook", url="https://shop.example", events=("turn.completed",)
     )
     start = new_session(ManualClock(), outbox=(hook,))
     started, queued = start.records

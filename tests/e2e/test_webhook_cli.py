@@ -22,8 +22,8 @@ async def test_the_commands_show_what_was_told_what_fails_and_what_is_dead(place
     office = Office()
     office.store = SqliteStore(place.path / "outlast.db", office.clock)
     async with Receiver(always(410)) as gone, Receiver(always(500)) as busy:
-        first = await office.talk("one", callback_url=gone.url + "?token=s3cret")
-        second = await office.talk("one", callback_url=busy.url, tenant="acme")
+        first = await office.talk("one", webhook_url=gone.url + "?token=s3cret")
+        second = await office.talk("one", webhook_url=busy.url, tenant="acme")
         await office.store.migrate()
         await office.send()
         await office.store.close()
@@ -34,7 +34,7 @@ async def test_the_commands_show_what_was_told_what_fails_and_what_is_dead(place
     dead_of_acme = place.run("webhooks", "dead", "--tenant", "acme").stdout
 
     lines = {line.split()[0]: line for line in listed.splitlines()}
-    assert f"callback  http://127.0.0.1:{gone.port}" in lines[first]
+    assert f"webhook  http://127.0.0.1:{gone.port}" in lines[first]
     assert " told " in lines[first]
     assert " failing " in lines[second]
     assert lines[second].endswith("answered 500")

@@ -249,19 +249,19 @@ async def test_what_does_not_exist_is_refused_whatever_it_is_called(name: Any, p
 
 
 @pytest.mark.parametrize(
-    "callback",
+    "webhook",
     [
-        {"callback_url": 7},
-        {"callback_url": HOOK, "callback_events": 7},
-        {"callback_url": HOOK, "callback_events": [7]},
-        {"callback_url": HOOK, "callback_secret": 7},
+        {"webhook_url": 7},
+        {"webhook_url": HOOK, "webhook_events": 7},
+        {"webhook_url": HOOK, "webhook_events": [7]},
+        {"webhook_url": HOOK, "webhook_secret": 7},
     ],
     ids=str,
 )
-async def test_a_callback_that_cannot_be_is_refused(callback: dict[str, Any]) -> None:
+async def test_a_webhook_that_cannot_be_is_refused(webhook: dict[str, Any]) -> None:
     webhooks = WebhookSettings(secret="whsec_" + "QUFB" * 12)
     async with running(agent([say("hi")]), webhooks=webhooks) as app:
-        refused = await refusal_of(app.start("a", "hi", **callback))
+        refused = await refusal_of(app.start("a", "hi", **webhook))
         assert refused in ("INVALID_URL", "INVALID_DEFINITION")
         assert await app.sessions() == []
 

@@ -30,7 +30,7 @@ from outlast.testing.contract.builder import (
 
 SECRET = "the-safe-opens-with-4711"
 HOOK = NewOutboxCursor(
-    name="callback", url=f"https://shop.example/{SECRET}", events=("turn.completed",)
+    name="webhook", url=f"https://shop.example/{SECRET}", events=("turn.completed",)
 )
 LARGE = random.Random(1).randbytes(40_000).hex() + SECRET
 NOISE = random.Random(2).randbytes(3000)  # what cannot be compressed is stored as it is

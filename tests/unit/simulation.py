@@ -196,7 +196,7 @@ class Simulation:
             )
             self.write([came])
             return
-        if isinstance(asked, r.WebhookOpened):
+        if isinstance(asked, r.CallbackOpened):
             called = r.DeliveryQueued(
                 delivery_id=name, kind="reply", request_id=asked.request_id, args='{"body":"paid"}'
             )
@@ -314,22 +314,22 @@ class Simulation:
         return [
             r.ToolProgress(call_id=call.call_id, attempt=call.attempt, progress="1"),
             r.ToolStepRecorded(call_id=call.call_id, name="step:one", value="1"),
-            *self._webhooks(call),
+            *self._callbacks(call),
         ]
 
-    def _webhooks(self, call: OpenCall) -> list[AnyRecord]:
+    def _callbacks(self, call: OpenCall) -> list[AnyRecord]:
         """Perhaps an address: the first of its wait, or another of a further attempt."""
         assert self.lane.turn is not None
         if self.choose([True, False]):
             return []
-        name = "webhook:1"
+        name = "callback:1"
         known = [q for q in self.lane.turn.requests.values() if q.name == name]
         mine = [q.expires_at for q in known if q.call_id == call.call_id]
-        request_id = f"whk_{len(self.entries)}"
+        request_id = f"cbk_{len(self.entries)}"
         if name in call.memo:
             return []
         return [
-            r.WebhookOpened(
+            r.CallbackOpened(
                 request_id=request_id,
                 call_id=call.call_id,
                 attempt=call.attempt,
@@ -361,16 +361,16 @@ class Simulation:
         mine = [q for q in self.lane.turn.requests.values() if q.call_id == call.call_id]
         known = [NewWait(q.name) for q in mine if q.name]
         known += [NewWait(name, due_at=due_at) for name, due_at in call.timers.items()]
-        opened = any(q.kind == "webhook" for q in mine)
+        opened = any(q.kind == "callback" for q in mine)
         kinds = ["ask", "sleep", "child", "child", "authorization", *["known"] * 4 * bool(known)]
-        match self.choose([*kinds, *["webhook"] * 6 * opened]):
+        match self.choose([*kinds, *["callback"] * 6 * opened]):
             case "known":
                 return self.choose(known)
             case "ask" if self.lane.can_ask:
                 expires_at = self.choose([0, self.now + 1000])
                 return NewWait(f"ask:{number}", question=Question("?", expires_at=expires_at))
-            case "webhook":
-                return NewWait("webhook:1")
+            case "callback":
+                return NewWait("callback:1")
             case "authorization":
                 asked = self._sign_in(f"aut_{len(self.entries)}_{task}")
                 new = NewAuthorization(

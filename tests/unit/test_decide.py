@@ -183,12 +183,12 @@ def test_an_answered_wait_runs_the_tool_again_as_the_next_attempt() -> None:
 
 def test_what_a_call_opens_while_its_turn_is_being_stopped_is_closed_with_it() -> None:
     log = Log(message(), *turn_begins(), *wants("pay"), starts())
-    where = {"request_id": "w1", "call_id": C1, "attempt": 1, "name": "webhook:1"}
-    log.add(r.WebhookOpened(**where, expires_at=HOUR))
+    where = {"request_id": "w1", "call_id": C1, "attempt": 1, "name": "callback:1"}
+    log.add(r.CallbackOpened(**where, expires_at=HOUR))
 
     log.add(*outcome(log.lane, CancelTurn(turn="t1"), TurnStopped(), Policy(), NOW))
 
-    closed = [e.record.request_id for e in log.entries if isinstance(e.record, r.WebhookClosed)]
+    closed = [e.record.request_id for e in log.entries if isinstance(e.record, r.CallbackClosed)]
     assert closed == ["w1"]
 
 

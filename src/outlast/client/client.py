@@ -103,9 +103,9 @@ class Client:
         lane: str = MAIN,
         capabilities: Mapping[str, bool] | None = None,
         deadline: datetime | timedelta | None = None,
-        callback_url: str | None = None,
-        callback_events: Sequence[str] | None = None,
-        callback_secret: str | None = None,
+        webhook_url: str | None = None,
+        webhook_events: Sequence[str] | None = None,
+        webhook_secret: str | None = None,
         depth: int = 0,
         output_type: type[Out] | None = None,
     ) -> RemoteSession[Out]:
@@ -123,9 +123,9 @@ class Client:
             lane=check_id("lane", lane),
             capabilities=capabilities,
             deadline=deadline_out(deadline, self._clock, dispatch_id),
-            callback_url=callback_url,
-            callback_events=callback_events,
-            callback_secret=callback_secret,
+            webhook_url=webhook_url,
+            webhook_events=webhook_events,
+            webhook_secret=webhook_secret,
             depth=depth or None,
         )
         raw = await self._connection.call("POST", "/sessions", body=body)

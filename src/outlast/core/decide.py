@@ -382,7 +382,7 @@ def waits(turn: Turn) -> tuple[str, ...]:
         "input": bool(questions(turn)),
         "authorization": any(q.kind == "authorization" for q in turn.requests.values()),
         "children": any(q.kind == "child" for q in turn.requests.values()),
-        "webhook": any(q.kind == "webhook" for q in turn.requests.values()),
+        "callback": any(q.kind == "callback" for q in turn.requests.values()),
         "timer": any(call.wakes_at for call in turn.calls.values()),
     }
     return tuple(name for name, is_awaited in found.items() if is_awaited)

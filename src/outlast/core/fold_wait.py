@@ -79,13 +79,13 @@ def input_expired(lane: Lane, e: r.InputExpired) -> Lane:
     return lane
 
 
-def webhook_opened(lane: Lane, e: r.WebhookOpened) -> Lane:
+def callback_opened(lane: Lane, e: r.CallbackOpened) -> Lane:
     assert lane.turn is not None
-    request = OpenRequest(e.request_id, "webhook", e.call_id, e.name, e.expires_at)
+    request = OpenRequest(e.request_id, "callback", e.call_id, e.name, e.expires_at)
     return lane.with_turn(requests={**lane.turn.requests, e.request_id: request})
 
 
-def webhook_closed(lane: Lane, e: r.WebhookClosed) -> Lane:
+def callback_closed(lane: Lane, e: r.CallbackClosed) -> Lane:
     assert lane.turn is not None
     name = lane.turn.requests[e.request_id].name
     lane = close_request(lane, e.request_id)
@@ -157,8 +157,8 @@ WAITS: dict[type, Callable[[Lane, Any], Lane]] = {
     r.InputRequested: input_requested,
     r.InputResolved: input_resolved,
     r.InputExpired: input_expired,
-    r.WebhookOpened: webhook_opened,
-    r.WebhookClosed: webhook_closed,
+    r.CallbackOpened: callback_opened,
+    r.CallbackClosed: callback_closed,
     r.AuthorizationRequired: authorization_required,
     r.AuthorizationCompleted: authorization_ended,
     r.AuthorizationFailed: authorization_ended,

@@ -98,12 +98,12 @@ def _add(found: Index, e: AnyRecord, kind: type) -> Index:
         case r.InputExpired():
             closed = ClosedRequest(e.request_id, "expired")
             return replace(found, closed=(*found.closed, closed))
-        case r.WebhookOpened() | r.AuthorizationRequired() | r.SubagentCalled():
+        case r.CallbackOpened() | r.AuthorizationRequired() | r.SubagentCalled():
             return replace(found, opened=(*found.opened, opened(e)))
         case r.SubagentCompleted() | r.SubagentFailed():
             closed = ClosedRequest(e.request_id, "answered" if is_answer(e) else "cancelled")
             return replace(found, closed=(*found.closed, closed))
-        case r.WebhookClosed():
+        case r.CallbackClosed():
             closed = ClosedRequest(e.request_id, e.how)
             return replace(found, closed=(*found.closed, closed))
         case r.AuthorizationCompleted() | r.AuthorizationFailed():
@@ -128,8 +128,8 @@ _INDEXED = frozenset(
         r.InputRequested,
         r.InputResolved,
         r.InputExpired,
-        r.WebhookOpened,
-        r.WebhookClosed,
+        r.CallbackOpened,
+        r.CallbackClosed,
         r.AuthorizationRequired,
         r.AuthorizationCompleted,
         r.AuthorizationFailed,
@@ -166,7 +166,7 @@ def how_closed(e: r.AuthorizationCompleted | r.AuthorizationFailed) -> str:
     return e.how
 
 
-Opening = r.InputRequested | r.WebhookOpened | r.AuthorizationRequired | r.SubagentCalled
+Opening = r.InputRequested | r.CallbackOpened | r.AuthorizationRequired | r.SubagentCalled
 """The records that open a request."""
 
 
@@ -176,8 +176,8 @@ def opened(e: Opening) -> OpenedRequest:
         case r.InputRequested():
             kind = RELAYED if e.origin else e.kind
             return OpenedRequest(e.request_id, kind, 0 if e.expires_above else e.expires_at, data)
-        case r.WebhookOpened():
-            return OpenedRequest(e.request_id, "webhook", e.expires_at, data)
+        case r.CallbackOpened():
+            return OpenedRequest(e.request_id, "callback", e.expires_at, data)
         case r.AuthorizationRequired():
             return OpenedRequest(e.request_id, "authorization", e.expires_at, data)
     return OpenedRequest(e.request_id, "child", 0, data)

@@ -164,7 +164,7 @@ class OpenRequest(Struct, frozen=True, gc=False, omit_defaults=True):
     @property
     def is_question(self) -> bool:
         """Whether a human can answer it."""
-        return self.kind not in ("webhook", "authorization", "child")
+        return self.kind not in ("callback", "authorization", "child")
 
 
 class StoppingTurn(Struct, frozen=True, gc=False, omit_defaults=True):

@@ -71,9 +71,9 @@ def request_name(session: str, call_id: str, name: str) -> str:
     return "req_" + blake2b(f"{session}\n{call_id}\n{name}".encode(), digest_size=13).hexdigest()
 
 
-def webhook_name(token: str) -> str:
+def callback_name(token: str) -> str:
     """Name the request behind a secret address, without saying the secret."""
-    return "whk_" + sha256(token.encode(errors="surrogatepass")).hexdigest()
+    return "cbk_" + sha256(token.encode(errors="surrogatepass")).hexdigest()
 
 
 def round_token(token: str, rounds: int) -> str:

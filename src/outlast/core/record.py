@@ -489,7 +489,7 @@ class InputExpired(Record, frozen=True, kw_only=True, tag="input.expired"):
     request_id: str
 
 
-class WebhookOpened(Record, frozen=True, kw_only=True, tag="webhook.opened"):
+class CallbackOpened(Record, frozen=True, kw_only=True, tag="callback.opened"):
     """A tool has an address at which somebody outside can reach it; its secret is not kept.
 
     Where there is a `signer`, what is not signed as that tool says is refused.
@@ -503,7 +503,7 @@ class WebhookOpened(Record, frozen=True, kw_only=True, tag="webhook.opened"):
     signer: str = ""
 
 
-class WebhookClosed(Record, frozen=True, kw_only=True, tag="webhook.closed"):
+class CallbackClosed(Record, frozen=True, kw_only=True, tag="callback.closed"):
     """`how`: answered (with what came as JSON text), expired, cancelled or superseded."""
 
     request_id: str
@@ -659,8 +659,8 @@ AnyRecord = (
     | InputRequested
     | InputResolved
     | InputExpired
-    | WebhookOpened
-    | WebhookClosed
+    | CallbackOpened
+    | CallbackClosed
     | AuthorizationRequired
     | AuthorizationCompleted
     | AuthorizationFailed

@@ -89,8 +89,8 @@ def close_requests(lane: Lane, how: str) -> Iterator[AnyRecord]:
 def close_request(request: OpenRequest, how: str) -> AnyRecord:
     """Close a request that has not been answered, and will not be."""
     match request.kind:
-        case "webhook":
-            return r.WebhookClosed(request_id=request.request_id, call_id=request.call_id, how=how)
+        case "callback":
+            return r.CallbackClosed(request_id=request.request_id, call_id=request.call_id, how=how)
         case "authorization":
             return authorization_failed(request, how)
         case "child":
@@ -121,9 +121,9 @@ def close_opened(lane: Lane, call_id: str) -> Iterator[AnyRecord]:
             yield close_request(request, "cancelled")
 
 
-def webhooks_of(lane: Lane, call_id: str, name: str) -> Iterator[OpenRequest]:
+def callbacks_of(lane: Lane, call_id: str, name: str) -> Iterator[OpenRequest]:
     for request in lane.turn.requests.values() if lane.turn else ():
-        if (request.kind, request.call_id, request.name) == ("webhook", call_id, name):
+        if (request.kind, request.call_id, request.name) == ("callback", call_id, name):
             yield request
 
 
@@ -131,7 +131,7 @@ def expire(lane: Lane, request_id: str) -> Iterator[AnyRecord]:
     assert lane.turn is not None
     request = lane.turn.requests[request_id]
     call = lane.turn.calls[request.call_id]
-    if request.kind in ("webhook", "authorization"):
+    if request.kind in ("callback", "authorization"):
         yield close_request(request, "expired")
         if not request.origin:
             yield from wake(call, request)
@@ -161,8 +161,8 @@ def take(lane: Lane, reply: ArrivedReply, dedupe: str = "") -> Iterator[AnyRecor
         yield r.DeliverySettled(delivery_id=reply.delivery_id, outcome="ignored")
         return
     call = lane.turn.calls[request.call_id]
-    if request.kind == "webhook":
-        yield from webhook_answered(lane, request, reply)
+    if request.kind == "callback":
+        yield from callback_answered(lane, request, reply)
         yield from wake(call, request)
     elif request.kind == "authorization":
         yield authorization_ends(request, reply.option, reply.text)
@@ -253,14 +253,14 @@ def given_up(call: OpenCall) -> AnyRecord:
     return r.ToolInterrupted(call_id=call.call_id, attempt=call.attempt, reason=call.reason)
 
 
-def webhook_answered(lane: Lane, request: OpenRequest, reply: ArrivedReply) -> Iterator[AnyRecord]:
+def callback_answered(lane: Lane, request: OpenRequest, reply: ArrivedReply) -> Iterator[AnyRecord]:
     """Keep what came in for a tool.
 
     Each attempt at a call has an address of its own for the same wait: one answer is enough.
     """
     call_id, name = request.call_id, request.name
-    yield r.WebhookClosed(request_id=request.request_id, call_id=call_id, value=reply.args)
-    for other in webhooks_of(lane, call_id, name):
+    yield r.CallbackClosed(request_id=request.request_id, call_id=call_id, value=reply.args)
+    for other in callbacks_of(lane, call_id, name):
         if other is not request:
             yield close_request(other, "superseded")
 

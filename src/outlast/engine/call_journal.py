@@ -9,10 +9,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from outlast.clock import Clock
 from outlast.core import codec
 from outlast.core.lane import Lane
-from outlast.core.name import webhook_name
+from outlast.core.name import callback_name
 from outlast.core.outcome import tool_ended
 from outlast.core.policy import Policy
-from outlast.core.record import AnyRecord, ToolProgress, ToolStepRecorded, WebhookOpened
+from outlast.core.record import AnyRecord, CallbackOpened, ToolProgress, ToolStepRecorded
 from outlast.core.request import Shown
 from outlast.core.result import Returned, is_contended, with_updates
 from outlast.core.slices import Slices
@@ -78,19 +78,19 @@ class LaneJournal:
     async def record_step(self, call_id: str, name: str, value: str) -> None:
         await self._write(ToolStepRecorded(call_id=call_id, name=name, value=value))
 
-    async def open_webhook(
+    async def open_callback(
         self, call_id: str, name: str, within: int, *, token: str = "", signer: str = ""
     ) -> str:
         self.check_awaited()
         token = token or self._clock.token()
         turn = self._owned.state.turn
         assert turn is not None
-        if webhook_name(token) in turn.requests:
+        if callback_name(token) in turn.requests:
             return token
         earlier = (q for q in turn.requests.values() if (q.call_id, q.name) == (call_id, name))
         first = next(earlier, None)
-        opened = WebhookOpened(
-            request_id=webhook_name(token),
+        opened = CallbackOpened(
+            request_id=callback_name(token),
             call_id=call_id,
             attempt=turn.calls[call_id].attempt,
             name=name,

@@ -84,7 +84,7 @@ class CallJournal(Protocol):
         """Tell readers how far the call is; of frequent ones the last."""
         ...
 
-    async def open_webhook(
+    async def open_callback(
         self, call_id: str, name: str, within: int, *, token: str = "", signer: str = ""
     ) -> str:
         """Open an address for a wait of the call, durably, and return its secret.

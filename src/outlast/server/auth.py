@@ -32,7 +32,7 @@ from outlast.server.settings import ServerSettings
 from outlast.store import Store
 
 OPEN = (*PROBES, "/v1/openapi.json")
-CALLBACKS = "/v1/callback/"
+CALLBACKS = "/v1/callbacks/"
 """Whoever knows what stands behind this may call it: the token is the key."""
 RETURNS = re.compile(r"/v1/connections/[^/]*/callback")
 """Where browsers come back to from signing in; the state is the key."""

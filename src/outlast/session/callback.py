@@ -14,8 +14,8 @@ import msgspec
 
 from outlast.agents.registry import Agents
 from outlast.clock import Clock
-from outlast.core.name import is_id, round_token, webhook_name
-from outlast.core.record import DeliveryQueued, WebhookOpened
+from outlast.core.name import callback_name, is_id, round_token
+from outlast.core.record import CallbackOpened, DeliveryQueued
 from outlast.errors import Conflict, UnknownCallback, UnknownRequest, UnknownSession
 from outlast.net.signature import verify
 from outlast.session import Receipt, Session
@@ -51,7 +51,7 @@ class Callbacks:
         info = await self._store.session(request.session_id) if request else None
         if request is None or info is None:
             raise UnknownCallback(UNKNOWN_CALLBACK)
-        opened = msgspec.json.decode(request.data, type=WebhookOpened)
+        opened = msgspec.json.decode(request.data, type=CallbackOpened)
         if opened.signer:
             verify(self._secret(info.agent, opened, token), headers, body, clock=self._clock)
         reply = DeliveryQueued(
@@ -74,13 +74,13 @@ class Callbacks:
         if not is_id(token):
             return None
         for rounds in count(1):
-            request = await self._store.request(webhook_name(round_token(token, rounds)))
+            request = await self._store.request(callback_name(round_token(token, rounds)))
             if request is None or request.state == "open":
                 return request or found
             found = request
         return None
 
-    def _secret(self, agent: str, opened: WebhookOpened, token: str) -> str:
+    def _secret(self, agent: str, opened: CallbackOpened, token: str) -> str:
         """Return what has to sign what comes in at an address, by the code of today."""
         tool = self._agents[agent].tools.get(opened.signer) if agent in self._agents else None
         if tool is None or tool.callback_secret is None:

@@ -70,7 +70,7 @@ def deadline_of(text: str | None) -> datetime | None:
 
 
 def callback_value(body: bytes, content_type: str) -> str:
-    """Return what came in for a webhook, as JSON text."""
+    """Return what came in for a callback, as JSON text."""
     if len(body) > MAX_MESSAGE:
         raise MessageTooLarge(
             f"the body has {len(body):,} bytes, and {MAX_MESSAGE:,} is the most",
@@ -174,9 +174,9 @@ class Inbox:
         scope: str = ANYBODY,
         mark: str = "",
         by: str = "",
-        callback_secret: str = "",
+        webhook_secret: str = "",
     ) -> AdmissionReceipt:
-        """Create a session with its first message. What signs its callbacks is in no log."""
+        """Create a session with its first message; the secret of its webhook is in no log."""
         delivery_id = self._clock.new_id("dlv")
         queued = r.DeliveryQueued(delivery_id=delivery_id, content=content, by=by)
         # A deadline that is given as a span of time is another instant at each try, and what the
@@ -199,7 +199,7 @@ class Inbox:
                 agent=started.agent,
                 mode=started.mode,
                 token=started.token,
-                outbox=tuple(with_secret(each, callback_secret) for each in started.outbox),
+                outbox=tuple(with_secret(each, webhook_secret) for each in started.outbox),
             )
         )
 

@@ -47,9 +47,9 @@ class NewSession(Struct, frozen=True, kw_only=True):
     principal: str
     capabilities: Mapping[str, bool] | None
     deadline: datetime | timedelta | None
-    callback_url: str | None
-    callback_events: Sequence[str] | None
-    callback_secret: str
+    webhook_url: str | None
+    webhook_events: Sequence[str] | None
+    webhook_secret: str
     depth: int
 
 
@@ -115,7 +115,7 @@ class SessionRouter:
             content_of(message),
             lane=check_id("lane", terms.lane),
             dispatch_id=terms.dispatch_id,
-            callback_secret="".join(secrets_of(terms.callback_secret)),
+            webhook_secret="".join(secrets_of(terms.webhook_secret)),
         )
         return self.handle(receipt.session_id, receipt)
 
@@ -133,9 +133,9 @@ class SessionRouter:
             deadline_at=instant_of(terms.deadline, self._clock.now(), terms.dispatch_id),
             outbox=self._cursors_of(
                 name,
-                terms.callback_url,
-                terms.callback_events,
-                secret=terms.callback_secret,
+                terms.webhook_url,
+                terms.webhook_events,
+                secret=terms.webhook_secret,
             ),
             depth=terms.depth,
         )
@@ -269,8 +269,8 @@ def check_terms(terms: NewSession) -> None:
         check_token(terms.token)
     if type(terms.depth) is not int or not 0 <= terms.depth <= MOST_ABOVE:
         raise InvalidInput(f"depth is a number of sessions above, 0 to {MOST_ABOVE}")
-    if terms.callback_secret and terms.callback_url is None:
-        raise InvalidInput("a callback_secret needs a callback_url whose events it signs")
+    if terms.webhook_secret and terms.webhook_url is None:
+        raise InvalidInput("a webhook_secret needs a webhook_url whose events it signs")
 
 
 def can_ask(capabilities: Mapping[str, bool]) -> bool:

@@ -11,7 +11,7 @@ from outlast.testing.clock import ManualClock
 
 def cursor(number: int) -> OutboxCursor:
     return OutboxCursor(
-        session_id=f"ses_{number}", tenant="t", agent="a", name="callback", url="", events=()
+        session_id=f"ses_{number}", tenant="t", agent="a", name="webhook", url="", events=()
     )
 
 

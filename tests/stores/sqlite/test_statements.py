@@ -28,7 +28,7 @@ from outlast.testing.contract.builder import (
     write,
 )
 
-HOOK = NewOutboxCursor(name="callback", url="https://shop.example/hook", events=("turn.completed",))
+HOOK = NewOutboxCursor(name="webhook", url="https://shop.example/hook", events=("turn.completed",))
 ONE = ["find_lane", "advance_lane", "append"]
 MANY = ["find_lanes", "advance_lanes", "append_many"]
 

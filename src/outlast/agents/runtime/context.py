@@ -16,9 +16,9 @@ import msgspec
 from msgspec import Struct
 
 from outlast.agents.runtime.authorization import require
+from outlast.agents.runtime.callback import Callback
 from outlast.agents.runtime.durable_wait import WaitTracker
 from outlast.agents.runtime.environment import ALONE, Environment
-from outlast.agents.runtime.inbound_webhook import Webhook
 from outlast.agents.runtime.json_value import from_json, slice_name, to_json
 from outlast.agents.runtime.step import Steps
 from outlast.agents.runtime.subagent_call import Subagent
@@ -203,7 +203,7 @@ class Context(Generic[Deps]):
 
     @property
     def has_address(self) -> bool:
-        """Whether the app can be reached from outside, so that webhooks can be opened."""
+        """Whether the app can be reached from outside, so that callbacks can be opened."""
         return bool(self._around.public_url)
 
     @property
@@ -310,54 +310,53 @@ class Context(Generic[Deps]):
             raise await self.waiting.stop_at(NewWait(name, due_at=due_at))
 
     @for_async_tools
-    async def webhook(self, *, timeout: timedelta) -> Webhook:  # noqa: ASYNC109 - a week, perhaps
-        """Open an address of this app for somebody outside, and return it.
+    async def callback(self, name: str, *, timeout: timedelta) -> Callback:  # noqa: ASYNC109
+        """Open an address at which a service outside can call this tool, once.
 
-        Hand its `url` over within a `ctx.step`, then `await webhook.wait()`. Nobody else can
-        know the address: only a digest of it is kept. After `timeout` it leads nowhere, and
-        the wait fails.
+        Hand its `url` over within a `ctx.step`, then `await callback.wait()`. Only a digest of
+        the address is kept. After `timeout`, a week perhaps, it leads nowhere and the wait fails.
         """
-        name, known = self._next_webhook()
+        name, known = self._next_callback(check_id("name of a callback", name))
         if known is not None:
-            return Webhook(self.waiting, name, "")
+            return Callback(self.waiting, name, "")
         with self.waiting.busy():
-            token = await self._desk.open_webhook(self.call_id, name, milliseconds(timeout))
-        return Webhook(self.waiting, name, self._callback_url(token))
+            token = await self._desk.open_callback(self.call_id, name, milliseconds(timeout))
+        return Callback(self.waiting, name, self._callback_url(token))
 
     @for_async_tools
-    async def signed_webhook(self, token: str, *, within: timedelta) -> Webhook:
+    async def signed_callback(self, token: str, *, within: timedelta) -> Callback:
         """Open an address that is the same in every run of the call, as its `token` is.
 
         What comes in there is refused unless it is signed as the tool's `callback_secret` says;
         that it came is all that is kept. It can be called again once the tool has run again.
         """
-        first, known = self._next_webhook()
+        first, known = self._next_callback("signed")
         name, rounds = first, 1
         while known is not None:
             rounds += 1
             name = f"{first}#{rounds}"
             known = self.waiting.come_since(name)
         with self.waiting.busy():
-            await self._desk.open_webhook(
+            await self._desk.open_callback(
                 self.call_id,
                 name,
                 milliseconds(within),
                 token=round_token(token, rounds),
                 signer=self.tool,
             )
-        return Webhook(self.waiting, name, self._callback_url(token))
+        return Callback(self.waiting, name, self._callback_url(token))
 
-    def _next_webhook(self) -> tuple[str, str | None]:
-        self._not_in_transaction("webhook")
+    def _next_callback(self, about: str) -> tuple[str, str | None]:
+        self._not_in_transaction("callback")
         if not self._around.public_url:
             raise InvalidInput(
-                "a webhook needs the address at which this app is reached from outside:"
+                "a callback needs the address at which this app is reached from outside:"
                 ' Outlast(public_url="https://…")'
             )
-        return self.waiting.next("webhook")
+        return self.waiting.next("callback", about)
 
     def _callback_url(self, token: str) -> str:
-        return f"{self._around.public_url}/v1/callback/{token}"
+        return f"{self._around.public_url}/v1/callbacks/{token}"
 
     @for_async_tools
     async def require_auth(

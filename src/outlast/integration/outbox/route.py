@@ -22,7 +22,7 @@ from outlast.net.address import check_url
 from outlast.net.signature import secrets_of
 from outlast.store import OutboxCursor
 
-CALLBACK = "callback"
+WEBHOOK = "webhook"
 OF_AGENT = "agent:"
 
 
@@ -134,7 +134,7 @@ class OutboxRoutes:
         secret: str = "",
         token: str = "",
     ) -> tuple[NewOutboxCursor, ...]:
-        """Return where the events of a new session go: to its callback URL, to subscribers, and
+        """Return where the events of a new session go: to its webhook URL, to subscribers, and
         to the channel that its token is of."""
         found = [
             NewOutboxCursor(name=OF_AGENT + each.name, events=check_events(each.events))
@@ -145,24 +145,24 @@ class OutboxRoutes:
         found += self._followers.cursors_of(agent) if self._followers else ()
         if url is not None:
             told = DEFAULT_EVENTS if events is None else events
-            found.insert(0, self._callback(url, told, secret))
+            found.insert(0, self._webhook(url, told, secret))
         elif events is not None:
-            raise InvalidInput("callback_events need a callback_url to go to")
+            raise InvalidInput("webhook_events need a webhook_url to go to")
         return tuple(found)
 
-    def _callback(self, url: str, events: Sequence[str], secret: str) -> NewOutboxCursor:
+    def _webhook(self, url: str, events: Sequence[str], secret: str) -> NewOutboxCursor:
         if not self._posts:
             raise InvalidInput(
-                "this app posts to no callback_url:"
+                "this app posts to no webhook_url:"
                 " Outlast(webhooks=WebhookSettings(secret=…)) lets it"
             )
         if not (self._secrets or secret):
             raise InvalidInput(
-                "a callback_url needs a secret to be signed with: bring a callback_secret, or give"
+                "a webhook_url needs a secret to be signed with: bring a webhook_secret, or give"
                 " the app one, Outlast(webhooks=WebhookSettings(secret=…))"
             )
         check_url(url, allow_private=self.settings.allow_private)
-        return NewOutboxCursor(name=CALLBACK, url=url, events=check_events(events))
+        return NewOutboxCursor(name=WEBHOOK, url=url, events=check_events(events))
 
     def knows(self, agent: str) -> bool:
         """Whether this app has the agent at all: if not, another app may, on the same store."""
@@ -180,7 +180,7 @@ class OutboxRoutes:
 
     def find(self, cursor: OutboxCursor) -> WebhookTarget | None:
         """Return whom an outbox cursor leads to today; None if nobody is there any more."""
-        if cursor.name == CALLBACK:
+        if cursor.name == WEBHOOK:
             secrets = secrets_of(cursor.secret) or self._secrets
             return WebhookTarget(cursor.url, secrets) if secrets else None
         return self._known.get((cursor.agent, cursor.name))

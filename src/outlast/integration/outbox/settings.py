@@ -13,7 +13,7 @@ DAY = 86_400.0
 
 
 class WebhookSettings(Struct, frozen=True, kw_only=True):
-    """`secret` signs what goes to callback URLs, and to subscriptions without one of their own.
+    """`secret` signs what goes to webhook URLs, and to subscriptions without one of their own.
 
     Several secrets sign together while receivers change from the old one to the new. Receivers
     in private networks are refused unless `allow_private`; `tls` verifies their certificates

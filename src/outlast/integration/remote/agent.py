@@ -112,7 +112,7 @@ class RemoteAgent:
 
     def callback_url(self, key: str, public_url: str) -> str:
         token = self.callback_token(key)
-        return f"{public_url}/v1/callback/{token}" if token and public_url else ""
+        return f"{public_url}/v1/callbacks/{token}" if token and public_url else ""
 
     def _callback_secret(self, token: str) -> str:
         return "whsec_" + b64encode(self._derived("callback secret", token)).decode()

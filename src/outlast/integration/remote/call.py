@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from outlast.agents.runtime.callback import Callback
 from outlast.agents.runtime.context import Context
 from outlast.agents.runtime.durable_wait import Parked
-from outlast.agents.runtime.inbound_webhook import Webhook
 from outlast.agents.runtime.subagent_call import check_depth
 from outlast.core import record as r
 from outlast.core.lane import OpenRequest as Open
@@ -43,13 +43,13 @@ class RemoteCall:
         self._ctx = ctx
         self._waiting = ctx.waiting
         self._message = message
-        self._hook: Webhook | None = None
+        self._hook: Callback | None = None
         self._is_told = False
 
     async def run(self) -> Any:
         token = self._remote.callback_token(self._ctx.idempotency_key)
         if token and self._ctx.has_address:
-            self._hook = await self._ctx.signed_webhook(token, within=A_MONTH)
+            self._hook = await self._ctx.signed_callback(token, within=A_MONTH)
         try:
             started = await self._start()
             session_id = started.session_id

@@ -112,9 +112,9 @@ class Peer:
         if wanted.deadline:
             options["deadline"] = date_of(wanted.deadline)
         told: dict[str, Any] = {
-            "callback_url": callback_url,
-            "callback_events": (*NEWS, *NEWS_OF_SIGN_INS),
-            "callback_secret": wanted.callback_secret,
+            "webhook_url": callback_url,
+            "webhook_events": (*NEWS, *NEWS_OF_SIGN_INS),
+            "webhook_secret": wanted.callback_secret,
         }
         async with self._client() as client:
             if callback_url:

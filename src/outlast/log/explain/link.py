@@ -10,7 +10,7 @@ from outlast.core.record import Failure
 class Cause(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One cause, in a sentence without its instants, with the ids that it is about.
 
-    `kind`: over, turn, owner, worker, cancel, answer, model, provider, tool, request, webhook,
+    `kind`: over, turn, owner, worker, cancel, answer, model, provider, tool, request, callback,
     authorization, child, timer, retry, permit, key, queue, message or failure.
     """
 

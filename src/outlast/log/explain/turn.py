@@ -78,8 +78,8 @@ def the_request(
 def what_for(request: OpenRequest, evidence: ExplainEvidence) -> tuple[type, str]:
     """Return the kind of record that an open request began with, and what it waits for."""
     match request.kind:
-        case "webhook":
-            return r.WebhookOpened, f"a call from outside to its {request.name}"
+        case "callback":
+            return r.CallbackOpened, f"a call from outside to its {request.name}"
         case "authorization":
             return r.AuthorizationRequired, f"somebody to sign in to {request.connection}"
         case "child":

@@ -262,7 +262,7 @@ def call_waits(
         yield "NOT_WAITING", f"{e.call_id} does not wait for {e.name}"
 
 
-def webhook_opens(lane: Lane, e: r.WebhookOpened) -> Iterator[Wrong]:
+def callback_opens(lane: Lane, e: r.CallbackOpened) -> Iterator[Wrong]:
     yield from names_call(lane, e)
     if lane.turn and e.request_id in lane.turn.requests:
         yield "REQUESTED_TWICE", f"{e.request_id} is open already"
@@ -284,7 +284,7 @@ def request_closes(
     lane: Lane,
     e: r.InputResolved
     | r.InputExpired
-    | r.WebhookClosed
+    | r.CallbackClosed
     | r.AuthorizationCompleted
     | r.AuthorizationFailed
     | r.SubagentCompleted
@@ -324,14 +324,14 @@ RULES: dict[type, Rule] = {
     r.ToolInterrupted: tool_ends,
     r.ToolDenied: tool_is_denied,
     r.InputRequested: input_is_requested,
-    r.WebhookOpened: webhook_opens,
+    r.CallbackOpened: callback_opens,
     r.AuthorizationRequired: authorization_is_required,
     r.AuthorizationCompleted: request_closes,
     r.AuthorizationFailed: request_closes,
     r.SubagentCalled: subagent_is_called,
     r.SubagentCompleted: request_closes,
     r.SubagentFailed: request_closes,
-    r.WebhookClosed: request_closes,
+    r.CallbackClosed: request_closes,
     r.InputResolved: request_closes,
     r.InputExpired: request_closes,
     r.TimerSet: call_waits,

@@ -51,15 +51,15 @@ class StartIn(In):
     deadline: Deadline = Field(
         None, description="When the session ends by itself: an instant with its offset from UTC."
     )
-    callback_url: str | None = Field(
+    webhook_url: str | None = Field(
         None,
         description="Where events of the session are posted to.",
         examples=["https://example.com/outlast"],
     )
-    callback_events: list[Id] | None = Field(
+    webhook_events: list[Id] | None = Field(
         None, description="Which types of events; where left out, those of turns and requests."
     )
-    callback_secret: str | None = Field(
+    webhook_secret: str | None = Field(
         None, description="Signs what is posted there; where left out, the app's own secret does."
     )
     depth: int = Field(

@@ -83,7 +83,7 @@ class LaneWait(Out):
     lane: str
     status: str
     wait: list[str] = Field(
-        description="message, input, authorization, children, webhook, timer, provider or limit",
+        description="message, input, authorization, children, callback, timer, provider or limit",
         examples=[["input"]],
     )
     since: Instant | None

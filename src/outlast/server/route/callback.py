@@ -15,7 +15,7 @@ from outlast.server.model.delivery import AcceptedOut
 from outlast.server.request_limit import too_large
 from outlast.session.callback import UNKNOWN_CALLBACK
 
-router = APIRouter(prefix="/callback", tags=["callbacks"])
+router = APIRouter(prefix="/callbacks", tags=["callbacks"])
 
 A_BODY = {
     "required": False,

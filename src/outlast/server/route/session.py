@@ -38,9 +38,9 @@ async def start_session(
         principal=caller.name,
         capabilities=body.capabilities.model_dump() if body.capabilities else None,
         deadline=deadline_of(body.deadline),
-        callback_url=body.callback_url,
-        callback_events=body.callback_events,
-        callback_secret=body.callback_secret or "",
+        webhook_url=body.webhook_url,
+        webhook_events=body.webhook_events,
+        webhook_secret=body.webhook_secret or "",
         depth=body.depth,
     )
     assert session.receipt is not None

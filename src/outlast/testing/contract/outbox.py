@@ -20,7 +20,7 @@ from outlast.testing.contract.builder import (
 from outlast.testing.contract.subject import Subject
 
 HOLD = 60_000
-HOOK = NewOutboxCursor("callback", ("turn.completed", "turn.failed"), "https://shop.example/hook")
+HOOK = NewOutboxCursor("webhook", ("turn.completed", "turn.failed"), "https://shop.example/hook")
 
 
 async def start_with_cursor(store: Store, clock: ManualClock, **changes: Any) -> Claim:
@@ -83,7 +83,7 @@ class OutboxContract(Subject):
         assert await store.next_due_at() is not None
         taken = await store.take_cursors(10, HOLD)
 
-        assert {each.name for each in taken} == {"callback", "agent:audit"}
+        assert {each.name for each in taken} == {"webhook", "agent:audit"}
         assert {each.session_id for each in taken} == {claim.session_id}
 
     async def test_a_commit_that_is_refused_tells_nothing(
@@ -124,7 +124,7 @@ class OutboxContract(Subject):
 
         clock.advance(HOLD)
 
-        assert (await take_one(store)).name == "callback"
+        assert (await take_one(store)).name == "webhook"
 
     async def test_no_more_outbox_cursors_are_given_than_asked_for_and_the_longest_due_first(
         self, store: Store, clock: ManualClock

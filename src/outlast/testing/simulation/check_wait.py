@@ -18,11 +18,11 @@ from outlast.testing.simulation.history import CallbackMade, CommitWritten
 SLOW = 60_000
 """Milliseconds that something may take from when it was decided to when it was written."""
 
-OPENED = (r.InputRequested, r.WebhookOpened, r.AuthorizationRequired)
+OPENED = (r.InputRequested, r.CallbackOpened, r.AuthorizationRequired)
 CLOSED = (
     r.InputResolved,
     r.InputExpired,
-    r.WebhookClosed,
+    r.CallbackClosed,
     r.AuthorizationCompleted,
     r.AuthorizationFailed,
 )
@@ -70,7 +70,9 @@ def ends_early(evidence: SimulationEvidence, session: SessionEvidence) -> Iterat
             case r.TimerSet(call_id=call_id, name=name, due_at=due_at):
                 dues[call_id, name] = due_at
             case (
-                r.InputRequested(origin="") | r.WebhookOpened() | r.AuthorizationRequired(origin="")
+                r.InputRequested(origin="")
+                | r.CallbackOpened()
+                | r.AuthorizationRequired(origin="")
             ):
                 dues[entry.record.request_id] = entry.record.expires_at  # a child tells of its own
             case r.TimerFired(call_id=call_id, name=name):
@@ -79,11 +81,13 @@ def ends_early(evidence: SimulationEvidence, session: SessionEvidence) -> Iterat
             yield from early(evidence, session, entry, dues.get(ended.request_id, 0))
 
 
-def expiry(entry: Entry) -> r.InputExpired | r.WebhookClosed | r.AuthorizationFailed | None:
+def expiry(entry: Entry) -> r.InputExpired | r.CallbackClosed | r.AuthorizationFailed | None:
     """Return a record if it says that somebody was waited for in vain."""
     match entry.record:
         case (
-            r.InputExpired() | r.WebhookClosed(how="expired") | r.AuthorizationFailed(how="expired")
+            r.InputExpired()
+            | r.CallbackClosed(how="expired")
+            | r.AuthorizationFailed(how="expired")
         ):
             return entry.record
     return None
@@ -128,14 +132,14 @@ def outlives_its_deadline(evidence: SimulationEvidence, session: SessionEvidence
 
 
 def callers_are_quoted(evidence: SimulationEvidence) -> Iterator[str]:
-    """What a webhook was closed with is what somebody said to it before."""
+    """What a callback was closed with is what somebody said to it before."""
     said: dict[tuple[str, str], int] = {}
     for note in evidence.history.of(CallbackMade):
         said.setdefault((note.request_id, note.body), note.number)
     for name, session in evidence.sessions.items():
         for entry in session.entries:
             e = entry.record
-            if not isinstance(e, r.WebhookClosed) or e.how != "answered":
+            if not isinstance(e, r.CallbackClosed) or e.how != "answered":
                 continue
             wrote = evidence.written(name, entry.offset)
             number = said.get((e.request_id, json.loads(e.value)["body"]))

@@ -118,7 +118,7 @@ class UserAsked(HistoryNote, frozen=True, kw_only=True, tag=True):
 
 
 class CallbackMade(HistoryNote, frozen=True, kw_only=True, tag=True):
-    """Somebody outside calls a tool's webhook, whether or not that will get there."""
+    """Somebody outside calls a tool's callback, whether or not that will get there."""
 
     request_id: str
     body: str

@@ -255,11 +255,11 @@ def expectant_tools(outside: OutsideService) -> list[Tool]:
 
     @tool(on_interrupt="rerun")
     async def order(ctx: Context[Any], n: int) -> str:
-        webhook = await ctx.webhook(timeout=timedelta(seconds=20 + n % 4 * 20))
-        await ctx.step("order", outside.take_order, webhook.url)
-        if n % 5 == 0 and await webhook.wait_for(timedelta(seconds=5)) is None:
+        callback = await ctx.callback("done", timeout=timedelta(seconds=20 + n % 4 * 20))
+        await ctx.step("order", outside.take_order, callback.url)
+        if n % 5 == 0 and await callback.wait_for(timedelta(seconds=5)) is None:
             await ctx.step("mile 0", outside.walk, 0)
-        return (await webhook.wait()).text
+        return (await callback.wait()).text
 
     @tool(approval="always", answer_within=25)
     async def permit(ctx: Context[Any], n: int) -> str:

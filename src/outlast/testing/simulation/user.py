@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from outlast.app import Outlast
-from outlast.core.name import MAIN, webhook_name
+from outlast.core.name import MAIN, callback_name
 from outlast.core.record import AuthorizationRequired
 from outlast.errors import (
     DispatchConflict,
@@ -237,7 +237,7 @@ class SimulatedUser:
             return
         address = self._chance.choice(self._outside.addresses[-6:])
         token, body = address.rpartition("/")[2], f"call {self._chance.randrange(3)}"
-        self._history.note(CallbackMade, request_id=webhook_name(token), body=body)
+        self._history.note(CallbackMade, request_id=callback_name(token), body=body)
         receipt = await insist(
             lambda: self._app.callback(token, body.encode(), "text/plain; charset=utf-8")
         )

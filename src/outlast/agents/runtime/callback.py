@@ -1,4 +1,8 @@
-"""A tool's address for somebody outside, and what came in there."""
+"""Inbound callbacks: a one-time address at which a service outside reaches a waiting tool.
+
+Owns what a tool is given (`Callback`) and what arrived (`ReceivedCallback`). Knows no HTTP: the
+address is opened by `ctx.callback`, and `session/callback.py` accepts what is posted to it.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +20,8 @@ from outlast.core.result import NewWait
 from outlast.errors import ToolError
 
 
-class Callback(Struct, frozen=True):
-    """What somebody outside sent to a tool's webhook."""
+class ReceivedCallback(Struct, frozen=True):
+    """The content of one call from outside."""
 
     content_type: str
     body: bytes
@@ -31,11 +35,11 @@ class Callback(Struct, frozen=True):
         return msgspec.json.decode(self.body)
 
 
-class Webhook:
+class Callback:
     """An address at which a tool can be reached from outside, once, for a while.
 
-    `url` is a secret: whoever knows it can answer in the place of whom you gave it to. It is
-    empty once the call has come, when the tool runs again.
+    `url` is a secret: anybody who knows it can call. It is empty once the call has come and the
+    tool runs again.
     """
 
     def __init__(self, waiting: WaitTracker, name: str, url: str) -> None:
@@ -44,25 +48,27 @@ class Webhook:
         self._waiting = waiting
         self._pauses = 0
 
-    async def wait(self) -> Callback:
+    async def wait(self) -> ReceivedCallback:
         """Wait for the call, holding nothing; the tool is run again from its first line then."""
         if (known := self._waiting.come_since(self.name)) is None:
             raise await self._waiting.stop_at(NewWait(self.name))
-        return self._callback(known)
+        return self._received(known)
 
-    async def wait_for(self, duration: timedelta) -> Callback | None:
+    async def wait_for(self, duration: timedelta) -> ReceivedCallback | None:
         """Wait likewise, but for a while only; None if nobody has called by then."""
         self._pauses += 1
         pause = f"{self.name}{PAUSE}{self._pauses}"
         if self._waiting.come_since(pause) is not None:
             return None
         if (known := self._waiting.come_since(self.name)) is not None:
-            return self._callback(known)
+            return self._received(known)
         raise await self._waiting.stop_until(pause, milliseconds(duration))
 
-    def _callback(self, known: str) -> Callback:
+    def _received(self, known: str) -> ReceivedCallback:
         came = msgspec.json.decode(known)
         if came.get("expired"):
             raise ToolError("nobody called in time")
         body = came["body"].encode()
-        return Callback(came["content_type"], b64decode(body) if came.get("base64") else body)
+        return ReceivedCallback(
+            came["content_type"], b64decode(body) if came.get("base64") else body
+        )

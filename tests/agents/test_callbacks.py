@@ -30,7 +30,7 @@ class Shop:
 
         @tool(**{"timeout": 5.0, **manners})
         async def charge(ctx: Context) -> Any:
-            hook = await ctx.webhook(timeout=timedelta(days=1))
+            hook = await ctx.callback("done", timeout=timedelta(days=1))
             self.urls.append(hook.url)
             await ctx.step("order", self.told.append, hook.url)
             await self.on_the_way()
@@ -63,7 +63,7 @@ async def test_a_tool_waits_for_a_call_from_outside_and_returns_what_it_said() -
     async with running(shop.agent(), public_url=f"{HERE}/") as app:
         session = await app.start("a", "go")
         token = await shop.parked(session)
-        assert shop.told[0] == f"{HERE}/v1/callback/{token}"
+        assert shop.told[0] == f"{HERE}/v1/callbacks/{token}"
         info = await session.info()
         assert (info.status, info.lanes[0].worker) == ("sleeping", "")
 
@@ -102,7 +102,7 @@ async def test_a_call_that_comes_before_the_tool_waits_is_not_lost() -> None:
         session = await app.start("a", "go")
         await ordered.wait()
         await app.callback(token_of(shop.told[0]), b"1")
-        await until(session, "webhook.closed")
+        await until(session, "callback.closed")
         arrived.set()
 
         assert (await session.wait()).output == "done"
@@ -149,7 +149,7 @@ async def test_nobody_calls_in_time() -> None:
         assert (await session.wait()).output == "done"
         assert await results_of(session) == ["TOOL_ERROR: nobody called in time"]
         assert await code_of(app.callback(token, b"1")) == "UNKNOWN_CALLBACK"
-        [closed] = await the(session, "webhook.closed")
+        [closed] = await the(session, "callback.closed")
         assert closed.data["how"] == "expired"
 
 
@@ -162,7 +162,7 @@ async def test_an_address_dies_with_its_turn() -> None:
         await session.wait()
 
         assert await code_of(app.callback(token, b"1")) == "UNKNOWN_CALLBACK"
-        [closed] = await the(session, "webhook.closed")
+        [closed] = await the(session, "callback.closed")
         assert closed.data["how"] == "cancelled"
 
 
@@ -171,7 +171,7 @@ async def test_an_address_that_a_tool_never_waits_for_dies_with_the_call() -> No
 
     @tool
     async def forget(ctx: Context) -> str:
-        urls.append((await ctx.webhook(timeout=timedelta(days=1))).url)
+        urls.append((await ctx.callback("done", timeout=timedelta(days=1))).url)
         return "never mind"
 
     async with running(
@@ -181,7 +181,7 @@ async def test_an_address_that_a_tool_never_waits_for_dies_with_the_call() -> No
         assert (await session.wait()).output == "done"
 
         assert await code_of(app.callback(token_of(urls[0]), b"1")) == "UNKNOWN_CALLBACK"
-        assert "webhook.closed" in await types_of(session)
+        assert "callback.closed" in await types_of(session)
 
 
 async def test_each_attempt_has_its_own_address_and_any_of_them_wakes_the_tool() -> None:
@@ -200,18 +200,18 @@ async def test_each_attempt_has_its_own_address_and_any_of_them_wakes_the_tool()
 
         assert (await session.wait()).output == "done"
         assert shop.paid == [1]
-        closed = [e.data.get("how", "answered") for e in await the(session, "webhook.closed")]
+        closed = [e.data.get("how", "answered") for e in await the(session, "callback.closed")]
         assert sorted(closed) == ["answered", "superseded"]
-        opened = await the(session, "webhook.opened")
+        opened = await the(session, "callback.opened")
         assert len({event.data["expires_at"] for event in opened}) == 1
 
 
-async def test_a_webhook_is_no_question_to_a_human() -> None:
+async def test_a_callback_is_no_question_to_a_human() -> None:
     shop = Shop()
     async with running(shop.agent(), public_url=HERE) as app:
         session = await app.start("a", "go")
         await shop.parked(session)
-        [opened] = await the(session, "webhook.opened")
+        [opened] = await the(session, "callback.opened")
 
         assert await session.requests() == ()
         assert await app.requests() == ()
@@ -226,7 +226,7 @@ async def test_a_body_need_not_be_text() -> None:
 
     @tool
     async def listen(ctx: Context) -> str:
-        hook = await ctx.webhook(timeout=timedelta(days=1))
+        hook = await ctx.callback("done", timeout=timedelta(days=1))
         urls.append(hook.url)
         came = await hook.wait()
         bodies.append((came.content_type, came.body))
@@ -243,7 +243,7 @@ async def test_a_body_need_not_be_text() -> None:
         assert bodies == [("image/png", b"\xff\x00")]
 
 
-async def test_without_a_public_url_a_webhook_says_what_is_missing() -> None:
+async def test_without_a_public_url_a_callback_says_what_is_missing() -> None:
     shop = Shop()
     async with running(shop.agent()) as app:
         session = await app.start("a", "go")
@@ -253,7 +253,7 @@ async def test_without_a_public_url_a_webhook_says_what_is_missing() -> None:
         assert "public_url" in told
 
 
-async def test_a_webhook_survives_the_worker_that_opened_it() -> None:
+async def test_a_callback_survives_the_worker_that_opened_it() -> None:
     shop = Shop()
     store = MemoryStore()
     kept = {"store": store, "public_url": HERE}
@@ -285,7 +285,7 @@ async def test_a_call_from_outside_at_the_last_moment_costs_no_call_its_outcome(
 
     @tool
     async def order(ctx: Context) -> str:
-        hook = await ctx.webhook(timeout=timedelta(days=1))
+        hook = await ctx.callback("done", timeout=timedelta(days=1))
         store.call = partial(app.callback, token_of(hook.url))
         await begun.wait()
         return "ordered"
