@@ -48,7 +48,7 @@ async def main() -> None:
     async with serving(served) as url, Client(url) as client:
         session = client.session(await get_refund(client))
         async for event in session.events():
-            if event.type == "input.requested":
+            if event.type == "request.opened":
                 break  # the day is over
         kept = session.bookmark  # small and plain: a file, a cookie, a row will do
         async for event in client.resume(kept).events():

@@ -355,7 +355,7 @@ async def asked_everywhere(app: Outlast) -> list[Session[Any]]:
     top = await app.start("owner", "go")
     levels = await levels_of(app, top)
     for each in levels:
-        await until(each, "input.requested")
+        await until(each, "request.opened")
     return levels
 
 
@@ -464,7 +464,7 @@ async def test_a_reader_who_answers_what_a_child_asks_gets_all_that_it_does_then
         read: list[Any] = []
         async for event in top.events(children=True):
             read.append(event)
-            if event.type == "input.requested" and event.session_id == top.id:
+            if event.type == "request.opened" and event.session_id == top.id:
                 await top.answer(event.data["request_id"], "approve")
 
         levels = await levels_of(app, top)
@@ -502,7 +502,7 @@ async def test_what_nobody_answers_above_expires_on_all_levels() -> None:
         assert await output_of(top) == "done"
         assert bank.paid == []
         for level in await levels_of(app, top):
-            assert len(await the(level, "input.expired")) == 1
+            assert len(await the(level, "request.expired")) == 1
             assert not await verify(app.store, level.id)
         [denied] = await the((await levels_of(app, top))[-1], "tool.denied")
         assert denied.data["reason"] == "nobody answered in time"

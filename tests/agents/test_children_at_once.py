@@ -127,13 +127,13 @@ async def test_what_a_tool_does_not_wait_for_any_more_is_ended_with_it() -> None
     boss = an_agent("boss", call("survey"), say("done"), tools=[asker(first_of)])
     async with running(boss, hasty, slow) as app:
         session = await app.start("boss", "go")
-        asked = await until(session, "input.requested")
+        asked = await until(session, "request.opened")
         is_asked.set()
         while not await the(session, "turn.completed"):  # noqa: ASYNC110 - of other workers
             await asyncio.sleep(0)
 
         assert await results_of(session) == ['["gave up"]']
-        [closed] = await the(session, "input.resolved")
+        [closed] = await the(session, "request.resolved")
         assert closed.data["request_id"] == asked.data["request_id"]
         ends = {event.data["error"]["code"] for event in await the(session, "subagent.failed")}
         assert "GIVEN_UP" in ends

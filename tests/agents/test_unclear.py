@@ -51,7 +51,7 @@ async def test_a_tool_is_not_run_before_it_was_found_out_however_long_that_takes
     bank = Bank()
     async with running(bank.agent) as app:
         session = await app.start("a", "go")
-        [asked] = await seen(session, "input.requested")
+        [asked] = await seen(session, "request.opened")
         assert len(bank.paid) == 1
         await session.answer(asked.data["request_id"], answer)
 
@@ -67,7 +67,7 @@ async def test_of_each_attempt_that_was_cut_off_it_is_found_out_anew() -> None:
     async with running(bank.agent) as app:
         session = await app.start("a", "go")
         for number, answer in enumerate(("no", "yes"), 1):
-            asked = (await seen(session, "input.requested", number))[-1]
+            asked = (await seen(session, "request.opened", number))[-1]
             await session.answer(asked.data["request_id"], answer)
 
         assert (await session.wait()).output == "done"
@@ -114,15 +114,15 @@ async def test_what_was_said_to_the_tool_is_not_taken_for_what_became_of_it() ->
     bank = Bank(asks_first=True)
     async with running(bank.agent) as app:
         session = await app.start("a", "go")
-        [note] = await seen(session, "input.requested")
+        [note] = await seen(session, "request.opened")
         await session.answer(note.data["request_id"], text="for the rent")
-        asked = (await seen(session, "input.requested", 2))[-1]
+        asked = (await seen(session, "request.opened", 2))[-1]
         assert asked.data["prompt"] == "Was it paid?"
         await session.answer(asked.data["request_id"], "no")
 
         assert (await session.wait()).output == "done"
         assert await results_of(session) == ["paid for the rent"]
-        assert len(await the(session, "input.requested")) == 2
+        assert len(await the(session, "request.opened")) == 2
 
 
 async def test_a_crash_at_any_commit_while_it_is_found_out_pays_nothing_twice() -> None:

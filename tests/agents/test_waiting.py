@@ -121,7 +121,7 @@ async def test_what_somebody_without_the_code_edits_amiss_is_asked_anew(tmp_path
         [asked] = (await session.wait()).requests
         there = await elsewhere.session(session.id)
         await there.answer(asked.request_id, "approve", args={"cents": "a few"})
-        await until(session, "input.requested", 2)
+        await until(session, "request.opened", 2)
         [again] = (await session.wait()).requests
         assert again.request_id != asked.request_id
         assert bank.paid == []
@@ -147,7 +147,7 @@ async def test_a_turn_that_needs_a_human_says_so_whatever_other_lanes_do() -> No
     async with running(agent(script, tools=[nap, pay])) as app:
         session = await app.start("a", "nap")
         other = await session.send("pay", lane="other")
-        await until(session, "input.requested")
+        await until(session, "request.opened")
         receipt = await session.send("pay", lane="side")
 
         result = await asyncio.wait_for(receipt.result(), 30)
@@ -259,7 +259,7 @@ async def test_a_grant_once_holds_in_all_lanes_of_the_session() -> None:
         await (await session.send("go", lane="notes")).result()
 
         assert bank.paid == [5, 5]
-        assert len(await the(session, "input.requested")) == 1
+        assert len(await the(session, "request.opened")) == 1
         assert await verify(app.store, session.id) == []
 
 
@@ -324,7 +324,7 @@ async def test_without_anybody_to_ask_a_call_that_needs_approval_is_denied() -> 
         assert bank.paid == []
         [told] = await results_of(session)
         assert "nobody can be asked" in told
-        assert await the(session, "input.requested") == []
+        assert await the(session, "request.opened") == []
 
 
 async def test_without_anybody_to_ask_a_question_of_a_tool_fails_it() -> None:
@@ -395,7 +395,7 @@ async def test_a_question_that_nobody_answers_in_time_fails_its_tool() -> None:
         await until(session, "turn.completed")
 
         assert refused.value.code == "REQUEST_CLOSED"
-        assert "input.expired" in await types_of(session)
+        assert "request.expired" in await types_of(session)
         assert await results_of(session) == ["TOOL_ERROR: nobody answered in time"]
 
 
@@ -420,7 +420,7 @@ async def test_waiting_and_going_on_are_told_to_readers() -> None:
         await session.wait()
 
         first, last = await the(session, "session.waiting")
-        assert first.data["wait"] == ("input",)
+        assert first.data["wait"] == ("request",)
         assert first.data["requests"] == (request.request_id,)
         assert last.data["wait"] == ("message",)
         assert len(await the(session, "session.resumed")) == 1
@@ -536,7 +536,7 @@ async def test_the_log_says_who_approved_which_arguments_and_when() -> None:
         await session.answer(asked[7].request_id, "approve", by="bob")
         await session.wait()
 
-        resolved = {event.data["by"]: event for event in await the(session, "input.resolved")}
+        resolved = {event.data["by"]: event for event in await the(session, "request.resolved")}
         assert resolved["bob"].data["digest"] == asked[7].digest
         assert resolved["ada"].data["digest"] not in ("", asked[500].digest)
         assert resolved["ada"].at <= resolved["bob"].at

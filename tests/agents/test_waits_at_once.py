@@ -68,7 +68,7 @@ async def test_a_question_and_an_agent_are_asked_at_once(
 
     async with running(juggler(juggle), slow()) as app:
         session = await app.start("a", "go")
-        requests = {each.data["kind"]: each for each in await seen(session, "input.requested", 2)}
+        requests = {each.data["kind"]: each for each in await seen(session, "request.opened", 2)}
         kinds = ["question", "approval"] if is_answered_first else ["approval", "question"]
         for kind in kinds:
             said = {"text": "yes"} if kind == "question" else {"option": "approve"}
@@ -77,7 +77,7 @@ async def test_a_question_and_an_agent_are_asked_at_once(
 
         assert (await session.wait()).output == "done"
         assert await results_of(session) == ['["slow\'s","yes"]']
-        assert len(await the(session, "input.requested")) == 2
+        assert len(await the(session, "request.opened")) == 2
         assert len(await the(session, "subagent.called")) == 1
         [waiting, *_] = await the(session, "tool.waiting")
         assert len(waiting.data["also"]) == 1
@@ -92,7 +92,7 @@ async def test_a_chain_goes_on_while_somebody_else_is_waited_for() -> None:
         session = await app.start("a", "go")
         ended = await seen(session, "subagent.completed", 2)
         assert [event.data["value"] for event in ended] == ["x's", "y's"]
-        for request in await seen(session, "input.requested", 2):
+        for request in await seen(session, "request.opened", 2):
             said = {"option": "approve"} if request.data["kind"] == "approval" else {"text": "yes"}
             await session.answer(request.data["request_id"], **said)
 
@@ -110,11 +110,11 @@ async def test_a_question_is_asked_once_and_runs_out_when_it_said() -> None:
         await seen(session, "subagent.completed", 2)
         await seen(session, "tool.waiting", 3)
         clock.advance(24 * HOUR - 1)
-        assert await the(session, "input.expired") == []
+        assert await the(session, "request.expired") == []
         clock.advance(1)
         await seen(session, "turn.completed")
 
-        [request] = await the(session, "input.requested")
+        [request] = await the(session, "request.opened")
         assert request.data["expires_at"] == START + 24 * HOUR
         assert await results_of(session) == ["TOOL_ERROR: nobody answered in time"]
 
@@ -208,7 +208,7 @@ async def test_a_tool_does_nothing_with_what_it_has_not_got_yet(
 
     async with running(juggler(juggle), slow(), helper("x")) as app:
         session = await app.start("a", "go")
-        request = await until(session, "input.requested")
+        request = await until(session, "request.opened")
         await seen(session, "subagent.completed")
         await seen(session, "tool.waiting", 2)
         assert done == []
@@ -259,7 +259,7 @@ async def test_no_more_is_begun_than_the_tool_lets_through(kind: str) -> None:
         session = await app.start("a", "go")
         for answered in range(4):
             open_now = min(at_once, 4 - answered)
-            requests = await seen(session, "input.requested", answered + open_now)
+            requests = await seen(session, "request.opened", answered + open_now)
             assert len(await session.requests()) == open_now
             await session.answer(requests[answered].data["request_id"], text="ok")
 
@@ -282,9 +282,9 @@ async def test_an_agent_that_is_not_waited_for_any_more_wakes_nobody() -> None:
 
     async with at_standstill(juggler(juggle), slow()) as (app, clock):
         session = await app.start("a", "go")
-        approval = await until(session, "input.requested")
+        approval = await until(session, "request.opened")
         clock.set(START + HOUR)
-        question = (await seen(session, "input.requested", 2))[1]
+        question = (await seen(session, "request.opened", 2))[1]
         await seen(session, "session.waiting", 2)
         await session.answer(approval.data["request_id"], "approve")
         await seen(session, "subagent.completed")
@@ -368,7 +368,7 @@ async def test_a_sleep_takes_as_long_as_it_says_whatever_wakes_its_tool_meanwhil
 
     async with at_standstill(juggler(juggle), slow()) as (app, clock):
         session = await app.start("a", "go")
-        request = await until(session, "input.requested")
+        request = await until(session, "request.opened")
         clock.set(START + HOUR - 1)
         await session.answer(request.data["request_id"], "approve")
         await seen(session, "tool.waiting", 2)
@@ -439,12 +439,12 @@ async def test_an_agent_may_be_given_so_much_time_and_no_more(
 
     async with at_standstill(juggler(juggle), slow()) as (app, clock):
         session = await app.start("a", "go")
-        request = await until(session, "input.requested")
+        request = await until(session, "request.opened")
         if is_in_time:
             await session.answer(request.data["request_id"], "approve")
         else:
             clock.set(START + HOUR)
-        question = (await seen(session, "input.requested", 2))[1]
+        question = (await seen(session, "request.opened", 2))[1]
         clock.set(START + 3 * HOUR)
         await session.answer(question.data["request_id"], text="well")
         await seen(session, "turn.completed")
@@ -513,7 +513,7 @@ async def test_a_step_that_is_being_done_when_the_tool_stops_is_recorded() -> No
 
     async with running(juggler(juggle)) as app:
         session = await app.start("a", "go")
-        request = await until(session, "input.requested")
+        request = await until(session, "request.opened")
         assert await the(session, "tool.waiting")
         await session.answer(request.data["request_id"], text="yes")
 
@@ -563,7 +563,7 @@ async def test_what_is_left_of_a_run_when_its_tool_has_stopped_does_nothing_more
 
     async with running(juggler(juggle)) as app:
         session = await app.start("a", "go")
-        request = await until(session, "input.requested")
+        request = await until(session, "request.opened")
         await asyncio.wait(left)
         assert left[0].cancelled()
         assert done == []
@@ -625,7 +625,7 @@ async def test_a_step_may_wait_itself(together: bool) -> None:
     async with running(juggler(juggle, timeout=5)) as app:
         session = await app.start("a", "go")
         for place, name in enumerate("xy"):
-            requests = await seen(session, "input.requested", 2 if together else place + 1)
+            requests = await seen(session, "request.opened", 2 if together else place + 1)
             [request] = [each for each in requests if each.data["prompt"] == f"{name}?"]
             await session.answer(request.data["request_id"], text=name)
 
@@ -648,10 +648,10 @@ async def test_a_crash_at_any_commit_begins_nothing_twice() -> None:
 
     async def play(app: Outlast) -> Any:
         session = await app.start("a", "go", dispatch_id="go")
-        [request] = await seen(session, "input.requested")
+        [request] = await seen(session, "request.opened")
         await session.answer(request.data["request_id"], text="yes", dispatch_id="yes")
         result = await session.wait()
-        kinds = ("input.requested", "subagent.called", "timer.set", "timer.fired")
+        kinds = ("request.opened", "subagent.called", "timer.set", "timer.fired")
         begun = [len(await the(session, kind)) for kind in kinds]
         wrong = await verify(app.store, session.id)
         return result.output, await results_of(session), begun, wrong

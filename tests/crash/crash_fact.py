@@ -226,14 +226,14 @@ def delivered(log: Log) -> list[tuple[str, str, str]]:
 def waits(log: Log) -> Counter[tuple[str, ...]]:
     """Count what began to be waited for and what came of it, by the call and its own name."""
     found: Counter[tuple[str, ...]] = Counter()
-    asked = {e.request_id: call_of(e) for e in log.records if isinstance(e, r.InputRequested)}
+    asked = {e.request_id: call_of(e) for e in log.records if isinstance(e, r.RequestOpened)}
     for e in log.records:
         match e:
-            case r.InputRequested(request_id=request_id):
+            case r.RequestOpened(request_id=request_id):
                 found["asked", *asked[request_id]] += 1
-            case r.InputResolved(request_id=request_id, how=how):
+            case r.RequestResolved(request_id=request_id, how=how):
                 found[how, *asked[request_id]] += 1
-            case r.InputExpired(request_id=request_id):
+            case r.RequestExpired(request_id=request_id):
                 found["expired", *asked[request_id]] += 1
             case r.TimerSet() | r.TimerFired() | r.ToolWaiting() | r.ToolWoken():
                 found[type_of(e), e.call_id, e.name] += 1
@@ -249,7 +249,7 @@ def waits(log: Log) -> Counter[tuple[str, ...]]:
     return found
 
 
-def call_of(asked: r.InputRequested) -> tuple[str, ...]:
+def call_of(asked: r.RequestOpened) -> tuple[str, ...]:
     """Name a request by its call, and by the agent whose call it is where that is below."""
     return (asked.agent, asked.call_id, asked.tool, asked.name)
 

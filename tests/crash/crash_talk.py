@@ -19,7 +19,7 @@ async def book_a_trip(
             see(event)
         if event.type == "tool.started" and not sent:
             sent.append(await session.send("Thank you!", dispatch_id="follow-up"))
-        if event.type == "input.requested":
+        if event.type == "request.opened":
             request_id, kind = event.data["request_id"], event.data["kind"]
             option, text = ("approve", None) if kind == "approval" else (None, "yes")
             await session.answer(request_id, option, text=text)
@@ -40,7 +40,7 @@ async def approve_at_the_top(app: Outlast, session: Session[Any]) -> list[Receip
             wakeups.clear()
             async for event in session.events(cursor, follow=False):
                 cursor = event.offset
-                if event.type == "input.requested" and event.data["tool"] == "settle":
+                if event.type == "request.opened" and event.data["tool"] == "settle":
                     await session.answer(event.data["request_id"], "approve", dispatch_id="yes")
                 if event.type in ("turn.completed", "turn.failed"):
                     return []

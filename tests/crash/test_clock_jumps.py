@@ -146,9 +146,9 @@ async def test_a_request_expires_at_its_time_however_often_workers_die(
         scene.clock.jump_to(request.expires_at - MINUTE)
         with pytest.raises(RequestClosed):
             await answer(session, request.request_id, how)
-        [expired] = await the(app, session, r.InputExpired)
+        [expired] = await the(app, session, r.RequestExpired)
         assert expired.at >= request.expires_at
-        assert await the(app, session, r.InputResolved) == []
+        assert await the(app, session, r.RequestResolved) == []
         assert await verify(app.store, session.id) == []
         await worker.stop()
 

@@ -320,7 +320,7 @@ async def test_three_levels_with_a_relayed_approval_survive_a_crash_at_every_com
     report = await crash_everywhere(approve_at_the_top, agents=[owner], ledger=ledger, store=store)
 
     writings = [run.point.writing for run in report.runs if run.point]
-    for kind in ("subagent.called", "subagent.completed", "input.requested", "input.resolved"):
+    for kind in ("subagent.called", "subagent.completed", "request.opened", "request.resolved"):
         assert any(kind in writing for writing in writings)
     assert [effect.what for effect in report.undisturbed.effects] == ["paid(cents=5)"]
     report.assert_no_effect_repeated()

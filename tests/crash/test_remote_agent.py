@@ -156,9 +156,9 @@ async def test_a_remote_call_is_made_once_whoever_is_killed_and_though_the_netwo
         session = await scene.apps["near"].start("shop", "go")
         await scene.network.forth.lost.wait()
         await scene.restart(*at_start)
-        await scene.until("far", "input.requested")
+        await scene.until("far", "request.opened")
         await scene.restart(*at_question)
-        asked = await scene.until("near", "input.requested")
+        asked = await scene.until("near", "request.opened")
         scene.network.cut()
         await session.answer(asked.data["request_id"], "approve")
         await scene.restart(*at_answer)
@@ -181,7 +181,7 @@ async def test_a_cancel_reaches_the_far_side_though_both_are_killed_right_there(
 ) -> None:
     async with two_sides(servers, tmp_path) as scene:
         session = await scene.apps["near"].start("shop", "go")
-        await scene.until("near", "input.requested")
+        await scene.until("near", "request.opened")
         await scene.kill(*BOTH)
         await session.cancel("enough")
         scene.network.forth.refused.clear()

@@ -81,7 +81,9 @@ talker: Agent[None, str] = Agent("talker", Speaker(follow), tools=[look])
 class Scene:
     """An app that works, its server, and a client of it."""
 
-    def __init__(self, app: Outlast, server: uvicorn.Server, backend: ServerBackend, url: str) -> None:
+    def __init__(
+        self, app: Outlast, server: uvicorn.Server, backend: ServerBackend, url: str
+    ) -> None:
         self.app = app
         self.server = server
         self.backend = backend

@@ -273,7 +273,7 @@ async def test_a_question_is_posted_with_its_options_and_answered_by_a_button() 
     async with front_desk() as desk:
         await desk.say("room-7", "refund it")
         [asked] = await desk.told(1)
-        assert asked["type"] == "input.requested"
+        assert asked["type"] == "request.opened"
         assert asked["text"] == "May refund run? refund(order=17, cents=500)"
         assert [each["id"] for each in asked["request"]["options"]] == ["approve", "deny"]
 
@@ -283,7 +283,7 @@ async def test_a_question_is_posted_with_its_options_and_answered_by_a_button() 
         assert again.json()["deduplicated"]
         assert (await desk.told(2))[1]["text"] == "That is done."
         session = await desk.app.session(pressed.json()["session_id"])
-        [resolved] = [e async for e in session.events(follow=False) if e.type == "input.resolved"]
+        [resolved] = [e async for e in session.events(follow=False) if e.type == "request.resolved"]
         assert (resolved.data["option"], resolved.data["by"]) == ("approve", "bob")
 
         late = await desk.press(asked, "deny", user="eve")

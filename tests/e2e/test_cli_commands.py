@@ -104,7 +104,7 @@ def test_a_session_is_shown_as_json(place: Place, waiting: str) -> None:
     shown = place.json("show", waiting)
 
     assert shown["status"] == "waiting"
-    assert shown["lanes"][0]["waits_for"] == ["input"]
+    assert shown["lanes"][0]["waits_for"] == ["request"]
     assert shown["requests"][0]["args"] == {"order": 17, "cents": 500}
     assert [queued["text"] for queued in shown["queue"]] == ["and then?"]
     assert shown["usage"]["input_tokens"] == 10
@@ -216,7 +216,7 @@ def test_waiting_for_an_answer_prints_it(fresh: Place) -> None:
 def test_who_does_not_wait_for_the_answer_is_told_where_to_look_for_it(fresh: Place) -> None:
     session = fresh.chat("refund it")
     [request] = fresh.json("show", session)["requests"]
-    approve = ("approvals", "approve", request["request_id"], "--wait")
+    approve = ("requests", "approve", request["request_id"], "--wait")
 
     for command in (("send", session, "again", "--wait"), approve):
         with fresh.terminal(*command) as terminal:

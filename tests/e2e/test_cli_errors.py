@@ -70,7 +70,7 @@ def test_an_empty_file_is_left_empty(empty: Place) -> None:
 LOOKING = [
     *("sessions", "show ses_1", "explain ses_1", "logs ses_1", "verify", "workers", "lanes"),
     *(
-        "approvals",
+        "requests",
         "answer req_1 approve",
         "send ses_1 hello",
         "cancel ses_1",
@@ -116,7 +116,7 @@ def test_what_is_in_the_memory_of_a_process_is_not_looked_for(empty: Place) -> N
 @pytest.mark.parametrize(
     "command",
     [
-        "approvals --app shop:app",
+        "requests --app shop:app",
         "answer req_1 approve --app shop:app",
         "keys list --app shop:app",
         "schedules list shop:app",
@@ -243,7 +243,7 @@ def test_wrong_usage_exits_with_two(place: Place, args: str) -> None:
 @pytest.mark.parametrize(
     ("args", "sentence"),
     [
-        ("approvals frob req_1", "'ACTION': 'frob' is none of: approve, deny, edit\n"),
+        ("requests frob req_1", "'ACTION': 'frob' is none of: approve, deny, edit\n"),
         ("worker shop:app --log-level frob", "'--log-level': 'frob' is none of: debug, info,"),
         ("serve shop:app --log-format frob", "'--log-format': 'frob' is none of: text, json\n"),
         ("sessions --status frob", "'--status': 'frob' is none of: running,"),

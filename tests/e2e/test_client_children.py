@@ -40,7 +40,7 @@ async def test_a_client_reads_all_that_a_session_started_and_may_answer_meanwhil
         read: dict[str, list[int]] = {}
         async for event in session.events(children=True):
             read.setdefault(event.session_id, []).append(event.offset)
-            if event.type == "input.requested" and not event.path:
+            if event.type == "request.opened" and not event.path:
                 await session.answer(event.data["request_id"], "approve")
 
         assert len(read) == 3
@@ -78,7 +78,7 @@ def test_the_log_of_a_session_is_printed_with_those_of_its_children(tmp_path: Pa
         async with Outlast([troupe()], store=store, worker=FAST) as app:
             session = await app.start("first", "go")
             async for event in session.events(children=True):
-                if event.type == "input.requested" and not event.path:
+                if event.type == "request.opened" and not event.path:
                     await session.answer(event.data["request_id"], "approve")
             return session.id
 

@@ -149,7 +149,7 @@ async def test_a_session_tells_what_it_waits_for_and_what_it_has_cost() -> None:
         for name in ("session_id", "agent", "mode", "status", "created_at", "updated_at", "end"):
             assert getattr(info, name) == getattr(here, name)
         assert (info.token, info.over) == (here.token, "")
-        assert [wait.wait for wait in info.waits] == [("input",)]
+        assert [wait.wait for wait in info.waits] == [("request",)]
         assert info.requests == result.requests
         assert info.usage.output_tokens > 0
         assert info.deadline_at == IN_TIME.timestamp() * 1000

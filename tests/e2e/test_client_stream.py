@@ -107,7 +107,7 @@ async def test_what_is_answered_while_reading_is_read_on() -> None:
         types: list[str] = []
         async for event in session.events():
             types.append(event.type)
-            if event.type == "session.waiting" and "input.resolved" not in types:
+            if event.type == "session.waiting" and "request.resolved" not in types:
                 for request in await session.requests():
                     await session.answer(request.request_id, "approve")
 

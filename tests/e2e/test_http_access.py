@@ -135,11 +135,11 @@ NEEDED = {
         get /v1/sessions/{session_id}/history, get /v1/sessions/{session_id}/result,
         get /v1/sessions/{session_id}/stream, get /v1/streams/sessions/{session_id},
         head /v1/streams/sessions/{session_id}, get /v1/agents/{name}/{key},
-        head /v1/agents/{name}/{key}, get /v1/approvals, get /v1/lanes""",
+        head /v1/agents/{name}/{key}, get /v1/requests, get /v1/lanes""",
     "send": """post /v1/sessions, post /v1/deliver, post /v1/agents/{name}/{key},
         post /v1/sessions/{session_id}/cancel, post /v1/sessions/{session_id}/end,
         post /v1/sessions/{session_id}/retry""",
-    "approve": "post /v1/approvals/{request_id}",
+    "approve": "post /v1/requests/{request_id}",
     "internals": "get /v1/workers, get /v1/metrics",
     "admin": "delete /v1/sessions/{session_id}",
 }
@@ -209,9 +209,9 @@ async def test_every_operation_asks_for_a_key_unless_it_is_named_here() -> None:
 async def test_messages_need_one_scope_and_answers_another() -> None:
     async with scene() as bank, bank.caller() as owner:
         session = (await owner.start("refund"))["session_id"]
-        [asked] = (await owner.ask("GET", "/approvals"))["requests"]
+        [asked] = (await owner.ask("GET", "/requests"))["requests"]
         path = f"/sessions/{session}/deliveries"
-        answer = {"input_responses": [{"request_id": asked["request_id"], "option": "deny"}]}
+        answer = {"answers": [{"request_id": asked["request_id"], "option": "deny"}]}
         sender, approver = await bank.keyed("send"), await bank.keyed("approve")
 
         assert await sender.refused("POST", path, 403, json=answer) == "MISSING_SCOPE"

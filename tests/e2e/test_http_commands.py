@@ -308,7 +308,7 @@ def test_dev_works_and_serves_and_begins_anew_when_the_code_changes(place: Place
         shop.write_text(code.replace("That is done.", "That is mended."))
         server.until("metrics")
 
-        [request] = server.ask("GET", "/approvals").json()["requests"]
-        server.ask("POST", f"/approvals/{request['request_id']}", json={"option": "approve"})
+        [request] = server.ask("GET", "/requests").json()["requests"]
+        server.ask("POST", f"/requests/{request['request_id']}", json={"option": "approve"})
         assert server.ask("GET", f"{path}/result?wait=20").json()["output"] == "That is mended."
         assert server.stop() == 0

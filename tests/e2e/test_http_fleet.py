@@ -80,7 +80,7 @@ async def test_numbers_are_told_as_prometheus_reads_them() -> None:
         told = await caller.get("/metrics")
 
         assert told.headers["content-type"].startswith("text/plain; version=0.0.4")
-        assert 'outlast_lanes{status="waiting",wait="input"} 1' in told.text
+        assert 'outlast_lanes{status="waiting",wait="request"} 1' in told.text
         assert 'outlast_workers{state="working"} 1' in told.text
 
 

@@ -111,7 +111,7 @@ def header(text: str) -> bytes:
 async def test_no_text_in_a_body_breaks_a_route(store: str) -> None:
     async with scene(store=store) as bank, bank.caller() as caller:
         session = (await caller.start("refund"))["session_id"]
-        [asked] = (await caller.ask("GET", "/approvals"))["requests"]
+        [asked] = (await caller.ask("GET", "/requests"))["requests"]
         deliveries = f"/sessions/{session}/deliveries"
         names = (
             "agent message mode dispatch_id continuation_token lane deadline webhook_url reason "
@@ -125,7 +125,7 @@ async def test_no_text_in_a_body_breaks_a_route(store: str) -> None:
                     response = await caller.post(f"/v1{path}", json=sent)
                     assert is_ours(response), (path, sent, response.text)
             answer = {"option": "approve", "args": {"order": 1, text: [text, {"a": text}]}}
-            response = await caller.post(f"/v1/approvals/{asked['request_id']}", json=answer)
+            response = await caller.post(f"/v1/requests/{asked['request_id']}", json=answer)
             assert is_ours(response), (text, response.text)
 
 

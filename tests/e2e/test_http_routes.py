@@ -95,7 +95,7 @@ async def test_a_session_says_what_it_waits_for_and_what_it_has_cost() -> None:
             "teller",
             "conversation",
         )
-        assert (wait["lane"], wait["wait"], wait["until"]) == ("main", ["input"], None)
+        assert (wait["lane"], wait["wait"], wait["until"]) == ("main", ["request"], None)
         assert shown["created_at"] <= wait["since"] <= shown["updated_at"]
         assert request["action"] == {
             "call_id": "t1.s1.c1",
@@ -176,10 +176,10 @@ async def test_a_messages_deadline_is_an_instant_in_the_future_and_no_answers() 
     async with scene() as bank, bank.caller() as caller:
         started = await caller.start("refund")
         path = f"/sessions/{started['session_id']}/deliveries"
-        [asked] = (await caller.ask("GET", "/approvals"))["requests"]
+        [asked] = (await caller.ask("GET", "/requests"))["requests"]
         answer = {"request_id": asked["request_id"], "option": "approve"}
         bodies = [{"message": "hello", "deadline": wrong} for wrong in WRONG_DEADLINES]
-        bodies.append({"input_responses": [answer], "deadline": "2099-01-31T12:00:00Z"})
+        bodies.append({"answers": [answer], "deadline": "2099-01-31T12:00:00Z"})
 
         for body in bodies:
             assert await caller.refused("POST", path, 422, json=body) == "INVALID_INPUT"
@@ -210,9 +210,9 @@ async def test_a_delivery_is_either_a_message_or_answers() -> None:
 
         for body in (
             {},
-            {"message": "a", "input_responses": answers},
-            {"input_responses": []},
-            {"input_responses": answers, "lane": "other"},
+            {"message": "a", "answers": answers},
+            {"answers": []},
+            {"answers": answers, "lane": "other"},
         ):
             path = f"/sessions/{session}/deliveries"
             assert await caller.refused("POST", path, 422, json=body) == "INVALID_INPUT"
@@ -223,7 +223,7 @@ async def test_several_requests_are_answered_in_one_delivery() -> None:
         session = (await caller.start("two"))["session_id"]
         asked = (await caller.ask("GET", f"/sessions/{session}"))["requests"]
         answers = [{"request_id": each["request_id"], "option": "approve"} for each in asked]
-        body = {"input_responses": answers, "dispatch_id": "yes"}
+        body = {"answers": answers, "dispatch_id": "yes"}
 
         path = f"/sessions/{session}/deliveries"
         sent = await caller.ask("POST", path, 202, json=body)
@@ -244,13 +244,13 @@ async def test_of_several_answers_those_before_the_first_wrong_one_stand() -> No
         ]
 
         path = f"/sessions/{session}/deliveries"
-        body = {"input_responses": answers}
+        body = {"answers": answers}
         error = (await caller.ask("POST", path, 422, json=body))["error"]
 
         assert error["code"] == "INVALID_ANSWER"
         assert error["details"]["request"] == second["request_id"]
         assert len(error["details"]["accepted"]) == 1
-        left = await caller.ask("GET", f"/approvals?session_id={session}")
+        left = await caller.ask("GET", f"/requests?session_id={session}")
         assert [each["request_id"] for each in left["requests"]] == [second["request_id"]]
 
 
@@ -354,31 +354,31 @@ async def test_open_requests_are_listed_across_sessions_and_answered_once() -> N
         first = (await caller.start("refund"))["session_id"]
         second = (await caller.start("ask"))["session_id"]
 
-        every = (await caller.ask("GET", "/approvals"))["requests"]
-        page = await caller.ask("GET", "/approvals?limit=1")
-        rest = await caller.ask("GET", f"/approvals?limit=1&cursor={page['next_cursor']}")
-        questions = (await caller.ask("GET", "/approvals?kind=question"))["requests"]
-        of_first = (await caller.ask("GET", f"/approvals?session_id={first}"))["requests"]
+        every = (await caller.ask("GET", "/requests"))["requests"]
+        page = await caller.ask("GET", "/requests?limit=1")
+        rest = await caller.ask("GET", f"/requests?limit=1&cursor={page['next_cursor']}")
+        questions = (await caller.ask("GET", "/requests?kind=question"))["requests"]
+        of_first = (await caller.ask("GET", f"/requests?session_id={first}"))["requests"]
 
         assert {each["session_id"] for each in every} == {first, second}
         assert [*page["requests"], *rest["requests"]] == every
         assert [each["session_id"] for each in questions] == [second]
         [asked] = of_first
         answer = {"option": "approve", "args": {"order": 17, "cents": 400}}
-        await caller.ask("POST", f"/approvals/{asked['request_id']}", 202, json=answer)
+        await caller.ask("POST", f"/requests/{asked['request_id']}", 202, json=answer)
         await caller.result(first)
         returned = [e for e in await caller.events(first) if e["type"] == "tool.completed"]
         assert returned[0]["data"]["value"] == "gave back 400 for 17"
-        path = f"/approvals/{asked['request_id']}"
+        path = f"/requests/{asked['request_id']}"
         assert await caller.refused("POST", path, 409, json=answer) == "REQUEST_CLOSED"
-        assert await caller.refused("POST", "/approvals/x", 404, json=answer) == "UNKNOWN_REQUEST"
+        assert await caller.refused("POST", "/requests/x", 404, json=answer) == "UNKNOWN_REQUEST"
 
 
 async def test_an_answer_that_does_not_fit_is_refused_and_the_request_stays_open() -> None:
     async with scene() as bank, bank.caller() as caller:
         session = (await caller.start("refund"))["session_id"]
-        [asked] = (await caller.ask("GET", "/approvals"))["requests"]
-        path = f"/approvals/{asked['request_id']}"
+        [asked] = (await caller.ask("GET", "/requests"))["requests"]
+        path = f"/requests/{asked['request_id']}"
 
         for answer in ({}, {"option": "perhaps"}, {"option": "approve", "args": {"order": "x"}}):
             assert await caller.refused("POST", path, 422, json=answer) == "INVALID_ANSWER"

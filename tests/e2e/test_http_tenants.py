@@ -58,7 +58,7 @@ async def settle(bank: Scene, caller: Caller) -> Victim:
     )
     await caller.result(prompted["session_id"])
     hooked, path = await bank.hooked(caller)
-    asked = (await caller.ask("GET", f"/approvals?session_id={session}"))["requests"][0]
+    asked = (await caller.ask("GET", f"/requests?session_id={session}"))["requests"][0]
     lane = (await bank.app.lanes(session_id=session))[0]
     names = {
         "session_id": session,
@@ -167,7 +167,7 @@ async def everything_of(caller: Caller, victim: Victim) -> Json:
     return {
         "sessions": [await caller.ask("GET", f"/sessions/{each}") for each in ids],
         "events": [await caller.events(each) for each in ids],
-        "requests": await caller.ask("GET", "/approvals"),
+        "requests": await caller.ask("GET", "/requests"),
         "lanes": await caller.ask("GET", "/lanes"),
     }
 
@@ -273,7 +273,7 @@ async def test_another_tenants_request_is_not_answered_through_a_session_of_ones
         own = (await other.start("refund"))["session_id"]
         answer = {"request_id": victim.names["request_id"], "option": "approve"}
 
-        body = {"input_responses": [answer]}
+        body = {"answers": [answer]}
         path = f"/sessions/{own}/deliveries"
 
         assert await other.refused("POST", path, 404, json=body) == "UNKNOWN_REQUEST"

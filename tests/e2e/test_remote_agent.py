@@ -160,7 +160,7 @@ async def test_a_caller_that_is_killed_at_every_commit_asks_once() -> None:
         async def ask(app: Outlast) -> str | None:
             before = len(await far.sessions(limit=1000))
             session: Session[Any] = await app.start("boss", "go")
-            request = await until(app, session, "input.requested")
+            request = await until(app, session, "request.opened")
             await session.answer(request.data["request_id"], "approve")
             await until(app, session, "turn.completed")
             asked.append(len(await far.sessions(limit=1000)) - before)

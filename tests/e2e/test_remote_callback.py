@@ -86,7 +86,7 @@ async def all_is_told(app: Outlast, session_id: str) -> OutboxCursor:
 async def test_every_news_of_the_far_side_wakes_the_caller_and_no_poll_is_needed() -> None:
     async with two_apps("refund", poll=600.0) as pair:
         session = await pair.near.start("boss", "go")
-        asked = await until(pair.near, session, "input.requested")
+        asked = await until(pair.near, session, "request.opened")
         await all_is_told(pair.far, (await pair.child()).id)
         await session.answer(asked.data["request_id"], "approve")
         await until(pair.near, session, "turn.completed")
@@ -102,11 +102,11 @@ async def test_what_is_answered_there_closes_here_without_a_poll() -> None:
     agent, go_on = slow(approval="always")
     async with two_apps("hello", asked=agent, poll=600.0) as pair:
         session = await pair.near.start("boss", "go")
-        await until(pair.near, session, "input.requested")
+        await until(pair.near, session, "request.opened")
         child = await pair.child()
         [request] = await child.requests()
         await child.answer(request.request_id, "approve")
-        closed = await until(pair.near, session, "input.resolved")
+        closed = await until(pair.near, session, "request.resolved")
 
         assert closed.data["how"] == "superseded"
         go_on.set()
@@ -116,7 +116,7 @@ async def test_what_is_answered_there_closes_here_without_a_poll() -> None:
 async def test_a_secret_that_the_caller_brings_suffices() -> None:
     async with two_apps("refund", poll=600.0, hooks=replace(HOOKS, secret=())) as pair:
         session = await pair.near.start("boss", "go")
-        asked = await until(pair.near, session, "input.requested")
+        asked = await until(pair.near, session, "request.opened")
         await session.answer(asked.data["request_id"], "approve")
 
         await until(pair.near, session, "turn.completed")

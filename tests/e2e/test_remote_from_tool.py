@@ -98,7 +98,7 @@ async def test_the_callback_wakes_the_one_that_asks_and_no_poll_is_needed() -> N
             on_a_socket(near, ServerSettings(port=port)),
         ):
             session = await near.start("boss", "go")
-            asked = await until(near, session, "input.requested")
+            asked = await until(near, session, "request.opened")
             await session.answer(asked.data["request_id"], "approve")
 
             await until(near, session, "turn.completed")
@@ -170,7 +170,7 @@ async def test_who_stops_the_tool_stops_what_it_asked_for(stop: str) -> None:
     async with far_side() as (far, url, token):
         remote = RemoteAgent("teller", url, token, poll=0.05)
         async with asking(boss(remote, name="teller", message="refund")) as (near, session):
-            await until(near, session, "input.requested")
+            await until(near, session, "request.opened")
 
             await getattr(session, stop)("enough")
             assert await until_over(far) == "ended"
@@ -181,7 +181,7 @@ async def test_who_erases_the_session_of_the_tool_ends_what_it_asked_for() -> No
     async with far_side() as (far, url, token):
         remote = RemoteAgent("teller", url, token, poll=0.05)
         async with asking(boss(remote, name="teller", message="refund")) as (near, session):
-            await until(near, session, "input.requested")
+            await until(near, session, "request.opened")
 
             await near.erase(session.id)
 
@@ -210,7 +210,7 @@ async def test_a_tool_that_is_killed_at_every_commit_asks_once() -> None:
         async def go(app: Outlast) -> str | None:
             before = len(await far.sessions(limit=1000))
             session: Session[Any] = await app.start("boss", "go")
-            request = await until(app, session, "input.requested")
+            request = await until(app, session, "request.opened")
             await session.answer(request.data["request_id"], "approve")
             await until(app, session, "turn.completed")
             asked.append(len(await far.sessions(limit=1000)) - before)

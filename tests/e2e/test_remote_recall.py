@@ -19,7 +19,7 @@ from outlast.testing.scripted import ScriptedModel, call, say
 async def asked(pair: Pair) -> Session[Any]:
     """Return a session whose remote agent waits for an approval."""
     session = await pair.near.start("boss", "go")
-    await until(pair.near, session, "input.requested")
+    await until(pair.near, session, "request.opened")
     return session
 
 
@@ -53,7 +53,7 @@ async def test_a_caller_that_is_stopped_by_its_own_parent_stops_what_it_asked_fo
         top: Agent[Any, Any] = Agent("top", ScriptedModel(script), subagents=[remote])
         async with Outlast([top], store="memory://", worker=FAST) as app:
             session = await app.start("top", "go")
-            await until(app, session, "input.requested")
+            await until(app, session, "request.opened")
             await session.cancel("enough")
             assert await over(pair.far, await pair.child()) == "ended"
 
@@ -64,7 +64,7 @@ async def test_a_caller_that_is_killed_at_every_commit_of_a_cancel_stops_it_all_
         async def ask_and_cancel(app: Outlast) -> str:
             before = {info.session_id for info in await far.sessions(limit=1000)}
             session: Session[Any] = await app.start("boss", "go")
-            await until(app, session, "input.requested")
+            await until(app, session, "request.opened")
             await session.cancel("enough")
             [new] = {info.session_id for info in await far.sessions(limit=1000)} - before
             return await over(far, await far.session(new))

@@ -50,8 +50,8 @@ async def test_both_logs_say_which_arguments_were_approved_and_the_one_here_by_w
         await session.answer(request.request_id, "approve", args=args, by="ada")
         assert await output_of(session) == "done"
 
-        [here] = await the(session, "input.resolved")
-        [there] = await the(await pair.child(), "input.resolved")
+        [here] = await the(session, "request.resolved")
+        [there] = await the(await pair.child(), "request.resolved")
         assert here.data["by"] == "ada"
         assert here.data["digest"] == there.data["digest"]
         assert (here.data["digest"] == request.digest) == (args is None)
@@ -74,7 +74,7 @@ async def test_an_answer_that_is_refused_there_is_asked_for_again() -> None:
         [request] = (await session.wait()).requests
         await session.answer(request.request_id, "approve", args={"order": "none", "cents": 3})
         async for event in session.events():
-            if event.type == "input.requested" and "refused" in event.data["prompt"]:
+            if event.type == "request.opened" and "refused" in event.data["prompt"]:
                 break
         [again] = (await session.wait()).requests
         assert again.request_id != request.request_id
@@ -99,7 +99,7 @@ async def test_several_questions_are_asked_at_once_and_answered_in_any_order() -
 async def both(session: Session[Any]) -> Any:
     asked = 0
     async for event in session.events():
-        asked += event.type == "input.requested"
+        asked += event.type == "request.opened"
         if asked == 2:
             break
     return sorted(await session.requests(), key=lambda request: request.args["order"])
@@ -113,7 +113,7 @@ async def test_what_is_answered_there_is_asked_here_no_longer() -> None:
         [origin] = await child.requests()
         await child.answer(origin.request_id, "approve")
 
-        resolved = await until(pair.near, session, "input.resolved")
+        resolved = await until(pair.near, session, "request.resolved")
         assert resolved.data["how"] == "superseded"
         await until(pair.near, session, "turn.completed")
         assert await output_of(session) == "done"

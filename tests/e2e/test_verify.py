@@ -180,10 +180,10 @@ DAMAGES: list[tuple[str, Callable[[list[Row]], None]]] = [
     ("NOT_STARTED", drop(r.ToolStarted, is_first)),
     ("WAS_BEGUN", swap(r.ToolInterrupted, not_run)),
     ("WAS_BEGUN", swap(r.ToolCompleted, denied)),
-    ("NOT_APPROVED", drop(r.InputResolved)),
+    ("NOT_APPROVED", drop(r.RequestResolved)),
     ("CALL_LEFT_OPEN", drop(r.ToolCompleted)),
-    ("REQUEST_LEFT_OPEN", drop(r.InputResolved)),
-    ("UNKNOWN_REQUEST", change(r.InputResolved, request_id="req_none")),
+    ("REQUEST_LEFT_OPEN", drop(r.RequestResolved)),
+    ("UNKNOWN_REQUEST", change(r.RequestResolved, request_id="req_none")),
     ("UNKNOWN_DELIVERY", change(r.TurnStarted, delivery_id="dlv_none")),
     ("UNKNOWN_DELIVERY", change(r.DeliverySettled, delivery_id="dlv_none")),
     ("LEFT_UNSETTLED", drop(r.DeliverySettled, lambda e: e.outcome == "completed")),
@@ -213,11 +213,11 @@ REPEATED: list[tuple[str, Callable[[list[Row]], None]]] = [
     ("SECOND_OUTCOME", repeat(r.ToolInterrupted)),
     ("STARTED_TWICE", repeat(r.ToolStarted)),
     ("REQUESTED_TWICE", repeat(r.ToolRequested)),
-    ("REQUESTED_TWICE", repeat(r.InputRequested)),
+    ("REQUESTED_TWICE", repeat(r.RequestOpened)),
     ("SETTLED_TWICE", repeat(r.DeliverySettled)),
     ("QUEUED_TWICE", repeat(r.DeliveryQueued)),
     ("TURN_LEFT_OPEN", repeat(r.TurnStarted)),
-    ("UNKNOWN_REQUEST", repeat(r.InputResolved)),
+    ("UNKNOWN_REQUEST", repeat(r.RequestResolved)),
 ]
 
 
@@ -326,9 +326,7 @@ async def test_an_outbox_cursor_that_is_not_as_the_log_says_is_found(
     statement: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "outbox.db"
-    hook = r.NewOutboxCursor(
-        name="webhook", url="https://shop.example", events=("turn.completed",)
-    )
+    hook = r.NewOutboxCursor(name="webhook", url="https://shop.example", events=("turn.completed",))
     start = new_session(ManualClock(), outbox=(hook,))
     started, queued = start.records
     start = replace(start, records=(replace(started, outbox=(hook,)), queued))

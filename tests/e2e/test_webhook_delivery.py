@@ -354,4 +354,4 @@ async def test_an_app_without_webhooks_has_no_courier() -> None:
 
 def test_the_default_events_say_how_turns_ended_and_what_is_asked() -> None:
     assert "turn.completed" in DEFAULT_EVENTS
-    assert "input.requested" in DEFAULT_EVENTS
+    assert "request.opened" in DEFAULT_EVENTS

@@ -87,7 +87,7 @@ async def test_a_request_expires_by_the_stores_clock(off: int) -> None:
         clock.set(DUE - 1)
         await session.answer(asked["ask"].request_id, text="now")
         await until(session, "tool.completed")
-        assert await the(session, "input.expired") == []
+        assert await the(session, "request.expired") == []
         clock.set(DUE)
 
         await the_end(session)

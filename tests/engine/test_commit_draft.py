@@ -65,7 +65,7 @@ def test_a_step_that_failed_frees_nothing_yet_since_calls_may_still_run() -> Non
 
 
 def test_a_call_that_shows_what_somebody_elsewhere_is_asked_goes_on() -> None:
-    asked = r.InputRequested(request_id="q1", kind="approval", prompt="?", call_id="t1.s1.c1")
+    asked = r.RequestOpened(request_id="q1", kind="approval", prompt="?", call_id="t1.s1.c1")
 
     assert freed_by(asked, ["t1.s1.c1"]) == ["t1.s1.c1"]
     assert freed_by(replace(asked, origin="q9"), ["t1.s1.c1"]) == []

@@ -139,7 +139,7 @@ async def test_what_arrives_for_a_lane_at_work_is_seen_though_nobody_is_told(how
     script = [calls(("dig", {}), ("pay", {})), say("done")]
     async with running(agent(script, tools=[dig, pay]), store=store) as app:
         session = await app.start("a", "go")
-        await seen(session, "input.requested")
+        await seen(session, "request.opened")
         if how == "cancel":
             await session.cancel("enough")
             await seen(session, "turn.cancelled")

@@ -83,7 +83,7 @@ async def test_a_cancel_while_a_tool_runs_interrupts_it() -> None:
         assert [k for k in await types_of(session) if k not in ("usage.recorded",)][-9:] == [
             "tool.started",
             "cancel.requested",
-            "input.resolved",
+            "request.resolved",
             "tool.interrupted",
             "tool.failed",
             "turn.cancelled",
@@ -93,7 +93,7 @@ async def test_a_cancel_while_a_tool_runs_interrupts_it() -> None:
         ]
         [not_run] = await the(session, "tool.failed")
         assert not_run.data["error"]["code"] == "NOT_RUN"
-        assert (await the(session, "input.resolved"))[0].data["how"] == "cancelled"
+        assert (await the(session, "request.resolved"))[0].data["how"] == "cancelled"
 
 
 async def test_a_cancel_of_a_parked_turn_closes_its_requests() -> None:
@@ -382,7 +382,7 @@ async def test_an_interrupting_message_closes_open_requests_as_superseded() -> N
         await session.wait()
         await (await session.send("new")).result()
 
-        [closed] = await the(session, "input.resolved")
+        [closed] = await the(session, "request.resolved")
         assert closed.data["how"] == "superseded"
 
 

@@ -9,7 +9,7 @@ from outlast.store import LaneCount, StoreCounts, WorkerInfo
 LINE = re.compile(r'(\w+)((?:\{(?:\w+="(?:[^"\\\n]|\\.)*",?)*\})?) (-?[\d.e+]+)')
 ABOUT = re.compile(r"# (HELP|TYPE) (\w+) (.+)")
 
-CENSUS = StoreCounts((LaneCount("waiting", "input", 2), LaneCount("idle", "", 5)), 7, 1_000)
+CENSUS = StoreCounts((LaneCount("waiting", "request", 2), LaneCount("idle", "", 5)), 7, 1_000)
 
 
 def worker(name: str = "wrk_1", tally: str = "") -> WorkerInfo:
@@ -40,7 +40,7 @@ def test_what_the_store_counts_is_told() -> None:
 
     assert told["outlast_queued_messages"] == 7
     assert told["outlast_oldest_ready_seconds"] == 2.5
-    assert told['outlast_lanes{status="waiting",wait="input"}'] == 2
+    assert told['outlast_lanes{status="waiting",wait="request"}'] == 2
     assert told['outlast_lanes{status="idle",wait=""}'] == 5
     assert told["outlast_open_streams"] == 4
 

@@ -146,7 +146,7 @@ async def test_a_child_is_asked_for_what_its_parents_turn_was_asked_for() -> Non
         session = await app.start("boss", "hello", principal="ada")
         await session.wait()
         await session.send("pay me", by="bob")
-        shown = await until(session, "input.requested")
+        shown = await until(session, "request.opened")
         child = await app.session(shown.data["path"][0])
         for at, request in ((session, shown.data["request_id"]), (child, shown.data["origin"])):
             answer = at.answer(request, "approve", by="bob")
@@ -195,7 +195,7 @@ async def test_an_answer_that_was_let_in_elsewhere_is_refused_by_the_worker() ->
         await session.answer(again.request_id, "approve", by="cfo")
         assert (await session.wait()).output == "done"
         assert bank.approved_by == ["cfo"]
-        [refused, answered] = await the(session, "input.resolved")
+        [refused, answered] = await the(session, "request.resolved")
         assert (refused.data["how"], refused.data["by"]) == ("superseded", "mallory")
         assert (answered.data["option"], answered.data["by"]) == ("approve", "cfo")
 
@@ -246,11 +246,11 @@ async def test_what_is_refused_to_a_child_is_asked_anew_where_people_watch() -> 
     careless = Outlast([without], store=store, worker=None)
     async with running(boss, store=store) as app:
         session = await app.start("boss", "go")
-        shown = await until(session, "input.requested")
+        shown = await until(session, "request.opened")
         elsewhere = await careless.session(session.id)
         await elsewhere.answer(shown.data["request_id"], "approve", by="mallory")
 
-        again = await until(session, "input.requested", 2)
+        again = await until(session, "request.opened", 2)
         assert bank.approved_by == []
         await session.answer(again.data["request_id"], "approve", by="cfo")
         assert (await session.wait()).output == "done"

@@ -287,7 +287,7 @@ class OpensAnew(BrokenStore):
 
     async def load(self, session_id: str, lane: str, after: int | None = None) -> Loaded:
         loaded = await self.inner.load(session_id, lane, after)
-        entries = [e for e in loaded.entries if not isinstance(e.record, r.InputExpired)]
+        entries = [e for e in loaded.entries if not isinstance(e.record, r.RequestExpired)]
         return replace(loaded, entries=tuple(entries))
 
 

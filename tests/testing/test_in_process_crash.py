@@ -237,8 +237,8 @@ def check_log(story: Story) -> None:
     assert all(len(found) == 1 for found in ends.values())
     started = Counter(e.record.call_id for e in log if isinstance(e.record, r.MessageCompleted))
     assert set(started.values()) == {1}
-    requests = [e.record.request_id for e in log if isinstance(e.record, r.InputRequested)]
-    resolved = [e.record.request_id for e in log if isinstance(e.record, r.InputResolved)]
+    requests = [e.record.request_id for e in log if isinstance(e.record, r.RequestOpened)]
+    resolved = [e.record.request_id for e in log if isinstance(e.record, r.RequestResolved)]
     assert len(requests) == len(set(requests))
     assert sorted(requests) == sorted(resolved)
 

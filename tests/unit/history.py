@@ -132,7 +132,7 @@ def is_cut(reason: str, call_id: str = "t1.s1.c1") -> AnyRecord:
 
 def asks_approval(request_id: str = "q1", call_id: str = "t1.s1.c1") -> AnyRecord:
     options = (Option("approve", "Approve"), Option("deny", "Deny"))
-    return r.InputRequested(
+    return r.RequestOpened(
         request_id=request_id, kind="approval", prompt="May it?", options=options, call_id=call_id
     )
 
@@ -140,7 +140,7 @@ def asks_approval(request_id: str = "q1", call_id: str = "t1.s1.c1") -> AnyRecor
 def asks_question(request_id: str = "q1", *, expires_at: int = 0) -> list[AnyRecord]:
     return [
         r.ToolWaiting(call_id="t1.s1.c1", attempt=1, name="ask:1"),
-        r.InputRequested(
+        r.RequestOpened(
             request_id=request_id,
             kind="question",
             prompt="Which?",

@@ -222,7 +222,7 @@ CASES = [
         "a request open",
         "stay parked; its id is the same as before the crash",
         Log(message(), *turn_begins(), *wants("pay", asks="always"), asks_approval(), crash()),
-        Park(wait=("input",), requests=("q1",)),
+        Park(wait=("request",), requests=("q1",)),
     ),
     Case(
         "requests_closed",
@@ -231,7 +231,7 @@ CASES = [
         Log(
             *(message(), *turn_begins(), *wants("pay", asks="always"), asks_approval()),
             r.TurnStopping(turn="t1", reason="a newer message came", superseded=True),
-            *(r.InputResolved(request_id="q1", how="superseded"), crash()),
+            *(r.RequestResolved(request_id="q1", how="superseded"), crash()),
         ),
         CancelTurn(turn="t1", reason="a newer message came", superseded=True),
     ),
@@ -241,9 +241,9 @@ CASES = [
         "stay parked; the tool is not run meanwhile",
         Log(
             *(message(), *turn_begins(), *wants("pay"), starts(), *asks_question()),
-            parks("input"),
+            parks("request"),
         ),
-        Park(wait=("input",), requests=("q1",)),
+        Park(wait=("request",), requests=("q1",)),
     ),
     Case(
         "authorization_open",

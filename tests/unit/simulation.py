@@ -145,8 +145,8 @@ class Simulation:
         asks = msgspec.json.encode(question).decode()
         self.write([r.RequestRelayed(**here, request_id=question.request_id, asked=asks)])
 
-    def _question(self, request_id: str) -> r.InputRequested:
-        return r.InputRequested(
+    def _question(self, request_id: str) -> r.RequestOpened:
+        return r.RequestOpened(
             request_id=request_id,
             kind=self.choose(["approval", "question"]),
             prompt="May I?",

@@ -151,7 +151,7 @@ def test_a_reply_is_taken_ahead_of_every_message() -> None:
 def test_an_approved_call_runs_while_another_still_waits() -> None:
     log = Log(message(), *turn_begins(), *wants("pay", "ship", asks="always"))
     log.add(asks_approval("q1", C1), asks_approval("q2", C2))
-    log.add(r.InputResolved(request_id="q2", option="approve"))
+    log.add(r.RequestResolved(request_id="q2", option="approve"))
 
     assert next_of(log) == run(Start(C2, 1))
 
@@ -167,15 +167,15 @@ def test_what_needs_no_approval_runs_before_and_while_others_are_asked_about() -
 
 def test_requests_past_their_time_are_closed_before_anything_runs() -> None:
     log = Log(message(), *turn_begins(), *wants("pay"), starts(), *asks_question(expires_at=900))
-    log.add(parks("input"))
+    log.add(parks("request"))
 
-    assert next_of(log, now=899) == Park(wait=("input",), requests=("q1",), until=900)
+    assert next_of(log, now=899) == Park(wait=("request",), requests=("q1",), until=900)
     assert next_of(log, now=900) == ExpireRequest(request_id="q1")
 
 
 def test_an_answered_wait_runs_the_tool_again_as_the_next_attempt() -> None:
     log = Log(message(), *turn_begins(), *wants("pay"), starts(), *asks_question())
-    log.add(r.InputResolved(request_id="q1", text="the red one"))
+    log.add(r.RequestResolved(request_id="q1", text="the red one"))
     log.add(r.ToolWoken(call_id=C1, name="ask:1"))
 
     assert next_of(log) == run(Start(C1, 2))
@@ -387,11 +387,11 @@ def test_a_takeover_does_not_renew_a_turns_time() -> None:
 
 def test_parked_time_is_not_counted() -> None:
     log = Log(message(), *turn_begins(at=0), *wants("pay"), starts(), *asks_question())
-    log.add(parks("input", at=SECOND, spent=SECOND))
+    log.add(parks("request", at=SECOND, spent=SECOND))
     week = 7 * 24 * HOUR
     assert isinstance(next_of(log, now=week), Park)
 
-    log.add(resumes(at=week), r.InputResolved(request_id="q1", text="yes"))
+    log.add(resumes(at=week), r.RequestResolved(request_id="q1", text="yes"))
     log.add(r.ToolWoken(call_id=C1, name="ask:1"))
     assert isinstance(next_of(log, now=week + HOUR - SECOND - 1), type(run()))
     assert code_of(next_of(log, now=week + HOUR - SECOND)) == "TURN_TIMEOUT"

@@ -157,9 +157,9 @@ def test_nothing_runs_before_it_was_approved_or_after_it_has_ended(life: Simulat
         match entry.record:
             case r.ToolRequested() as e:
                 asks[e.call_id] = e.asks
-            case r.InputRequested() as e if not (e.name or e.origin):
+            case r.RequestOpened() as e if not (e.name or e.origin):
                 about[e.request_id] = e.call_id
-            case r.InputResolved() as e if e.request_id in about:
+            case r.RequestResolved() as e if e.request_id in about:
                 answered[about[e.request_id]] = e.option
             case r.ToolStarted() as e:
                 assert e.call_id not in ended

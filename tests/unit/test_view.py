@@ -120,7 +120,7 @@ def test_a_result_may_show_the_model_something_else_than_what_is_kept() -> None:
 
 
 def test_arguments_that_a_human_changed_are_told() -> None:
-    changed = r.InputResolved(request_id="q1", option="approve", args='{"cents":5}')
+    changed = r.RequestResolved(request_id="q1", option="approve", args='{"cents":5}')
 
     [first, _] = told(asks_approval("q1", C1), changed, returns(C1), returns(C2))
 

@@ -16,7 +16,7 @@ from outlast.net.signature import Secrets, secrets_of
 
 DEFAULT_EVENTS = (
     *("turn.completed", "turn.failed", "turn.cancelled"),
-    "input.requested",
+    "request.opened",
     *("session.completed", "session.failed", "session.ended"),
 )
 """How turns and sessions ended, and what a human is asked."""

@@ -12,7 +12,6 @@ import typer
 
 from outlast.cli.command import keys, schedules, webhooks
 from outlast.cli.command.answer import answer
-from outlast.cli.command.approvals import approvals
 from outlast.cli.command.cancel import cancel
 from outlast.cli.command.chat import chat
 from outlast.cli.command.demo import demo
@@ -22,6 +21,7 @@ from outlast.cli.command.end import end
 from outlast.cli.command.explain import explain
 from outlast.cli.command.lanes import lanes
 from outlast.cli.command.logs import logs
+from outlast.cli.command.requests import requests
 from outlast.cli.command.retry import retry
 from outlast.cli.command.send import send
 from outlast.cli.command.serve import serve
@@ -36,7 +36,7 @@ from outlast.core.name import is_storable
 COMMANDS = (
     *(demo, dev, chat, serve, worker),
     *(sessions, show, explain, logs),
-    *(send, answer, approvals, cancel, retry, end),
+    *(send, answer, requests, cancel, retry, end),
     *(workers, lanes, drain, verify),
 )
 GROUPS: dict[str, tuple[str, Mapping[str, Callable[..., None]]]] = {

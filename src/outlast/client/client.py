@@ -239,7 +239,7 @@ class Client:
     ) -> ListPage[Request]:
         """List open questions to humans across sessions, oldest first."""
         query = some(session_id=session_id, agent=agent, kind=kinds, cursor=after, limit=limit)
-        raw = await self._connection.call("GET", "/approvals", query=query)
+        raw = await self._connection.call("GET", "/requests", query=query)
         found = decode(raw, WireRequests)
         return ListPage((each.value() for each in found.requests), found.next_cursor)
 

@@ -124,7 +124,7 @@ class RemoteSession(Generic[Out]):
         """Answer an open request: with one of its options, a text, or both."""
         check_answered(request_id, option, text)
         response = some(request_id=request_id, option=option, text=text, args=args)
-        body = {"input_responses": [response], "dispatch_id": self._dispatch(dispatch_id)}
+        body = {"answers": [response], "dispatch_id": self._dispatch(dispatch_id)}
         clock, patience = self._connection.clock, self._connection.patience
         trouble = RetryBudget(clock, patience, longest=LOOKS_WITHIN)
         for _ in range(LOOKS_AGAIN):

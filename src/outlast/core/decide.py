@@ -379,7 +379,7 @@ def rest_for(lane: Lane, others: tuple[str, ...], now: int, again_at: int = 0) -
 def waits(turn: Turn) -> tuple[str, ...]:
     """Name what the turn waits for."""
     found = {
-        "input": bool(questions(turn)),
+        "request": bool(questions(turn)),
         "authorization": any(q.kind == "authorization" for q in turn.requests.values()),
         "children": any(q.kind == "child" for q in turn.requests.values()),
         "callback": any(q.kind == "callback" for q in turn.requests.values()),

@@ -21,7 +21,7 @@ def remember(lane: Lane, call_id: str, name: str, value: str) -> Lane:
     return lane.with_call(call_id, memo=memo)
 
 
-def input_requested(lane: Lane, e: r.InputRequested) -> Lane:
+def request_opened(lane: Lane, e: r.RequestOpened) -> Lane:
     assert lane.turn is not None
     is_elsewhere = bool(e.name and e.digest)
     request = OpenRequest(
@@ -47,7 +47,7 @@ def close_request(lane: Lane, request_id: str) -> Lane:
     return lane.with_turn(requests=rest)
 
 
-def input_resolved(lane: Lane, e: r.InputResolved) -> Lane:
+def request_resolved(lane: Lane, e: r.RequestResolved) -> Lane:
     assert lane.turn is not None
     request = lane.turn.requests[e.request_id]
     lane = close_request(lane, e.request_id)
@@ -61,7 +61,7 @@ def input_resolved(lane: Lane, e: r.InputResolved) -> Lane:
     return lane
 
 
-def approve(lane: Lane, call_id: str, e: r.InputResolved) -> Lane:
+def approve(lane: Lane, call_id: str, e: r.RequestResolved) -> Lane:
     lane = lane.with_call(call_id, status="approved", by=e.by, request=e.request_id)
     if not e.args:
         return lane
@@ -70,7 +70,7 @@ def approve(lane: Lane, call_id: str, e: r.InputResolved) -> Lane:
     return lane.with_call(call_id, args=e.args, digest=digest, dedupe=e.dedupe)
 
 
-def input_expired(lane: Lane, e: r.InputExpired) -> Lane:
+def request_expired(lane: Lane, e: r.RequestExpired) -> Lane:
     assert lane.turn is not None
     request = lane.turn.requests[e.request_id]
     lane = close_request(lane, e.request_id)
@@ -154,9 +154,9 @@ def timer_fired(lane: Lane, e: r.TimerFired) -> Lane:
 
 
 WAITS: dict[type, Callable[[Lane, Any], Lane]] = {
-    r.InputRequested: input_requested,
-    r.InputResolved: input_resolved,
-    r.InputExpired: input_expired,
+    r.RequestOpened: request_opened,
+    r.RequestResolved: request_resolved,
+    r.RequestExpired: request_expired,
     r.CallbackOpened: callback_opened,
     r.CallbackClosed: callback_closed,
     r.AuthorizationRequired: authorization_required,

@@ -90,12 +90,12 @@ def _add(found: Index, e: AnyRecord, kind: type) -> Index:
         case r.DeliverySettled():
             change = DeliveryChange(e.delivery_id, "settled", e.outcome, e.turn)
             return replace(found, deliveries=(*found.deliveries, change))
-        case r.InputRequested():
+        case r.RequestOpened():
             return replace(found, opened=(*found.opened, opened(e)))
-        case r.InputResolved():
+        case r.RequestResolved():
             closed = ClosedRequest(e.request_id, e.how)
             return replace(found, closed=(*found.closed, closed))
-        case r.InputExpired():
+        case r.RequestExpired():
             closed = ClosedRequest(e.request_id, "expired")
             return replace(found, closed=(*found.closed, closed))
         case r.CallbackOpened() | r.AuthorizationRequired() | r.SubagentCalled():
@@ -125,9 +125,9 @@ _INDEXED = frozenset(
         r.TurnStarted,
         r.DeliveryJoined,
         r.DeliverySettled,
-        r.InputRequested,
-        r.InputResolved,
-        r.InputExpired,
+        r.RequestOpened,
+        r.RequestResolved,
+        r.RequestExpired,
         r.CallbackOpened,
         r.CallbackClosed,
         r.AuthorizationRequired,
@@ -166,14 +166,14 @@ def how_closed(e: r.AuthorizationCompleted | r.AuthorizationFailed) -> str:
     return e.how
 
 
-Opening = r.InputRequested | r.CallbackOpened | r.AuthorizationRequired | r.SubagentCalled
+Opening = r.RequestOpened | r.CallbackOpened | r.AuthorizationRequired | r.SubagentCalled
 """The records that open a request."""
 
 
 def opened(e: Opening) -> OpenedRequest:
     data = msgspec.json.encode(e).decode()
     match e:
-        case r.InputRequested():
+        case r.RequestOpened():
             kind = RELAYED if e.origin else e.kind
             return OpenedRequest(e.request_id, kind, 0 if e.expires_above else e.expires_at, data)
         case r.CallbackOpened():
@@ -191,7 +191,7 @@ def status_of(lane: Lane) -> str:
     if lane.over:
         return lane.over
     if lane.turn and lane.waiting:
-        needs_somebody = "input" in lane.waiting or "authorization" in lane.waiting
+        needs_somebody = "request" in lane.waiting or "authorization" in lane.waiting
         return "waiting" if needs_somebody else "sleeping"
     if lane.turn:
         return "running"

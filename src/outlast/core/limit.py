@@ -54,7 +54,7 @@ CALL_ENDS = frozenset(
         r.ToolInterrupted,
         r.ToolDenied,
         r.ToolWaiting,
-        r.InputRequested,
+        r.RequestOpened,
         r.MessageCompleted,
         r.ModelRetrying,
     }
@@ -68,7 +68,7 @@ def freed_by(record: AnyRecord, permits: Collection[str]) -> list[str]:
     A call that a crash cut off keeps its own: what it began may still be going on.
     """
     kind = type(record)
-    if isinstance(record, r.InputRequested) and record.origin:
+    if isinstance(record, r.RequestOpened) and record.origin:
         return []  # somebody elsewhere is asked, for a call that goes on meanwhile
     if kind in CALL_ENDS:
         return [call_id for call_id in permits if call_id == record.call_id]  # type: ignore[union-attr]

@@ -379,7 +379,7 @@ def wait_begins(lane: Lane, call: OpenCall, wait: NewWait) -> Iterator[AnyRecord
     if wait.due_at and wait.due_at != call.timers.get(wait.name):
         yield r.TimerSet(call_id=call.call_id, name=wait.name, due_at=wait.due_at)
     if wait.question:
-        yield r.InputRequested(
+        yield r.RequestOpened(
             request_id=request_name(lane.session, call.call_id, wait.name),
             kind="question",
             prompt=wait.question.prompt,

@@ -439,7 +439,7 @@ class ToolDenied(Record, frozen=True, kw_only=True, tag="tool.denied"):
 # Waiting
 
 
-class InputRequested(Record, frozen=True, kw_only=True, tag="input.requested"):
+class RequestOpened(Record, frozen=True, kw_only=True, tag="request.opened"):
     """A human is asked. `kind`: approval, question, interrupted; `name` is a tool's own wait.
 
     `on_expiry` says what becomes of it then: the call is denied, or the turn fails.
@@ -469,7 +469,7 @@ class InputRequested(Record, frozen=True, kw_only=True, tag="input.requested"):
     expires_above: bool = False
 
 
-class InputResolved(Record, frozen=True, kw_only=True, tag="input.resolved"):
+class RequestResolved(Record, frozen=True, kw_only=True, tag="request.resolved"):
     """`how`: answered, cancelled or superseded; `digest` is that of the arguments approved.
 
     `dedupe` is the key of a call whose arguments were changed to `args`.
@@ -485,7 +485,7 @@ class InputResolved(Record, frozen=True, kw_only=True, tag="input.resolved"):
     dedupe: str = ""
 
 
-class InputExpired(Record, frozen=True, kw_only=True, tag="input.expired"):
+class RequestExpired(Record, frozen=True, kw_only=True, tag="request.expired"):
     request_id: str
 
 
@@ -515,7 +515,7 @@ class CallbackClosed(Record, frozen=True, kw_only=True, tag="callback.closed"):
 class AuthorizationRequired(Record, frozen=True, kw_only=True, tag="authorization.required"):
     """Somebody has to sign in at `url` before a call can go on: `principal`, if a user has to.
 
-    `path`, `agent` and `origin` are as in `input.requested`.
+    `path`, `agent` and `origin` are as in `request.opened`.
     """
 
     request_id: str
@@ -656,9 +656,9 @@ AnyRecord = (
     | ToolFailed
     | ToolInterrupted
     | ToolDenied
-    | InputRequested
-    | InputResolved
-    | InputExpired
+    | RequestOpened
+    | RequestResolved
+    | RequestExpired
     | CallbackOpened
     | CallbackClosed
     | AuthorizationRequired

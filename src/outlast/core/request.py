@@ -43,8 +43,8 @@ def ask(lane: Lane, action: AskHuman) -> AnyRecord:
     return question(lane, call, action, request_name(lane.session, call.call_id, name))
 
 
-def question(lane: Lane, call: OpenCall, action: AskHuman, request_id: str) -> r.InputRequested:
-    return r.InputRequested(
+def question(lane: Lane, call: OpenCall, action: AskHuman, request_id: str) -> r.RequestOpened:
+    return r.RequestOpened(
         request_id=request_id,
         kind=action.kind,
         prompt=prompt(call, action.kind),
@@ -100,7 +100,7 @@ def close_request(request: OpenRequest, how: str) -> AnyRecord:
                 child=request.child,
                 error=Failure(GIVEN_UP, "nobody waits for it any more"),
             )
-    return r.InputResolved(request_id=request.request_id, how=how)
+    return r.RequestResolved(request_id=request.request_id, how=how)
 
 
 def authorization_failed(request: OpenRequest, how: str, reason: str = "") -> r.AuthorizationFailed:
@@ -136,7 +136,7 @@ def expire(lane: Lane, request_id: str) -> Iterator[AnyRecord]:
         if not request.origin:
             yield from wake(call, request)
         return
-    yield r.InputExpired(request_id=request_id)
+    yield r.RequestExpired(request_id=request_id)
     if request.origin:
         return
     if request.on_expiry == "fail":
@@ -187,7 +187,7 @@ def refuse(lane: Lane, reply: ArrivedReply, *, restricted: bool) -> Iterator[Any
         restricted=restricted,
     )
     name = request_name(lane.session, request.request_id, "again")
-    yield r.InputResolved(request_id=request.request_id, how="superseded", by=reply.by)
+    yield r.RequestResolved(request_id=request.request_id, how="superseded", by=reply.by)
     yield question(lane, lane.turn.calls[request.call_id], again, name)
     yield r.DeliverySettled(delivery_id=reply.delivery_id, outcome="refused")
 
@@ -206,7 +206,7 @@ def request_answered(
     lane: Lane, call: OpenCall, request: OpenRequest, reply: ArrivedReply, dedupe: str
 ) -> Iterator[AnyRecord]:
     digest = approved_digest(call, request, reply)
-    yield r.InputResolved(
+    yield r.RequestResolved(
         request_id=reply.request_id,
         option=reply.option,
         text=reply.text,
@@ -305,8 +305,10 @@ def wake(call: OpenCall, request: OpenRequest) -> Iterator[AnyRecord]:
 # What children ask
 
 
-Asked = r.InputRequested | r.AuthorizationRequired
-Shown = Asked | r.InputResolved | r.InputExpired | r.AuthorizationCompleted | r.AuthorizationFailed
+Asked = r.RequestOpened | r.AuthorizationRequired
+Shown = (
+    Asked | r.RequestResolved | r.RequestExpired | r.AuthorizationCompleted | r.AuthorizationFailed
+)
 """What is shown of a session elsewhere: that it asks, and that it does so no longer."""
 
 
@@ -331,7 +333,7 @@ def relayed(lane: Lane, turn: Turn, relay: RelayedRequest) -> Iterator[AnyRecord
             if request.kind == "authorization":
                 yield authorization_ends(request, relay.how)
             elif relay.how == "expired":
-                yield r.InputExpired(request_id=request.request_id)
+                yield r.RequestExpired(request_id=request.request_id)
             else:
                 yield close_request(request, relay.how)
         return

@@ -98,11 +98,11 @@ class View:
         self._results = {}
         self._deltas, self._said = {}, set()
 
-    def _requested(self, e: r.InputRequested) -> None:
+    def _requested(self, e: r.RequestOpened) -> None:
         if not e.origin:  # what a child asks is about a call of its own
             self._asked[e.request_id] = e.call_id
 
-    def _resolved(self, e: r.InputResolved) -> None:
+    def _resolved(self, e: r.RequestResolved) -> None:
         call_id = self._asked.pop(e.request_id, "")
         if e.args and call_id:
             self._edited[call_id] = ("A human", e.args)
@@ -171,8 +171,8 @@ STEPS: dict[type, Callable[[View, Any], None]] = {
     r.MessageAborted: View._aborted,
     r.MessageCompleted: View._completed,
     r.ToolRequested: View._decided,
-    r.InputRequested: View._requested,
-    r.InputResolved: View._resolved,
+    r.RequestOpened: View._requested,
+    r.RequestResolved: View._resolved,
     r.ToolCompleted: View._tool_ended,
     r.ToolFailed: View._tool_ended,
     r.ToolInterrupted: View._tool_ended,

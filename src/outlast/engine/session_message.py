@@ -21,9 +21,9 @@ from outlast.store import Admission
 
 WORTH_A_LETTER = frozenset(
     {
-        r.InputRequested,
-        r.InputResolved,
-        r.InputExpired,
+        r.RequestOpened,
+        r.RequestResolved,
+        r.RequestExpired,
         r.AuthorizationRequired,
         r.AuthorizationCompleted,
         r.AuthorizationFailed,
@@ -43,18 +43,18 @@ class SessionMessages:
     def about(self, record: AnyRecord, lane: Lane) -> tuple[Admission, ...]:
         """Return whom a record concerns besides, for a lane that is as it was before it."""
         match record:
-            case r.InputRequested() | r.AuthorizationRequired():
+            case r.RequestOpened() | r.AuthorizationRequired():
                 return self._up(lane, record.request_id, asked=record)
             case r.AuthorizationCompleted():
                 return self._up(lane, record.request_id, how="completed")
             case r.AuthorizationFailed():
                 return self._up(lane, record.request_id, how=record.how)
-            case r.InputExpired():
+            case r.RequestExpired():
                 return (
                     *self._up(lane, record.request_id, how="expired"),
                     *self._expire_down(lane, record),
                 )
-            case r.InputResolved():
+            case r.RequestResolved():
                 return (
                     *self._up(lane, record.request_id, how=record.how),
                     *self._answer_down(lane, record),
@@ -98,7 +98,7 @@ class SessionMessages:
         )
         return self._admission(lane.tenant, record.child, MAIN, cancel)
 
-    def _answer_down(self, lane: Lane, record: r.InputResolved) -> tuple[Admission, ...]:
+    def _answer_down(self, lane: Lane, record: r.RequestResolved) -> tuple[Admission, ...]:
         request = find(lane, record.request_id)
         if request is None or not request.origin or record.how != "answered":
             return ()
@@ -113,7 +113,7 @@ class SessionMessages:
         )
         return (self._admission(lane.tenant, request.child, MAIN, answer),)
 
-    def _expire_down(self, lane: Lane, record: r.InputExpired) -> tuple[Admission, ...]:
+    def _expire_down(self, lane: Lane, record: r.RequestExpired) -> tuple[Admission, ...]:
         """Tell a child that its time is up: an answer that was given here in time would be its."""
         request = find(lane, record.request_id)
         if request is None or not request.origin:

@@ -25,7 +25,6 @@ from outlast.server.openapi import describe, operation_id
 from outlast.server.request_limit import RequestLimitMiddleware
 from outlast.server.route import (
     agent,
-    approval,
     callback,
     channel,
     connection,
@@ -34,6 +33,7 @@ from outlast.server.route import (
     fleet,
     health,
     reading,
+    request,
     session,
 )
 from outlast.server.settings import ServerSettings
@@ -50,7 +50,7 @@ ROUTERS = (
     reading.waiting,
     stream.router,
     agent.router,
-    approval.router,
+    request.router,
     fleet.router,
     callback.router,
     channel.router,

@@ -17,7 +17,7 @@ TAGS = {
     "control": "Cancel, end, retry.",
     "streams": "Read a session's log, and what is added to it.",
     "agents": "The one session of an agent that has a key.",
-    "approvals": "What humans are asked, and their answers.",
+    "requests": "What humans are asked, and their answers.",
     "fleet": "Lanes and workers.",
     "callbacks": "Outside events that tools wait for.",
     "connections": "Where people come back to from signing in.",

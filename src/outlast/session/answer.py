@@ -13,7 +13,7 @@ from outlast.errors import InvalidAnswer, NotAnApprover, Retry
 
 
 def check_answer(
-    asked: r.InputRequested,
+    asked: r.RequestOpened,
     option: str | None,
     text: str | None,
     args: Mapping[str, Any] | None,
@@ -45,7 +45,7 @@ def check_answer(
         )
 
 
-async def check_approver(tool: Tool | None, asked: r.InputRequested, by: str) -> None:
+async def check_approver(tool: Tool | None, asked: r.RequestOpened, by: str) -> None:
     """Say whether somebody else has to answer for a tool, or somewhere else."""
     if tool is None and asked.restricted:
         raise NotAnApprover(
@@ -61,7 +61,7 @@ async def check_approver(tool: Tool | None, asked: r.InputRequested, by: str) ->
         )
 
 
-def checked_args(tool: Tool | None, asked: r.InputRequested, args: Mapping[str, Any] | None) -> str:
+def checked_args(tool: Tool | None, asked: r.RequestOpened, args: Mapping[str, Any] | None) -> str:
     """Return the arguments that a call was approved with, if its tool takes them."""
     if args is None:
         return ""

@@ -162,7 +162,7 @@ class Session(Generic[Out]):
             or request.kind not in (*PEOPLE, RELAYED)
         ):
             raise UnknownRequest(f"this session never asked {request_id}", request=request_id)
-        asked = msgspec.json.decode(request.data, type=r.InputRequested)
+        asked = msgspec.json.decode(request.data, type=r.RequestOpened)
         check_answer(asked, option, text, args)
         info = await self.info()
         tool = self._tool_of(info, asked)
@@ -180,7 +180,7 @@ class Session(Generic[Out]):
         )
         return await self._add(info, reply, request.lane, f"request:{request_id}", dispatch_id)
 
-    def _tool_of(self, info: SessionInfo, asked: r.InputRequested) -> Tool | None:
+    def _tool_of(self, info: SessionInfo, asked: r.RequestOpened) -> Tool | None:
         agent = self._agents.get(asked.agent or info.agent)
         return agent.tools.get(asked.tool) if agent and asked.kind != "question" else None
 

@@ -35,7 +35,7 @@ class Request(Struct, frozen=True, kw_only=True):
 
 def request_of(info: RequestInfo) -> Request:
     """Return a request of the store as users know it."""
-    asked = msgspec.json.decode(info.data, type=r.InputRequested)
+    asked = msgspec.json.decode(info.data, type=r.RequestOpened)
     return Request(
         request_id=asked.request_id,
         kind=asked.kind,

@@ -59,7 +59,7 @@ class DeliveryInfo(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class RequestInfo(Struct, frozen=True, gc=False, kw_only=True):
-    """A request to a human. `data` is its `input.requested` record as JSON text."""
+    """A request to a human. `data` is its `request.opened` record as JSON text."""
 
     request_id: str
     session_id: str

@@ -202,12 +202,12 @@ def test_a_question_shows_the_call_that_it_is_about_with_all_its_arguments() -> 
         "tool": "refund",
         "args": {"order": 17, "note": "as agreed"},
     }
-    asks = told("input.requested", data)
+    asks = told("request.opened", data)
     assert asks.text == 'May refund run? refund(order=17, note="as agreed")'
     assert asks.request is not None
     assert [option.id for option in asks.request.options] == ["approve"]
-    assert told("input.requested", {**data, "args": {}}).text == "May refund run? refund()"
-    assert told("input.requested", {**data, "args": ""}).text == "May refund run?"
+    assert told("request.opened", {**data, "args": {}}).text == "May refund run? refund()"
+    assert told("request.opened", {**data, "args": ""}).text == "May refund run?"
 
 
 def test_a_failure_says_what_failed() -> None:

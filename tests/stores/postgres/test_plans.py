@@ -100,7 +100,9 @@ class Office:
         await self._write(lambda claim: commit(claim, question(asked_by(claim))))
         await self._admit([reply(clock, c.session_id, asked_by(c)) for c in self.claims])
         await self._admit([message(clock, claim.session_id) for claim in self.claims])
-        await self._write(lambda claim: commit(claim, r.InputResolved(request_id=asked_by(claim))))
+        await self._write(
+            lambda claim: commit(claim, r.RequestResolved(request_id=asked_by(claim)))
+        )
         await self._write(lambda claim: commit(claim, settled(self._first[claim.session_id])))
 
     async def _admit(self, admissions: Sequence[Admission]) -> None:

@@ -70,6 +70,6 @@ async def dev(
 def welcome(app: Outlast, url: str) -> None:
     out(f"working and serving: {app.store!r}, agents {', '.join(app.agents) or 'none'}")
     out(f"  sessions  {url}/v1/sessions")
-    out(f"  requests  {url}/v1/approvals")
+    out(f"  requests  {url}/v1/requests")
     out(f"  OpenAPI   {url}/v1/openapi.json")
     out(f"  metrics   {url}/metrics")

@@ -16,7 +16,7 @@ from outlast.cli.terminal.store_url import DEFAULT_STORE, AsJson, SessionId, Sto
 from outlast.core.event import Event
 from outlast.session.merged_events import LocalSource, MergedEvents
 
-STYLES = {"turn": "bold", "session": "dim", "step": "dim", "delivery": "cyan", "input": "yellow"}
+STYLES = {"turn": "bold", "session": "dim", "step": "dim", "delivery": "cyan", "request": "yellow"}
 
 
 @command

@@ -179,7 +179,7 @@ class EventDisplay:
                 self._say("?", f"{progress.label(event)}: {told}", "yellow")
             case "tool.failed" | "turn.failed" | "session.failed":
                 self._say("✗", f"{event.type}: {data['error']['message']}", "red")
-            case "input.requested":
+            case "request.opened":
                 self._say("?", question(data), "bold yellow")
 
     def _tell_again(self) -> None:

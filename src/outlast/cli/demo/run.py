@@ -109,7 +109,7 @@ class DemoRunner:
     # The human
 
     def _act(self, event: Event, session: Session[str]) -> None:
-        if event.type == "input.requested":
+        if event.type == "request.opened":
             self._tasks.create_task(self._approve(session, event.data["request_id"]))
         elif event.type == "message.completed" and not self._followed_up and event.step == 2:
             self._followed_up = True

@@ -93,7 +93,7 @@ GISTS: dict[str, Callable[[Data], str]] = {
     "tool.requested": lambda d: call_text(d["tool"], d["args"]),
     "tool.completed": lambda d: d.get("message") or value_text(d.get("value")),
     "tool.failed": lambda d: failure_text(d["error"]),
-    "input.requested": requested,
+    "request.opened": requested,
     "authorization.required": lambda d: f"{d['connection']} {d['url']}",
-    "input.resolved": resolved,
+    "request.resolved": resolved,
 }

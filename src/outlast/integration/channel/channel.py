@@ -14,7 +14,7 @@ from outlast.errors import InvalidDefinition
 from outlast.integration.channel.inbound import HttpReply, Inbound, InboundRequest
 from outlast.integration.channel.outgoing import Outgoing
 
-DEFAULT_EVENTS = ("turn.completed", "turn.failed", "input.requested", "authorization.required")
+DEFAULT_EVENTS = ("turn.completed", "turn.failed", "request.opened", "authorization.required")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 

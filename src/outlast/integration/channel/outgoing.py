@@ -52,7 +52,7 @@ class Outgoing(Struct, frozen=True, kw_only=True):
 
 def compose(event: Event, info: SessionInfo, output: Any, at: int) -> Outgoing:
     """Return what there is to tell of an event; `output` is the answer of a turn that ended."""
-    request = asked(event, info) if event.type == "input.requested" else None
+    request = asked(event, info) if event.type == "request.opened" else None
     sign_in = required(event) if event.type == "authorization.required" else None
     return Outgoing(
         id=f"{info.session_id}-{event.offset}",

@@ -90,7 +90,7 @@ class RemoteCall:
                 await self._relay(self._asked(name, session_id, request))
         for shown in self._questions:
             if shown.name not in asked:
-                await self._relay(r.InputResolved(request_id=shown.request_id, how="superseded"))
+                await self._relay(r.RequestResolved(request_id=shown.request_id, how="superseded"))
         for sign_in in seen.sign_ins:
             await self._show_sign_in(session_id, sign_in)
         for shown in self._sign_ins if seen.is_over else ():
@@ -152,10 +152,10 @@ class RemoteCall:
 
     # Records
 
-    def _asked(self, name: str, session_id: str, request: Request) -> r.InputRequested:
+    def _asked(self, name: str, session_id: str, request: Request) -> r.RequestOpened:
         refusal = self._refusal(question_name(request, rounds_of(name) - 1))
         again = f" (the last answer was refused: {refusal})" if refusal else ""
-        return r.InputRequested(
+        return r.RequestOpened(
             request_id=self._request_id(name),
             kind=request.kind,
             prompt=f"{self._remote.name}: {request.prompt}{again}",

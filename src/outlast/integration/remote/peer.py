@@ -33,7 +33,7 @@ from outlast.session import Request
 
 NEWS = (
     *("session.completed", "session.failed", "session.ended"),
-    *("input.requested", "input.resolved", "input.expired"),
+    *("request.opened", "request.resolved", "request.expired"),
 )
 NEWS_OF_SIGN_INS = ("authorization.required", "authorization.completed", "authorization.failed")
 

@@ -85,10 +85,10 @@ def what_for(request: OpenRequest, evidence: ExplainEvidence) -> tuple[type, str
         case "child":
             return r.SubagentCalled, f"its child {request.child}"
     listed = next((q for q in evidence.requests if q.request_id == request.request_id), None)
-    asked = msgspec.json.decode(listed.data, type=r.InputRequested) if listed else None
+    asked = msgspec.json.decode(listed.data, type=r.RequestOpened) if listed else None
     prompt = f": {asked.prompt}" if asked else ""
     call = f" {asked.tool}({asked.args})" if asked and asked.tool and asked.args else ""
-    return r.InputRequested, f"the {request.kind} {request.request_id}{prompt}{call}"
+    return r.RequestOpened, f"the {request.kind} {request.request_id}{prompt}{call}"
 
 
 def the_call(

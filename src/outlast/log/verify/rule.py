@@ -241,7 +241,7 @@ def has_no_outcome(call: OpenCall) -> Iterator[Wrong]:
 # Waiting
 
 
-def input_is_requested(lane: Lane, e: r.InputRequested) -> Iterator[Wrong]:
+def request_opens(lane: Lane, e: r.RequestOpened) -> Iterator[Wrong]:
     yield from names_call(lane, e)
     if lane.turn and e.request_id in lane.turn.requests:
         yield "REQUESTED_TWICE", f"{e.request_id} is open already"
@@ -251,7 +251,7 @@ def input_is_requested(lane: Lane, e: r.InputRequested) -> Iterator[Wrong]:
 
 def call_waits(
     lane: Lane,
-    e: r.InputRequested | r.TimerSet | r.ToolWoken | r.AuthorizationRequired | r.SubagentCalled,
+    e: r.RequestOpened | r.TimerSet | r.ToolWoken | r.AuthorizationRequired | r.SubagentCalled,
 ) -> Iterator[Wrong]:
     yield from names_call(lane, e)
     call = call_of(lane.turn, e.call_id)
@@ -282,8 +282,8 @@ def subagent_is_called(lane: Lane, e: r.SubagentCalled) -> Iterator[Wrong]:
 
 def request_closes(
     lane: Lane,
-    e: r.InputResolved
-    | r.InputExpired
+    e: r.RequestResolved
+    | r.RequestExpired
     | r.CallbackClosed
     | r.AuthorizationCompleted
     | r.AuthorizationFailed
@@ -323,7 +323,7 @@ RULES: dict[type, Rule] = {
     r.ToolFailed: tool_ends,
     r.ToolInterrupted: tool_ends,
     r.ToolDenied: tool_is_denied,
-    r.InputRequested: input_is_requested,
+    r.RequestOpened: request_opens,
     r.CallbackOpened: callback_opens,
     r.AuthorizationRequired: authorization_is_required,
     r.AuthorizationCompleted: request_closes,
@@ -332,8 +332,8 @@ RULES: dict[type, Rule] = {
     r.SubagentCompleted: request_closes,
     r.SubagentFailed: request_closes,
     r.CallbackClosed: request_closes,
-    r.InputResolved: request_closes,
-    r.InputExpired: request_closes,
+    r.RequestResolved: request_closes,
+    r.RequestExpired: request_closes,
     r.TimerSet: call_waits,
     r.TimerFired: names_call,
 }

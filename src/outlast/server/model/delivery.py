@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from outlast.core.name import MAIN
 from outlast.server.model.message import Message
-from outlast.server.model.request import InputResponse
+from outlast.server.model.request import RequestAnswerIn
 from outlast.server.model.shape import DELIVERY, REQUEST, SESSION, TOKEN, Id, In, Out, example
 from outlast.session import Receipt
 from outlast.session.router import MOST_ABOVE
@@ -92,16 +92,16 @@ class DeliveryIn(In):
 
     model_config = ConfigDict(
         json_schema_extra={
-            "oneOf": [{"required": ["message"]}, {"required": ["input_responses"]}],
+            "oneOf": [{"required": ["message"]}, {"required": ["answers"]}],
             "examples": [
                 {"message": "And order 18?", "dispatch_id": "req-2"},
-                {"input_responses": [{"request_id": REQUEST, "option": "approve"}]},
+                {"answers": [{"request_id": REQUEST, "option": "approve"}]},
             ],
         }
     )
 
     message: Message = Field(default_factory=str)
-    input_responses: list[InputResponse] = Field(default_factory=list, min_length=1, max_length=100)
+    answers: list[RequestAnswerIn] = Field(default_factory=list, min_length=1, max_length=100)
     dispatch_id: DispatchId = None
     lane: Lane = MAIN
     deadline: Deadline = Field(
@@ -110,11 +110,11 @@ class DeliveryIn(In):
 
     @model_validator(mode="after")
     def has_one(self) -> Self:
-        if len(self.model_fields_set & {"message", "input_responses"}) != 1:
-            raise ValueError("give exactly one of `message` and `input_responses`")
-        if self.input_responses and self.deadline is not None:
+        if len(self.model_fields_set & {"message", "answers"}) != 1:
+            raise ValueError("give exactly one of `message` and `answers`")
+        if self.answers and self.deadline is not None:
             raise ValueError("a `deadline` is a message's: answers have none")
-        if self.input_responses and self.lane != MAIN:
+        if self.answers and self.lane != MAIN:
             raise ValueError("a `lane` is a message's: answers find theirs by their request")
         return self
 

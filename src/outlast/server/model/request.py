@@ -108,7 +108,7 @@ class AnswerIn(In):
     dispatch_id: Id | None = Field(None, description="The same id again answers nothing.")
 
 
-class InputResponse(In):
+class RequestAnswerIn(In):
     """An answer to one of a session's requests."""
 
     model_config = example({"request_id": REQUEST, "option": "approve"})

@@ -83,8 +83,8 @@ class LaneWait(Out):
     lane: str
     status: str
     wait: list[str] = Field(
-        description="message, input, authorization, children, callback, timer, provider or limit",
-        examples=[["input"]],
+        description="message, request, authorization, children, callback, timer, provider or limit",
+        examples=[["request"]],
     )
     since: Instant | None
     until: Instant | None = Field(description="When it goes on by itself.")

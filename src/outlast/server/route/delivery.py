@@ -20,7 +20,7 @@ from outlast.server.model.delivery import (
     receipt_out,
 )
 from outlast.server.model.message import said
-from outlast.server.model.request import InputResponse
+from outlast.server.model.request import RequestAnswerIn
 from outlast.server.principal import APPROVE, SEND, Principal
 from outlast.session import Receipt, Session
 from outlast.session.inbox import deadline_of
@@ -38,9 +38,9 @@ async def send_delivery(
     session_id: str, body: DeliveryIn, caller: Known, backend: Served, request: Request
 ) -> AnsweredOut:
     """Send a message, which needs the scope `send`; or answer requests: `approve`."""
-    backend.principal(request, APPROVE if body.input_responses else SEND)
+    backend.principal(request, APPROVE if body.answers else SEND)
     session, _ = await backend.handle(caller, session_id)
-    if not body.input_responses:
+    if not body.answers:
         receipt = await session.send(
             said(body.message),
             dispatch_id=body.dispatch_id,
@@ -49,7 +49,7 @@ async def send_delivery(
             deadline=deadline_of(body.deadline),
         )
         return AnsweredOut(**receipt_out(receipt))
-    receipts = await answer_all(session, body.input_responses, body.dispatch_id, caller)
+    receipts = await answer_all(session, body.answers, body.dispatch_id, caller)
     return AnsweredOut(
         **receipt_out(receipts[0]),
         deliveries=[ReceiptOut(**receipt_out(receipt)) for receipt in receipts],
@@ -58,7 +58,7 @@ async def send_delivery(
 
 async def answer_all(
     session: Session[Any],
-    responses: list[InputResponse],
+    responses: list[RequestAnswerIn],
     dispatch_id: str | None,
     caller: Principal,
 ) -> list[Receipt[Any]]:

@@ -115,8 +115,8 @@ def settled(delivery_id: str, turn: str = "t1") -> r.DeliverySettled:
     return r.DeliverySettled(delivery_id=delivery_id, outcome="completed", turn=turn)
 
 
-def question(request_id: str, *, expires_at: int = 0) -> r.InputRequested:
-    return r.InputRequested(
+def question(request_id: str, *, expires_at: int = 0) -> r.RequestOpened:
+    return r.RequestOpened(
         request_id=request_id,
         kind="approval",
         prompt="May it?",
@@ -191,7 +191,7 @@ def places(claims: Sequence[Claim]) -> list[tuple[str, str]]:
     return [(claim.session_id, claim.lane) for claim in claims]
 
 
-async def ask(store: Store, claim: Claim, *requests: r.InputRequested) -> Claim:
+async def ask(store: Store, claim: Claim, *requests: r.RequestOpened) -> Claim:
     """Open requests and park; return the claim as it stands after that."""
     await write(store, park(claim, *requests, status="waiting"))
     return replace(claim, number=claim.number + 1)

@@ -286,7 +286,7 @@ class ListingContract(Subject):
     ) -> None:
         running = await start_and_claim(store, clock)
         parked = await start_and_claim(store, clock, held=[running])
-        await write(store, park(parked, delta(), status="waiting", wait="input"))
+        await write(store, park(parked, delta(), status="waiting", wait="request"))
         over = await start_and_claim(store, clock, held=[running])
         await write(store, park(over, r.SessionEnded(), status="ended"))
         await write(store, commit(running, delta(), status="running"))
@@ -296,7 +296,7 @@ class ListingContract(Subject):
         census = await store.census()
 
         counts = {(each.status, each.wait): each.count for each in census.lanes}
-        assert counts == {("running", ""): 1, ("waiting", "input"): 1, ("queued", ""): 1}
+        assert counts == {("running", ""): 1, ("waiting", "request"): 1, ("queued", ""): 1}
         assert census.queued == 1 + 1 + 2  # what nobody has taken up yet, of sessions not over
         assert census.oldest_ready_at == clock.now()
 

@@ -31,14 +31,14 @@ from outlast.testing.contract.builder import (
 from outlast.testing.contract.subject import Subject
 
 CLOSINGS = (
-    r.InputResolved(request_id="req_1", how="cancelled"),
-    r.InputResolved(request_id="req_1", how="superseded"),
-    r.InputExpired(request_id="req_1"),
+    r.RequestResolved(request_id="req_1", how="cancelled"),
+    r.RequestResolved(request_id="req_1", how="superseded"),
+    r.RequestExpired(request_id="req_1"),
 )
 
 
 def name_of(closing: AnyRecord) -> str:
-    return closing.how if isinstance(closing, r.InputResolved) else "expired"
+    return closing.how if isinstance(closing, r.RequestResolved) else "expired"
 
 
 async def state_of(store: Store, request_id: str) -> str:
@@ -190,7 +190,7 @@ class RequestContract(Subject):
         claim = await start_and_claim(store, clock)
         await write(store, commit(claim, question("req_1")))
         receipt = await admit(store, reply(clock, claim.session_id, "req_1"))
-        taken = r.InputResolved(request_id="req_1", option="approve")
+        taken = r.RequestResolved(request_id="req_1", option="approve")
         await write(store, commit(claim, taken, number=1, seen=receipt.offset))
         assert await state_of(store, "req_1") == "answered"
 
@@ -201,7 +201,7 @@ class RequestContract(Subject):
         for number in range(0, 20, 2):
             name = f"req_{number}"
             await write(store, commit(claim, question(name), number=number, seen=10_000))
-            expiry = commit(claim, r.InputExpired(request_id=name), number=number + 1, seen=0)
+            expiry = commit(claim, r.RequestExpired(request_id=name), number=number + 1, seen=0)
             answer = reply(clock, claim.session_id, name)
             (answered,), _ = await asyncio.gather(store.admit([answer]), store.commit([expiry]))
             was_answered = isinstance(answered, AdmissionReceipt)

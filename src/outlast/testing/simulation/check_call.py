@@ -180,8 +180,8 @@ def is_given(session: SessionEvidence, e: r.AnyRecord, wanted: r.ToolRequested) 
 
 def answers(session: SessionEvidence, call_id: str, option: str) -> int:
     """Count how often a human chose an option when asked about a call."""
-    asked = {q.request_id for q in session.records(r.InputRequested) if q.call_id == call_id}
-    given = session.records(r.InputResolved)
+    asked = {q.request_id for q in session.records(r.RequestOpened) if q.call_id == call_id}
+    given = session.records(r.RequestResolved)
     return sum(answer.request_id in asked and answer.option == option for answer in given)
 
 

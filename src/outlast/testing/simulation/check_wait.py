@@ -18,10 +18,10 @@ from outlast.testing.simulation.history import CallbackMade, CommitWritten
 SLOW = 60_000
 """Milliseconds that something may take from when it was decided to when it was written."""
 
-OPENED = (r.InputRequested, r.CallbackOpened, r.AuthorizationRequired)
+OPENED = (r.RequestOpened, r.CallbackOpened, r.AuthorizationRequired)
 CLOSED = (
-    r.InputResolved,
-    r.InputExpired,
+    r.RequestResolved,
+    r.RequestExpired,
     r.CallbackClosed,
     r.AuthorizationCompleted,
     r.AuthorizationFailed,
@@ -70,9 +70,7 @@ def ends_early(evidence: SimulationEvidence, session: SessionEvidence) -> Iterat
             case r.TimerSet(call_id=call_id, name=name, due_at=due_at):
                 dues[call_id, name] = due_at
             case (
-                r.InputRequested(origin="")
-                | r.CallbackOpened()
-                | r.AuthorizationRequired(origin="")
+                r.RequestOpened(origin="") | r.CallbackOpened() | r.AuthorizationRequired(origin="")
             ):
                 dues[entry.record.request_id] = entry.record.expires_at  # a child tells of its own
             case r.TimerFired(call_id=call_id, name=name):
@@ -81,11 +79,11 @@ def ends_early(evidence: SimulationEvidence, session: SessionEvidence) -> Iterat
             yield from early(evidence, session, entry, dues.get(ended.request_id, 0))
 
 
-def expiry(entry: Entry) -> r.InputExpired | r.CallbackClosed | r.AuthorizationFailed | None:
+def expiry(entry: Entry) -> r.RequestExpired | r.CallbackClosed | r.AuthorizationFailed | None:
     """Return a record if it says that somebody was waited for in vain."""
     match entry.record:
         case (
-            r.InputExpired()
+            r.RequestExpired()
             | r.CallbackClosed(how="expired")
             | r.AuthorizationFailed(how="expired")
         ):

@@ -12,11 +12,11 @@ from rich.live import Live
 from rich.text import Text
 
 from outlast.app import Outlast
-from outlast.cli.terminal.approval_list import ApprovalList, asks
 from outlast.cli.terminal.editor import edit_arguments
 from outlast.cli.terminal.keyboard import Keyboard
 from outlast.cli.terminal.output import clean, console, moment
 from outlast.cli.terminal.prompt import ParsedAnswer, parse_answer
+from outlast.cli.terminal.request_list import RequestList, asks
 from outlast.cli.terminal.run import INTERRUPTED
 from outlast.errors import OutlastError
 from outlast.session import Request
@@ -29,7 +29,7 @@ AROUND = 12
 HELP = "approve N | deny N [REASON] | edit N [JSON] | N ANSWER | q"
 
 
-class ApprovalScreen:
+class RequestScreen:
     """Draws, and does what a line says."""
 
     def __init__(
@@ -37,7 +37,7 @@ class ApprovalScreen:
     ) -> None:
         self._app = app
         self._by = by
-        self._list = ApprovalList(app, tenant=tenant, agent=agent, limit=limit)
+        self._list = RequestList(app, tenant=tenant, agent=agent, limit=limit)
         self._problem = ""
         self._is_editing = False
         self._news = asyncio.Event()
@@ -189,7 +189,7 @@ def choices(request: Request) -> str:
     return " | ".join([*known, "words"] if request.allow_freeform else known)
 
 
-async def until_left(screen: ApprovalScreen) -> int:
+async def until_left(screen: RequestScreen) -> int:
     """Show the screen; Ctrl-C leaves it, unless it is the editor's."""
     task = asyncio.create_task(screen.run())
 

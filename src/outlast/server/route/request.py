@@ -17,11 +17,11 @@ from outlast.session import request_of
 
 Kind = Literal["approval", "question", "interrupted"]
 
-router = APIRouter(prefix="/approvals", tags=["approvals"], route_class=JsonRoute)
+router = APIRouter(prefix="/requests", tags=["requests"], route_class=JsonRoute)
 
 
 @router.get("", responses=answers(404))
-async def list_approvals(
+async def list_requests(
     caller: Reader,
     backend: Served,
     session_id: Annotated[Id | None, Query(description="Only those of this session.")] = None,
@@ -46,7 +46,7 @@ async def list_approvals(
 
 
 @router.post("/{request_id}", status_code=202, responses=answers(404, 409, body=True))
-async def answer_approval(
+async def answer_request(
     request_id: str, body: AnswerIn, caller: Approver, backend: Served
 ) -> ReceiptOut:
     """Answer an open request. The first answer wins; another's is told REQUEST_CLOSED."""

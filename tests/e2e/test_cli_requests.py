@@ -1,4 +1,4 @@
-"""`outlast approvals`: the list in a pipe and at a terminal, and answers to what is in it."""
+"""`outlast requests`: the list in a pipe and at a terminal, and answers to what is in it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from typer.testing import CliRunner
 
 from outlast import Agent, Outlast, tool
 from outlast.cli import make_app
-from outlast.cli.terminal.approval_list import ApprovalList
-from outlast.cli.terminal.approval_screen import ApprovalScreen, split
 from outlast.cli.terminal.prompt import ParsedAnswer
+from outlast.cli.terminal.request_list import RequestList
+from outlast.cli.terminal.request_screen import RequestScreen, split
 from outlast.errors import RequestClosed
 from outlast.session import Request
 from outlast.testing.scripted import ScriptedModel, call, say
@@ -34,7 +34,7 @@ args = json.loads(path.read_text())
 path.write_text(json.dumps({**args, "cents": 3}))
 """
 GUARDED = """
-from test_cli_approvals import guarded
+from test_cli_requests import guarded
 app = guarded()
 """
 
@@ -106,7 +106,7 @@ def run(place: Shop, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     monkeypatch.chdir(place.path)
 
     def invoke(*args: str) -> Result:
-        return CliRunner().invoke(make_app(), ["approvals", *args])
+        return CliRunner().invoke(make_app(), ["requests", *args])
 
     return invoke
 
@@ -149,7 +149,7 @@ def test_a_request_is_approved_denied_or_edited_by_its_id(place: Shop, run: Run)
 
     async def who(app: Outlast) -> list[str]:
         events = (await app.session(one.session_id)).events(follow=False)
-        return [e.data["by"] async for e in events if e.type == "input.resolved"]
+        return [e.data["by"] async for e in events if e.type == "request.resolved"]
 
     assert sorted(place.within(who)) == ["ann", "bob"]
 
@@ -172,7 +172,7 @@ def test_what_cannot_be_answered_says_why(place: Shop, run: Run) -> None:
 @pytest.fixture
 def guarded_request(place: Shop, run: Run, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     (place.path / "guarded.py").write_text(GUARDED)
-    monkeypatch.setitem(sys.modules, "test_cli_approvals", sys.modules[__name__])
+    monkeypatch.setitem(sys.modules, "test_cli_requests", sys.modules[__name__])
 
     async def ask() -> str:
         async with guarded() as app:
@@ -189,7 +189,7 @@ def said(*args: str) -> Result:
     return CliRunner().invoke(make_app(), args)
 
 
-@pytest.mark.parametrize("command", ["approvals approve REQUEST", "answer REQUEST approve"])
+@pytest.mark.parametrize("command", ["requests approve REQUEST", "answer REQUEST approve"])
 def test_with_an_app_its_rules_for_approvers_hold(guarded_request: str, command: str) -> None:
     args = command.replace("REQUEST", guarded_request).split()
 
@@ -198,7 +198,7 @@ def test_with_an_app_its_rules_for_approvers_hold(guarded_request: str, command:
     assert said(*args, "--by", "ann", "--app", "guarded:app").exit_code == 0
 
 
-@pytest.mark.parametrize("command", ["approvals approve REQUEST", "answer REQUEST approve"])
+@pytest.mark.parametrize("command", ["requests approve REQUEST", "answer REQUEST approve"])
 def test_without_the_app_nobody_approves_what_has_rules(guarded_request: str, command: str) -> None:
     args = command.replace("REQUEST", guarded_request).split()
 
@@ -217,7 +217,7 @@ async def listed(*messages: str) -> Any:
     async with Outlast([shop.support], store="memory://", worker=shop.FAST) as app:
         for message in messages:
             await (await app.start("support", message)).wait()
-        found = ApprovalList(app, tenant=None, agent=None, limit=100)
+        found = RequestList(app, tenant=None, agent=None, limit=100)
         await found.refresh()
         yield app, found
 
@@ -247,7 +247,7 @@ async def test_who_answers_what_somebody_else_just_did_is_told_so() -> None:
 
 async def test_a_screen_goes_on_when_somebody_else_was_quicker() -> None:
     async with listed("refund it") as (app, found):
-        screen = ApprovalScreen(app, tenant=None, agent=None, by="ann", limit=100)
+        screen = RequestScreen(app, tenant=None, agent=None, by="ann", limit=100)
         await screen._look()
         session = await app.session(found.open[1].session_id)
         await session.answer(found.open[1].request_id, "deny", by="bob")
@@ -308,7 +308,7 @@ def test_a_live_list_shows_what_comes_and_what_became_of_it(
     monkeypatch.delenv("VISUAL", raising=False)
     monkeypatch.setenv("EDITOR", f"{sys.executable} change.py")
     [asked] = place.ask("refund it")
-    with place.terminal("approvals", "--by", "ann") as terminal:
+    with place.terminal("requests", "--by", "ann") as terminal:
         terminal.until("1 open, answering as ann")
         terminal.until("1  support asks: May refund run? refund(order=17, cents=500)")
         terminal.until("no worker is running")
@@ -334,7 +334,7 @@ def test_what_is_being_typed_stays_while_others_answer(
     monkeypatch.delenv("VISUAL", raising=False)
     monkeypatch.setenv("EDITOR", "true")
     one, _ = place.ask("two refunds")
-    with place.terminal("approvals") as terminal:
+    with place.terminal("requests") as terminal:
         terminal.until("2  support asks")
         terminal.type("approve ")
         terminal.until("> approve ")
@@ -359,7 +359,7 @@ def echoes(terminal: Terminal) -> bool:
 
 def test_ctrl_c_leaves_and_gives_the_terminal_back(place: Shop) -> None:
     place.ask("refund it")
-    with place.terminal("approvals") as terminal:
+    with place.terminal("requests") as terminal:
         terminal.until("1  support asks")
         terminal.type("appr\x7f\x7f\x7f\x7f\x1b[Ax")
         terminal.until("> x")

@@ -1,4 +1,4 @@
-"""`outlast approvals`: what people are asked, and what they say to it."""
+"""`outlast requests`: what people are asked, and what they say to it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from msgspec.structs import asdict
 from outlast.app import Outlast
 from outlast.cli.command.answer import parse_arguments
 from outlast.cli.command.send import result_of, show_receipt, show_result
-from outlast.cli.terminal.approval_list import asks
-from outlast.cli.terminal.approval_screen import ApprovalScreen, until_left
 from outlast.cli.terminal.editor import edit_arguments
 from outlast.cli.terminal.output import json_out, out, table
+from outlast.cli.terminal.request_list import asks
+from outlast.cli.terminal.request_screen import RequestScreen, until_left
 from outlast.cli.terminal.run import command
 from outlast.cli.terminal.store_url import (
     DEFAULT_STORE,
@@ -34,7 +34,7 @@ from outlast.session import Request, request_of
 HEADERS = ("REQUEST", "SESSION", "AGENT", "KIND", "ASKS")
 
 
-class ApprovalAction(StrEnum):
+class RequestAction(StrEnum):
     """What is done with a request."""
 
     approve = "approve"
@@ -43,11 +43,11 @@ class ApprovalAction(StrEnum):
 
 
 @command
-async def approvals(
+async def requests(
     action: Annotated[
-        ApprovalAction | None,
+        RequestAction | None,
         typer.Argument(
-            metavar="ACTION", help="approve, deny or edit a request.", parser=one_of(ApprovalAction)
+            metavar="ACTION", help="approve, deny or edit a request.", parser=one_of(RequestAction)
         ),
     ] = None,
     request: Annotated[
@@ -72,7 +72,7 @@ async def approvals(
     There each has a number, and a line answers it: `approve 1`, `deny 2 too much`, `edit 3`, or
     `4 blue` for a question. Ctrl-C, Ctrl-D or `q` leaves.
 
-    Example: outlast approvals approve req_024ee360 --by ann
+    Example: outlast requests approve req_024ee360 --by ann
     """
     who = person(by)
     async with open_place_or_app(store, app) as place:
@@ -85,7 +85,7 @@ async def approvals(
                 text=text, args=changed, by=who, wait=wait, as_json=as_json,
             )  # fmt: skip
         if sys.stdin.isatty() and sys.stdout.isatty() and not (once or as_json):
-            screen = ApprovalScreen(place, tenant=tenant, agent=agent, by=who, limit=limit)
+            screen = RequestScreen(place, tenant=tenant, agent=agent, by=who, limit=limit)
             return await until_left(screen)
         show(await place.requests(tenant=tenant, agent=agent, limit=limit), as_json=as_json)
     return None
@@ -117,7 +117,7 @@ async def find(place: Outlast, request_id: str, tenant: str | None, agent: str |
 
 async def answer(
     place: Outlast,
-    action: ApprovalAction,
+    action: RequestAction,
     request: Request,
     *,
     text: str | None,
@@ -127,11 +127,11 @@ async def answer(
     as_json: bool,
 ) -> int:
     """Answer a request, and show what became of that."""
-    if args is not None and action is not ApprovalAction.edit:
+    if args is not None and action is not RequestAction.edit:
         raise typer.BadParameter("--args is for `edit`")
-    if action is ApprovalAction.edit and args is None:
+    if action is RequestAction.edit and args is None:
         args = await edited(request)
-    option = "deny" if action is ApprovalAction.deny else "approve"
+    option = "deny" if action is RequestAction.deny else "approve"
     session = await place.session(request.session_id)
     receipt = await session.answer(request.request_id, option, text=text, args=args, by=by)
     await note_idleness(place.store, as_json=as_json)

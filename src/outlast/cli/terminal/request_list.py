@@ -27,7 +27,7 @@ class SentAnswer(Struct, frozen=True):
     reader: EventReader
 
 
-class ApprovalList:
+class RequestList:
     """A number is given once and never to another request: nobody approves what moved up."""
 
     def __init__(self, app: Outlast, *, tenant: str | None, agent: str | None, limit: int) -> None:
@@ -103,7 +103,7 @@ class ApprovalList:
             text = outcome(event, sent.request)
             if text:
                 self.note(number, f"{sent.said}: {text}")
-            if text and event.type != "input.resolved":
+            if text and event.type != "request.resolved":
                 self._sent.pop(number, None)
 
 
@@ -115,7 +115,7 @@ def asks(request: Request) -> str:
 
 def outcome(event: Event, request: Request) -> str:
     """Return what an event says of a request's call, if anything."""
-    if event.type == "input.resolved":
+    if event.type == "request.resolved":
         return "taken" if event.data["request_id"] == request.request_id else ""
     if event.call_id != request.call_id:
         return ""
@@ -142,9 +142,9 @@ async def who_answered(app: Outlast, request: Request) -> str:
             case r.DeliveryQueued(kind="reply", request_id=request.request_id):
                 said = entry.record.option or one_line(entry.record.text) or "answered"
                 return f"{said} by {entry.record.by or 'somebody else'}"
-            case r.InputExpired(request_id=request.request_id):
+            case r.RequestExpired(request_id=request.request_id):
                 return "expired: nobody answered in time"
-            case r.InputResolved(request_id=request.request_id, how=how) if how != "answered":
+            case r.RequestResolved(request_id=request.request_id, how=how) if how != "answered":
                 return f"closed: {how}"
         if count >= MOST_READ:
             break
