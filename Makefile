@@ -17,7 +17,7 @@ PYTHON ?= $(shell for py in python3.11 python3.12 python3.13 python3; do \
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test check format lint types architecture bench load sim chaos lock clean
+.PHONY: help demo test check format lint types architecture bench load sim chaos docs lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ sim: $(VENV)/.dev ## simulate many workers in bad weather (SEEDS=1000, or SEED=7
 chaos: $(VENV)/.dev ## kill workers and shake databases for minutes (options: ARGS="--help")
 	@PYTHONPATH=tests:tests/support $(BIN)/python -m chaos $(ARGS)
 
+docs: $(VENV)/.dev $(JS) ## build the documentation site into site/ (or look at it: ARGS=serve)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs $(or $(ARGS),build --strict --quiet)
+
 lock: ## resolve the lock files again (newest versions: ARGS=--upgrade)
 	@$(require-python)
 	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && "$(PYTHON)" -m venv "$$tmp" && \
@@ -67,7 +70,7 @@ lock: ## resolve the lock files again (newest versions: ARGS=--upgrade)
 	compile --constraint requirements-dev.lock -o requirements.lock
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) tests/js/node_modules build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) tests/js/node_modules build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests -type d -name __pycache__ -prune -exec rm -rf {} +
 
 define require-python
