@@ -10,7 +10,7 @@ JS := tests/js/node_modules/.package-lock.json
 unexport PYTHONDONTWRITEBYTECODE
 
 # The first Python that really runs, is new enough and can make a virtual environment.
-PYTHON ?= $(shell for py in python3.11 python3.12 python3.13 python3; do \
+PYTHON ?= $(shell for py in $(foreach minor,11 12 13 14 15 16 17 18 19 20,python3.$(minor)) python3; do \
 	$$py -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& command -v $$py && break; done)
 
@@ -85,12 +85,11 @@ $(BIN)/python:
 $(VENV)/.runtime: requirements.lock
 $(VENV)/.dev: requirements-dev.lock
 $(VENV)/.runtime $(VENV)/.dev: pyproject.toml | $(BIN)/python
-	@echo "Installing $(filter %.lock,$^) into $(VENV) …"
-	@$(PIP) install --require-hashes -r $(filter %.lock,$^)
+	@$(BIN)/python .ci/install.py $(filter %.lock,$^)
 	@$(PIP) install --no-build-isolation --no-deps -e .
 	@touch $@
 
 $(JS): tests/js/package-lock.json | $(VENV)/.dev
 	@echo "Installing what tests in JavaScript need …"
-	@NODE_OPTIONS="$$NODE_OPTIONS --use-system-ca" $(BIN)/npm ci --prefix tests/js --ignore-scripts --no-audit --no-fund --loglevel=error
+	@NODE_OPTIONS="$$NODE_OPTIONS --use-system-ca" $(BIN)/npm ci --prefix tests/js --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error
 	@touch $@
