@@ -566,7 +566,7 @@ async def test_a_child_whose_output_the_code_of_today_cannot_read_has_failed() -
     writer = an_agent("writer", say("a poem"))
     boss = an_agent("boss", asks("writer"), say("too bad"), subagents=[writer])
     async with running(boss) as app:
-        performers: Any = app.worker._performers if app.worker else {}
+        performers: Any = app.worker._executors if app.worker else {}
         performers["writer"] = OfAnotherRelease(performers["writer"])
         session = await app.start("boss", "go")
 

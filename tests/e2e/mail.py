@@ -67,7 +67,7 @@ class Office:
 
     async def send(self, outbound: GuardedClient | None = None) -> int:
         """Have all told that is due at this instant."""
-        return await self.courier(outbound).run_once()
+        return await self.courier(outbound).deliver_due()
 
     async def cursor(self, name: str = "webhook") -> OutboxCursor:
         (found,) = [each for each in await self.store.cursors() if each.name == name]

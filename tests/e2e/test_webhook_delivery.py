@@ -196,7 +196,7 @@ async def test_an_outbox_cursor_of_an_agent_that_this_app_does_not_have_is_left_
     async with Receiver() as hook:
         await office.talk("one", webhook_url=hook.url)
         stranger = office.courier(painter=poet())
-        await stranger.run_once()
+        await stranger.deliver_due()
         left = await office.cursor()
         assert (left.tries, left.position, left.error) == (0, 0, "")
         await office.until_due()
@@ -349,7 +349,7 @@ async def test_an_app_without_webhooks_has_no_courier() -> None:
     async with Outlast([poet()], store="memory://", worker=QUICK):
         names = {task.get_name() for task in asyncio.all_tasks()}
     assert "outlast claim" in names
-    assert "outlast courier" not in names
+    assert "outlast outbox dispatcher" not in names
 
 
 def test_the_default_events_say_how_turns_ended_and_what_is_asked() -> None:

@@ -18,7 +18,7 @@ from outlast import Agent, Context, Limit, Outlast, WorkerSettings, tool
 from outlast import runtime as workshop
 from outlast.agents.runtime.thread import ToolThreads
 from outlast.clock import Clock
-from outlast.engine import maintenance as upkeep
+from outlast.engine import maintenance
 from outlast.errors import InvalidDefinition, InvalidName, QueueFull
 from outlast.log.verify import verify
 from outlast.store import Permit, PermitRequest, Refused, Store
@@ -472,8 +472,8 @@ async def test_a_token_that_no_database_can_keep_is_refused(database):
 
 
 async def test_a_call_that_no_worker_comes_for_loses_its_place_to_the_next(monkeypatch):
-    monkeypatch.setattr(upkeep, "PATIENCE", 50)
-    monkeypatch.setattr(upkeep.StalePermitReaper, "interval", 0.05)
+    monkeypatch.setattr(maintenance, "PERMIT_KEPT", 50)
+    monkeypatch.setattr(maintenance.StalePermitReaper, "interval", 0.05)
     began, go_on = asyncio.Event(), asyncio.Event()
 
     @tool(limit=Limit(concurrency=1))

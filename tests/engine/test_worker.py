@@ -420,8 +420,8 @@ async def test_a_worker_whose_lease_ran_out_lets_go_at_once_of_what_others_took(
         heir = WorkerInfo(worker="heir", host="here", pid=1, started_at=0)
         await store.enlist(heir, 3_600_000)
         [taken] = await store.claim("heir", 1)
-        assert app.worker._ownership
-        await asyncio.to_thread(app.worker._ownership.renew)
+        assert app.worker._lease_keeper
+        await asyncio.to_thread(app.worker._lease_keeper.renew)
 
         async with asyncio.timeout(60):
             await ended.wait()

@@ -23,7 +23,7 @@ class LeaseKeeper:
     """Renews a lease three times in its length, and knows how fresh it is.
 
     `asked_at` is when the lease was asked for: the answer may have taken longer than it lasts.
-    `tally` says what the worker has counted, for the registry.
+    `counters` says what the worker has counted, for the registry.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class LeaseKeeper:
         on_drain: Callable[[], None],
         *,
         asked_at: float,
-        tally: Callable[[], str] = str,
+        counters: Callable[[], str] = str,
     ) -> None:
         self.worker = worker
         self._lease = lease
@@ -46,7 +46,7 @@ class LeaseKeeper:
         self._on_lost = on_lost
         self._on_lapsed = on_lapsed
         self._on_drain = on_drain
-        self._tally = tally
+        self._counters = counters
         self._drains = False
         self._confirmed = asked_at
         self._stopped = threading.Event()
@@ -83,7 +83,7 @@ class LeaseKeeper:
         """Renew once; return how long that is good for, or None if the lease is lost."""
         asked = self._clock.monotonic()
         try:
-            renewal = self._lease.renew(self._tally())
+            renewal = self._lease.renew(self._counters())
         except StoreError as error:
             self._warn("the lease could not be renewed", error)
             return self._length / 30

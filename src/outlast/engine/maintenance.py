@@ -1,47 +1,25 @@
-"""Background duties: a loop that exists once, and small classes that do the work."""
+"""The services that every worker runs beside its lanes.
+
+Owns what each of them looks for. The loop that runs them is in `service.py`; all they do
+is asked of the store, so any number of workers may do it at once.
+"""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from typing import Protocol
 
 from outlast.engine.lane_runner import LaneRunner
-from outlast.errors import StoreError
 from outlast.log_context import get_logger
 from outlast.store import Store
 
 log = get_logger("outlast.engine")
 
-PATIENCE = 3_000
-"""For so many milliseconds a place is kept for the call that it is for."""
-
-
-class MaintenanceTask(Protocol):
-    """Something to be done again and again."""
-
-    @property
-    def interval(self) -> float: ...
-
-    async def run_once(self) -> int:
-        """Do it, and return how much there was to do."""
-        ...
-
-
-async def keep_up(duty: MaintenanceTask) -> None:
-    """Do a duty for ever: neither a store that is away nor anything unforeseen is its end."""
-    while True:
-        try:
-            await duty.run_once()
-        except StoreError as error:
-            log.warning("a duty failed", extra={"duty": type(duty).__name__, "code": error.code})
-        except Exception:
-            log.exception("a duty failed", extra={"duty": type(duty).__name__})
-        await asyncio.sleep(duty.interval)
+PERMIT_KEPT = 3_000
+"""For so many milliseconds a permit is kept for the call that it was granted to."""
 
 
 class OrphanEraser:
-    """Erases the sessions whose parent was erased, level by level."""
+    """Erases the sessions whose parent was erased."""
 
     interval = 30.0
 
@@ -49,11 +27,11 @@ class OrphanEraser:
         self._store = store
 
     async def run_once(self) -> int:
-        return await bury(self._store)
+        return await erase_orphans(self._store)
 
 
-async def bury(store: Store) -> int:
-    """Erase all sessions that are doomed, and those that are doomed by that."""
+async def erase_orphans(store: Store) -> int:
+    """Erase the sessions whose parent was erased, and then their children, level by level."""
     count = 0
     while doomed := await store.doomed():
         for session_id in doomed:
@@ -62,9 +40,9 @@ async def bury(store: Store) -> int:
 
 
 class StalePermitReaper:
-    """Gives the places under limits of those who do not come for them to the next in line.
+    """Skips calls that were granted a permit but never claimed it.
 
-    Who does not come has no worker, or was not heard of in the store: he may still ask later.
+    Usually no worker serves their agent. A skipped call rejoins the queue when it asks again.
     """
 
     interval = 3.0
@@ -73,32 +51,32 @@ class StalePermitReaper:
         self._store = store
 
     async def run_once(self) -> int:
-        return await self._store.pass_by(PATIENCE)
+        return await self._store.pass_by(PERMIT_KEPT)
 
 
 class ArrivalPoller:
-    """Looks for what arrived for lanes at work and was not told of: hints may be lost."""
+    """Finds arrivals for the lanes that run here, in case the store's hint of one was lost."""
 
     def __init__(
-        self, store: Store, interval: float, carriers: Callable[[], list[LaneRunner]]
+        self, store: Store, interval: float, runners: Callable[[], list[LaneRunner]]
     ) -> None:
         self.interval = interval
         self._store = store
-        self._carriers = carriers
+        self._runners = runners
 
     async def run_once(self) -> int:
-        at_work = {(each.lane.session_id, each.lane.name): each for each in self._carriers()}
-        if not at_work:
+        running = {(each.lane.session_id, each.lane.name): each for each in self._runners()}
+        if not running:
             return 0
-        heads = [(*place, carrier.lane.head) for place, carrier in at_work.items()]
+        heads = [(*key, runner.lane.head) for key, runner in running.items()]
         found = await self._store.find_arrivals(heads)
-        for place in found:
-            at_work[place].nudge()
+        for key in found:
+            running[key].nudge()
         return len(found)
 
 
 class DeadWorkerDetector:
-    """Frees the lanes of workers that are visibly dead."""
+    """Frees the lanes of workers that are visibly dead; `found` is called if there were some."""
 
     def __init__(self, store: Store, interval: float, found: Callable[[], None]) -> None:
         self.interval = interval

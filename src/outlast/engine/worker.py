@@ -1,7 +1,8 @@
-"""A worker: claims lanes that are ready and carries them forward, many at once.
+"""A worker: claims lanes that are ready and runs them, many at once.
 
-Owns its lease, the tasks of its lanes and the cache of those it gave back. Knows
-nothing of models or tools: a performer per agent does.
+Owns the worker's lease, the tasks of its lanes and the cache of lanes it gave back. Refuses to
+know models and tools: an `Executor` per agent does. What happens to one claimed lane is in
+`lane_runner.py`.
 """
 
 from __future__ import annotations
@@ -23,12 +24,11 @@ from outlast.engine.lease_keeper import LeaseKeeper
 from outlast.engine.maintenance import (
     ArrivalPoller,
     DeadWorkerDetector,
-    MaintenanceTask,
     OrphanEraser,
     StalePermitReaper,
-    keep_up,
 )
 from outlast.engine.owned_lane import LaneLost, OwnedLane
+from outlast.engine.service import Service, ServiceLoop
 from outlast.engine.settings import WorkerSettings
 from outlast.errors import StoreError
 from outlast.log_context import enter, get_logger
@@ -47,37 +47,56 @@ def own_version() -> str:
 
 
 class Worker:
-    """One process's hands."""
+    """Runs lanes of the agents in `executors`. As a service it looks for lanes to claim.
+
+    `keep_lease` makes what renews its lease.
+    """
 
     def __init__(
         self,
         store: Store,
-        performers: Mapping[str, Executor],
+        executors: Mapping[str, Executor],
         clock: Clock,
         settings: WorkerSettings,
-        ownership: type[LeaseKeeper] = LeaseKeeper,
+        keep_lease: type[LeaseKeeper] = LeaseKeeper,
     ) -> None:
         self.name = settings.name or clock.new_id("wrk")
+        self.interval = settings.poll
         self._store = store
-        self._performers = performers
+        self._executors = executors
         self._clock = clock
         self._settings = settings
-        self._tally = WorkerCounters(store.counts)
-        self._most = {n: p.policy.at_once for n, p in performers.items() if p.policy.at_once}
-        self._hot = LaneCache(settings.hot)
-        self._carriers: defaultdict[str, dict[str, LaneRunner]] = defaultdict(dict)
+        self._counters = WorkerCounters(store.counts)
+        self._most = {n: e.policy.at_once for n, e in executors.items() if e.policy.at_once}
+        self._lane_cache = LaneCache(settings.hot)
+        self._runners: defaultdict[str, dict[str, LaneRunner]] = defaultdict(dict)
         self._tasks: dict[Key, asyncio.Task[None]] = {}
-        self._hint = asyncio.Event()
         self._stopping = False
-        self._keep: type[LeaseKeeper] = ownership
-        self._ownership: LeaseKeeper | None = None
-        self._services: list[asyncio.Task[None]] = []
+        self._keep_lease = keep_lease
+        self._lease_keeper: LeaseKeeper | None = None
+        self._claiming = ServiceLoop("claim", self, clock)
+        self._services = [self._claiming, *self._maintenance()]
+        self._lease_tasks: list[asyncio.Task[None]] = []
         self._is_draining = asyncio.Event()
         self._end: asyncio.Task[None] | None = None
 
+    def _maintenance(self) -> list[ServiceLoop]:
+        services: dict[str, Service] = {
+            "dead worker detector": DeadWorkerDetector(
+                self._store, self._settings.watch, self._claiming.hint
+            ),
+            "arrival poller": ArrivalPoller(self._store, self._settings.poll, self._running),
+            "orphan eraser": OrphanEraser(self._store),
+            "stale permit reaper": StalePermitReaper(self._store),
+        }
+        return [
+            ServiceLoop(name, service, self._clock, spread=service.interval / 10)
+            for name, service in services.items()
+        ]
+
     @property
     def held(self) -> int:
-        """How many lanes it carries now."""
+        """How many lanes it runs now."""
         return len(self._tasks)
 
     async def start(self) -> None:
@@ -86,22 +105,11 @@ class Worker:
         try:
             self._stop_listening = self._store.listen(self._heard)
         except BaseException:
-            assert self._ownership is not None
-            await self._ownership.end()  # nobody would renew for a worker that never was
+            assert self._lease_keeper is not None
+            await self._lease_keeper.end()  # it would renew the lease of a worker that never ran
             raise
-        duties: list[MaintenanceTask] = [
-            DeadWorkerDetector(self._store, self._settings.watch, self._hint.set),
-            ArrivalPoller(self._store, self._settings.poll, self._at_work),
-            OrphanEraser(self._store),
-            StalePermitReaper(self._store),
-        ]
-        self._services = [
-            asyncio.create_task(self._claim_repeatedly(), name="outlast claim"),
-            *(
-                asyncio.create_task(keep_up(duty), name=f"outlast {type(duty).__name__}")
-                for duty in duties
-            ),
-        ]
+        for service in self._services:
+            service.start()
 
     def drain(self) -> None:
         """Begin to stop: claim nothing more, and hand back lanes when what runs has ended."""
@@ -128,14 +136,15 @@ class Worker:
     async def _hand_back(self) -> None:
         self._stopping = True
         self._stop_listening()
-        for service in self._services:
-            service.cancel()
-        await asyncio.gather(*self._services, return_exceptions=True)
-        for carrier in self._at_work():
-            carrier.stop()
+        for task in self._lease_tasks:
+            task.cancel()
+        await asyncio.gather(*self._lease_tasks, return_exceptions=True)
+        await asyncio.gather(*(service.stop() for service in self._services))
+        for runner in self._running():
+            runner.stop()
         await self._until_handed_back()
-        if self._ownership:
-            await self._ownership.end()
+        if self._lease_keeper:
+            await self._lease_keeper.end()
 
     async def _until_handed_back(self) -> None:
         """Wait for the lanes to be handed back; a store that is away cannot hold us for ever."""
@@ -147,7 +156,7 @@ class Worker:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
 
-    # Life
+    # The lease
 
     async def _enlist(self) -> None:
         info = WorkerInfo(
@@ -157,13 +166,13 @@ class Worker:
             started_at=self._clock.now(),
             version=own_version(),
             concurrency=self._settings.concurrency,
-            agents=tuple(self._performers),
+            agents=tuple(self._executors),
             lanes=self._settings.lanes,
             at_once=self._most,
         )
         asked_at = self._clock.monotonic()
         lease = await self._store.enlist(info, int(self._settings.lease * 1000))
-        self._ownership = self._keep(
+        self._lease_keeper = self._keep_lease(
             self.name,
             lease,
             self._settings.lease,
@@ -172,34 +181,34 @@ class Worker:
             self._lapsed,
             self.drain,
             asked_at=asked_at,
-            tally=self._tally.text,
+            counters=self._counters.text,
         )
-        self._ownership.start()
+        self._lease_keeper.start()
 
     def _declared_dead(self) -> None:
-        """Somebody took us for dead: let everything go, and begin anew under another name."""
+        """Let every lane go, and begin anew under another name: a worker took this one for dead."""
         log.warning("this worker was taken for dead", extra={"worker": self.name})
         for task in self._tasks.values():
             task.cancel()
         self.name = self._clock.new_id("wrk")
         if not self._stopping:
-            self._services.append(asyncio.create_task(self._enlist_again()))
+            self._lease_tasks.append(asyncio.create_task(self._enlist_again()))
 
     def _lapsed(self) -> None:
-        """Our lease had run out: let go of what others have taken, and go on with the rest."""
+        """Let go of the lanes that others took while the lease had run out; keep the rest."""
         if self._tasks and not self._stopping:
-            self._services.append(asyncio.create_task(self._let_go_of_taken(dict(self._tasks))))
+            self._lease_tasks.append(asyncio.create_task(self._let_go_of_taken(dict(self._tasks))))
 
-    async def _let_go_of_taken(self, carried: Mapping[Key, asyncio.Task[None]]) -> None:
-        """What they would come to is refused; the sooner they end, the less is done twice."""
+    async def _let_go_of_taken(self, running: Mapping[Key, asyncio.Task[None]]) -> None:
+        """Stop lanes that others own. Their commits would be refused: stop before more is done."""
         try:
             owned = await self._find_owned()
         except StoreError as error:
             self._warn("lanes that others took are let go of when they commit", error)
             return
-        for key in carried.keys() - owned:
+        for key in running.keys() - owned:
             log.info("a lane was taken over by another worker", extra={"session": key[0]})
-            carried[key].cancel()
+            running[key].cancel()
 
     async def _find_owned(self) -> set[Key]:
         owned: set[Key] = set()
@@ -222,93 +231,75 @@ class Worker:
         log.warning(phrase, extra={"worker": self.name, "code": error.code})
 
     def _confirmation(self) -> Awaitable[None] | None:
-        """Return what to wait for before something new may begin, if there is something."""
-        assert self._ownership is not None
-        return None if self._ownership.is_confirmed else self._until_confirmed()
+        """Return what to wait for before something new may begin; None if that is now."""
+        assert self._lease_keeper is not None
+        return None if self._lease_keeper.is_confirmed else self._until_confirmed()
 
     async def _until_confirmed(self) -> None:
         """Wait until something new may begin: a worker taken for dead gets another lease."""
-        assert self._ownership is not None
-        while not self._ownership.is_confirmed:  # noqa: ASYNC110 - a thread confirms
+        assert self._lease_keeper is not None
+        while not self._lease_keeper.is_confirmed:  # noqa: ASYNC110 - a thread confirms
             await asyncio.sleep(self._settings.lease / 100)
 
-    # Work
+    # Lanes
 
     def _heard(self, session_id: str, arrived: bool) -> None:
         if not arrived:
             return
-        if not session_id and self._ownership:
-            self._ownership.hurry()  # it may be about this worker
-        for carrier in self._at_work(session_id):
-            carrier.nudge()
-        self._hint.set()
+        if not session_id and self._lease_keeper:
+            self._lease_keeper.hurry()  # it may be about this worker
+        for runner in self._running(session_id):
+            runner.nudge()
+        self._claiming.hint()
 
-    def _at_work(self, session_id: str = "") -> list[LaneRunner]:
-        """Return those who carry lanes of a session, or all."""
+    def _running(self, session_id: str = "") -> list[LaneRunner]:
+        """Return the runners of a session's lanes, or of all lanes."""
         if session_id:
-            return list(self._carriers.get(session_id, {}).values())
-        return [carrier for lanes in self._carriers.values() for carrier in lanes.values()]
+            return list(self._runners.get(session_id, {}).values())
+        return [runner for lanes in self._runners.values() for runner in lanes.values()]
 
-    async def _claim_repeatedly(self) -> None:
-        while True:
-            self._hint.clear()
-            await self._until_confirmed()
-            try:
-                wait = await self._claim()
-            except StoreError as error:
-                self._warn("lanes could not be claimed", error)
-                wait = self._settings.poll
-            except Exception:
-                log.exception("lanes could not be claimed", extra={"worker": self.name})
-                wait = self._settings.poll
-            await self._until_hint(wait)
-
-    async def _until_hint(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._hint.wait()
-        except TimeoutError:
-            return
-
-    async def _claim(self) -> float:
-        """Claim what is ready and fits; return how long there will be nothing more to claim."""
+    async def run_once(self) -> int:
+        """Claim the lanes that are ready, as far as there is room; return how many those were."""
+        self.interval = self._settings.poll
+        await self._until_confirmed()
+        enter(worker=self.name)
         free = self._settings.concurrency - len(self._tasks)
         if free <= 0:
-            return self._settings.poll
+            return 0  # a lane that ends gives a hint
         claims = await self._store.claim(
             self.name,
             free,
             list(self._tasks),
-            list(self._performers),
+            list(self._executors),
             lanes=self._settings.lanes or None,
             most=self._most,
         )
-        self._tally.claims += len(claims)
+        self._counters.claims += len(claims)
         for claim in claims:
-            self._carry(claim)
-        if len(claims) == free:
-            return self._settings.poll
-        now = self._clock.now()
-        ready_at = await self._store.next_ready_at(now)
-        return min(self._settings.poll, (ready_at - now) / 1000 if ready_at else 60.0)
+            self._begin(claim)
+        if len(claims) < free:
+            now = self._clock.now()
+            if ready_at := await self._store.next_ready_at(now):
+                self.interval = min(self.interval, (ready_at - now) / 1000)
+        return len(claims)
 
-    def _carry(self, claim: Claim) -> None:
+    def _begin(self, claim: Claim) -> None:
         key = (claim.session_id, claim.lane)
         if key in self._tasks:
             return
-        task = asyncio.create_task(self._carry_one(claim), name=f"outlast lane {key}")
+        task = asyncio.create_task(self._run_lane(claim), name=f"outlast lane {key}")
         self._tasks[key] = task
         task.add_done_callback(lambda _: self._done(key))
 
     def _done(self, key: Key) -> None:
         session_id, lane = key
         self._tasks.pop(key, None)
-        self._carriers[session_id].pop(lane, None)
-        if not self._carriers[session_id]:
-            del self._carriers[session_id]
-        self._hint.set()
+        self._runners[session_id].pop(lane, None)
+        if not self._runners[session_id]:
+            del self._runners[session_id]
+        self._claiming.hint()
 
-    async def _carry_one(self, claim: Claim) -> None:
+    async def _run_lane(self, claim: Claim) -> None:
         enter(
             session=claim.session_id,
             agent=claim.agent,
@@ -318,32 +309,33 @@ class Worker:
         )
         try:
             lane = await self._open(claim)
-            carrier = LaneRunner(
+            runner = LaneRunner(
                 lane,
-                self._performers[claim.agent],
+                self._executors[claim.agent],
                 self._store,
                 self._clock,
                 self._settings,
                 self._confirmation,
             )
-            self._carriers[claim.session_id][claim.lane] = carrier
+            self._runners[claim.session_id][claim.lane] = runner
             if self._stopping:
-                carrier.stop()
-            await carrier.run()
-            self._hot.keep(lane)
+                runner.stop()
+            await runner.run()
+            self._lane_cache.keep(lane)
         except LaneLost:
             log.info("a lane was taken over by another worker")
-            # Not to be claimed again at once: two that take each other for dead would take turns.
+            # Not claimed again at once: two workers that take each other for dead would take
+            # the lane from each other again and again.
             await asyncio.sleep(self._clock.jitter(self._settings.poll / 10))
         except Exception:
             log.exception("a lane cannot go on; it is tried again")
             await asyncio.sleep(self._settings.rest)
 
     async def _open(self, claim: Claim) -> OwnedLane:
-        lane = self._hot.take(claim.session_id, claim.lane, claim.number)
+        lane = self._lane_cache.take(claim.session_id, claim.lane, claim.number)
         if lane:
             await lane.renew(claim, self.name)
             return lane
-        lane = OwnedLane(claim, self.name, self._store, self._clock, self._tally)
+        lane = OwnedLane(claim, self.name, self._store, self._clock, self._counters)
         await lane.load()
         return lane

@@ -8,7 +8,7 @@ from contextlib import suppress
 from outlast.agents.runtime.json_value import to_json
 from outlast.core.record import DeliveryQueued, Failure, SessionStarted
 from outlast.core.result import ChildEnd
-from outlast.engine.maintenance import bury
+from outlast.engine.maintenance import erase_orphans
 from outlast.errors import Conflict, UnknownRequest, UnknownSession
 from outlast.session.inbox import Inbox
 from outlast.store import Store
@@ -31,7 +31,7 @@ class SessionEraser:
         await self._tell_parent(session_id)
         if not await self._store.erase(session_id):
             raise UnknownSession(f"there is no session {session_id}", session=session_id)
-        await bury(self._store)
+        await erase_orphans(self._store)
 
     async def _tell_parent(self, session_id: str) -> None:
         info = await self._store.session(session_id)

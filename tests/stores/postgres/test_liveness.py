@@ -18,7 +18,8 @@ from rival import ask, opened
 
 from outlast import WorkerSettings
 from outlast.clock import Clock
-from outlast.engine.maintenance import DeadWorkerDetector, keep_up
+from outlast.engine.maintenance import DeadWorkerDetector
+from outlast.engine.service import ServiceLoop
 from outlast.engine.worker import Worker
 from outlast.errors import StoreUnavailable, UsedAfterFork
 from outlast.stores.postgres import PostgresStore
@@ -155,7 +156,9 @@ async def test_a_restart_of_the_server_kills_no_worker_and_loses_no_commit(
         other = await enlist(two, clock, "w2", lease=60_000)
         claim = await start_and_claim(one, clock)
         watches = [Watch(store) for store in (one, two)]
-        watching = [asyncio.create_task(keep_up(watch)) for watch in watches]
+        watching = [ServiceLoop("watch", watch, clock) for watch in watches]
+        for loop in watching:
+            loop.start()
         writing = asyncio.create_task(write_many(one, claim, 60))
         for _ in range(2):
             await asyncio.sleep(0.3)
@@ -170,9 +173,8 @@ async def test_a_restart_of_the_server_kills_no_worker_and_loses_no_commit(
             await connection.execute("UPDATE outlast.workers SET lease = 1")
         enough = 6 + max(watch.rounds for watch in watches)
         await until(lambda: all(watch.rounds >= enough for watch in watches))
-        for task in watching:
-            task.cancel()
-        await asyncio.gather(*watching, return_exceptions=True)
+        for loop in watching:
+            await loop.stop()
         assert [watch.deaths for watch in watches] == [[], []]
         assert await end_of(one, claim.session_id) == 62
 

@@ -8,10 +8,11 @@ outbox cursor is given back in one write; should the process die before, when it
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from outlast.clock import Clock
+from outlast.engine.service import ServiceLoop
 from outlast.errors import StoreError, UnknownSession
 from outlast.integration.outbox.delivery import VISIT, OutboxDelivery
 from outlast.integration.outbox.receiver_limit import LONGEST_WAIT, STUCK, ReceiverLimits
@@ -38,7 +39,7 @@ class OutboxDispatcher:
         self, store: Store, clock: Clock, book: OutboxRoutes, outbound: GuardedClient | None = None
     ) -> None:
         settings = book.settings
-        self.interval = settings.poll
+        self.interval = self._poll = settings.poll
         self._store = store
         self._clock = clock
         self._book = book
@@ -52,50 +53,33 @@ class OutboxDispatcher:
         self._hold = int(longest * 1000)
         self._asked = clock.monotonic()
         self._visits: set[asyncio.Task[None]] = set()
-        self._hint = asyncio.Event()
-        self._looking: asyncio.Task[None] | None = None
+        self._loop = ServiceLoop("outbox dispatcher", self, clock, pace=PACE)
+        self._stop_listening: Callable[[], None] | None = None
 
     # Life
 
     def start(self) -> None:
         """Begin to look for what is due."""
-        self._stop_listening = self._store.listen(lambda *_: self._hint.set())
-        self._looking = asyncio.create_task(self._look_repeatedly(), name="outlast courier")
+        self._stop_listening = self._store.listen(lambda *_: self._loop.hint())
+        self._loop.start()
 
     async def stop(self) -> None:
         """Tell what is due if that is quickly done, and give the rest back."""
-        if self._looking is None:
+        if self._stop_listening is None:
             return
         self._stop_listening()
-        self._looking.cancel()
-        await asyncio.gather(self._looking, return_exceptions=True)
+        await self._loop.stop()
         with suppress(StoreError, TimeoutError):
             async with asyncio.timeout(LAST_ROUND):
-                while await self.run_once():
+                while await self.deliver_due():
                     pass
         await self._put_off(self._lobby.clear(), 0.0)
         for visit in self._visits:
             visit.cancel()
         await asyncio.gather(*self._visits, return_exceptions=True)
 
-    async def _look_repeatedly(self) -> None:
-        while True:
-            self._hint.clear()
-            try:
-                pause = await self._look()
-            except StoreError as error:
-                log.warning("webhooks could not be looked for", extra={"code": error.code})
-                pause = self.interval
-            except Exception:
-                log.exception("webhooks could not be looked for; it is tried again")
-                pause = self.interval
-            await asyncio.sleep(min(PACE, pause))
-            with suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, pause - PACE)):
-                    await self._hint.wait()
-
-    async def run_once(self) -> int:
-        """Tell what is due now to its end, and return how many outbox cursors that were."""
+    async def deliver_due(self) -> int:
+        """Deliver what is due now to its end, and return how many outbox cursors that were."""
         taken = await self._take()
         while self._visits:
             await asyncio.wait(self._visits)
@@ -103,22 +87,25 @@ class OutboxDispatcher:
 
     # What is due
 
-    async def _look(self) -> float:
-        """Take what is due and has room; return for how long there will be nothing more."""
+    async def run_once(self) -> int:
+        """Begin to deliver what is due, as far as there is room; return how many cursors."""
+        self.interval, taken = self._poll, 0
         await self._put_off(self._lobby.send_away(), PUT_OFF)
         due_at, room = await self._store.next_due_at(), self._room
-        if due_at is None or room <= 0:
-            pause = self.interval  # should something come, or a visit end, a hint says so
-        elif (wait := self._wait_for(due_at)) > 0:
-            pause = wait
-        else:
-            pause = 0.0 if await self._take() == room else min(self.interval, HELD_BY_OTHERS)
-        return min(pause, STUCK) if self._lobby.waiting else pause
+        if due_at is not None and room > 0:  # else a hint comes with more, or with more room
+            if (wait := self._wait_for(due_at)) > 0:
+                self.interval = wait
+            else:
+                taken = await self._take()
+                self.interval = 0.0 if taken == room else min(self._poll, HELD_BY_OTHERS)
+        if self._lobby.waiting:
+            self.interval = min(self.interval, STUCK)
+        return taken
 
     def _wait_for(self, due_at: int) -> float:
         """Return the seconds until an instant of the store's, which may have another clock: so
         it is asked itself from time to time."""
-        left = self._asked + self.interval - self._clock.monotonic()
+        left = self._asked + self._poll - self._clock.monotonic()
         return min((due_at - self._clock.now()) / 1000, left)
 
     @property
@@ -132,7 +119,7 @@ class OutboxDispatcher:
         away = [cursor for cursor in known if not self._lobby.let_in(cursor, self._name(cursor))]
         await self._put_off(away, PUT_OFF)
         # Another app on this store knows whose they are.
-        await self._put_off([cursor for cursor in taken if cursor not in known], self.interval)
+        await self._put_off([cursor for cursor in taken if cursor not in known], self._poll)
         return len(taken)
 
     def _name(self, cursor: OutboxCursor) -> str:
@@ -149,7 +136,7 @@ class OutboxDispatcher:
     def _end(self, task: asyncio.Task[None], receiver: str) -> None:
         self._visits.discard(task)
         self._lobby.leave(receiver)
-        self._hint.set()
+        self._loop.hint()
 
     async def _visit(self, cursor: OutboxCursor) -> None:
         enter(session=cursor.session_id, agent=cursor.agent)

@@ -8,11 +8,10 @@ every few seconds.
 
 from __future__ import annotations
 
-import asyncio
-
 from msgspec.structs import replace
 
 from outlast.clock import Clock
+from outlast.engine.service import ServiceLoop
 from outlast.errors import OutlastError, SessionErased, StoreError
 from outlast.integration.schedule.arming import ScheduleArming, session_before
 from outlast.integration.schedule.decide import (
@@ -48,39 +47,26 @@ class Scheduler:
     def __init__(
         self, store: Store, clock: Clock, roster: Schedules, interval: float = INTERVAL
     ) -> None:
-        self.interval = interval
+        self.interval = self._longest = interval
         self._store = store
         self._clock = clock
         self._roster = roster
         self._charge = ScheduleArming(store, clock)
-        self._pause = interval
-        self._looking: asyncio.Task[None] | None = None
+        self._loop = ServiceLoop("scheduler", self, clock)
 
     # Life
 
     def start(self) -> None:
         """Begin to look at the time."""
-        self._looking = asyncio.create_task(self._look_repeatedly(), name="outlast timekeeper")
+        self._loop.start()
 
     async def stop(self) -> None:
         """Look no more; what was begun is left for others to do again."""
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
-
-    async def _look_repeatedly(self) -> None:
-        while True:
-            self._pause = self.interval
-            try:
-                await self.run_once()
-            except StoreError as error:
-                log.warning("schedules could not be looked at", extra={"code": error.code})
-            except Exception:
-                log.exception("schedules could not be looked at; it is tried again")
-            await asyncio.sleep(self._pause)
+        await self._loop.stop()
 
     async def run_once(self) -> int:
         """Do what is due, and return for how many instants a session was started or found."""
+        self.interval = self._longest
         rows = {row.name: row for row in await self._store.schedules()}
         fired = 0
         for schedule in self._roster.schedules.values():
@@ -187,7 +173,7 @@ class Scheduler:
     # When to look again
 
     def _look_again_in(self, seconds: float) -> None:
-        self._pause = min(self._pause, seconds)
+        self.interval = min(self.interval, seconds)
 
     def _look_again_for(self, step: NothingDue | WaitForSession) -> None:
         if isinstance(step, WaitForSession):

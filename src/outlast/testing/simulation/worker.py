@@ -152,7 +152,7 @@ class SimulatedWorkers:
             performers,
             process.clock,
             SETTINGS,
-            ownership=VirtualLeaseKeeper,
+            keep_lease=VirtualLeaseKeeper,
         )
         await process.worker.start()
         process.has_started.set()
