@@ -1,4 +1,4 @@
-"""A simulated year of two fleets that keep the same schedules, in bad weather.
+"""A simulated year of two fleets that keep the same schedules, in faults.
 
 True time goes from one instant to the next. Every process has a clock of its own that is off by
 seconds, may be killed at any call to the store, finds the store away now and then, and is down
@@ -152,7 +152,7 @@ class Process:
 
 
 class World:
-    """Two fleets of processes, each with its code, and the weather.
+    """Two fleets of processes, each with its code, and the faults.
 
     Sessions are over before the next look, or with `over_at_once` as soon as they are started.
     """
@@ -207,9 +207,9 @@ class World:
                     break
 
 
-def weather(seed: int, start: int, end: int) -> list[Down]:
+def fault_plan(seed: int, start: int, end: int) -> list[Down]:
     """Times in which one fleet is down, and such in which both are: for a minute or for days."""
-    chance = random.Random(f"weather {seed}")
+    chance = random.Random(f"fault_plan {seed}")
     downs, now = [], start
     while (now := now + int(chance.expovariate(1 / (4 * DAY)))) < end:
         length = int(MINUTE * 3600 ** chance.random())

@@ -19,8 +19,8 @@ from fleets import (
     Outages,
     World,
     all_down,
+    fault_plan,
     outage_at,
-    weather,
 )
 
 from outlast import Schedule
@@ -118,7 +118,7 @@ def held_against(fired: list[Fired], expected: Expected) -> None:
 @pytest.mark.parametrize("names", TOGETHER, ids=" ".join)
 async def test_a_year_with_outages_and_changes_of_the_clock(names: tuple[str, ...]) -> None:
     seed = len(names)
-    downs = weather(seed, ms(START) + DAY, ms(END) - 10 * DAY)
+    downs = fault_plan(seed, ms(START) + DAY, ms(END) - 10 * DAY)
     code = [written(name) for name in names]
     world = World(seed, {"old": code, "new": code}, downs)
 
@@ -175,7 +175,7 @@ async def test_fleets_with_different_lines_lose_no_instant_that_both_have() -> N
         "new": [Schedule("30,0 */2 * * *", agent="a", message="new", catch_up="all")],
     }
     season = ms(START) + 80 * DAY
-    downs = weather(3, ms(START) + DAY, season)
+    downs = fault_plan(3, ms(START) + DAY, season)
     world = World(3, code, [down for down in downs if down not in both_down(downs)])
     shared = [at for at in instants("0 */2 * * *", "UTC") if at < season]
     halves = [at for at in instants("30 */2 * * *", "UTC") if at < season]

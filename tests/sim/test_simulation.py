@@ -14,7 +14,7 @@ from outlast.engine import owned_lane as owned
 from outlast.store import Store
 from outlast.testing import ScriptedModel, Simulation, call, say
 from outlast.testing.simulation import PROMISES
-from outlast.testing.simulation import worker as staff
+from outlast.testing.simulation import worker as workers
 from outlast.testing.simulation.fleet import run_twice
 from outlast.testing.simulation.model import (
     CallFacts,
@@ -39,7 +39,7 @@ def test_every_promise_is_kept_where_lanes_go_on_from_snapshots(
     first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owned, "SNAPSHOT_OVER", 300)  # that of a session, not of a long one
-    monkeypatch.setattr(staff, "SETTINGS", replace(staff.SETTINGS, hot=0))
+    monkeypatch.setattr(workers, "SETTINGS", replace(workers.SETTINGS, hot=0))
     for seed in range(first, first + CHUNK):
         run_twice(seed).check()
 

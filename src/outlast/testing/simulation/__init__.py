@@ -1,4 +1,4 @@
-"""A deterministic simulation: many workers, bad weather, ten promises, one seed."""
+"""A deterministic simulation: many workers, faults, ten promises, one seed."""
 
 from outlast.testing.simulation.promise import PROMISES, Violation
 from outlast.testing.simulation.report import SimulationReport

@@ -53,10 +53,10 @@ def show_many(seeds: range, jobs: int) -> int:
         disable=not console.is_terminal,
     ) as progress:
         task = progress.add_task("", total=len(seeds))
-        for tally in run_many(seeds, jobs):
-            total += tally
+        for counts in run_many(seeds, jobs):
+            total += counts
             progress.advance(task)
-            for failed in tally.failed:
+            for failed in counts.failed:
                 console.print(Text(failed, style="red"))
     console.print(summary(total))
     broken = f"[red]{len(total.failed)} of {total.seeds} seeds broke a promise[/red]"

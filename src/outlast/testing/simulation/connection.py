@@ -47,14 +47,14 @@ class SimulatedConnection(WrappedStore):
     """One process's way to the store."""
 
     def __init__(
-        self, store: Store, life: ProcessLife, weather: FaultPlan, history: History
+        self, store: Store, life: ProcessLife, fault_plan: FaultPlan, history: History
     ) -> None:
         super().__init__(store)
         self.life = life
         self.renewals_fail = False
         self.is_cut = False
         self._has_enlisted = False
-        self._weather = weather
+        self._fault_plan = fault_plan
         self._history = history
 
     async def close(self) -> None:
@@ -89,36 +89,36 @@ class SimulatedConnection(WrappedStore):
         return await asyncio.shield(served)
 
     def _delay(self) -> float:
-        delay = self._weather.between(0.0005, 0.005)
-        if self._weather.strikes("slow"):
+        delay = self._fault_plan.between(0.0005, 0.005)
+        if self._fault_plan.strikes("slow"):
             self._note("slow")
-            delay += self._weather.between(0.05, 1.0)
-        if self._weather.strikes("very slow"):
+            delay += self._fault_plan.between(0.05, 1.0)
+        if self._fault_plan.strikes("very slow"):
             self._note("very slow")
-            delay += self._weather.between(1.0, 20.0)
+            delay += self._fault_plan.between(1.0, 20.0)
         return delay
 
     def _note(self, fault: str) -> None:
         self._history.note(FaultInjected, what=fault, whom=self.life.name)
 
     def _read_fault(self) -> str:
-        return self._weather.first(["read failed"])
+        return self._fault_plan.first(["read failed"])
 
     # What is sent over it
 
     async def admit(
         self, admissions: Sequence[Admission]
     ) -> Sequence[AdmissionReceipt | OutlastError]:
-        fault = self._weather.first(["admission lost", "admission unacknowledged"])
+        fault = self._fault_plan.first(["admission lost", "admission unacknowledged"])
         return await self._send(lambda: self.inner.admit(admissions), fault)
 
     async def claim(self, worker: str, limit: int, *args: Any, **options: Any) -> Sequence[Claim]:
-        fault = self._weather.first(["claim lost", "claim unacknowledged"])
+        fault = self._fault_plan.first(["claim lost", "claim unacknowledged"])
         return await self._send(lambda: self.inner.claim(worker, limit, *args, **options), fault)
 
     async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
         kinds = ["crash before commit", "crash after commit", "commit lost"]
-        fault = self._weather.first([*kinds, "commit unacknowledged"])
+        fault = self._fault_plan.first([*kinds, "commit unacknowledged"])
         return await self._send(lambda: self.inner.commit(commits), fault)
 
     @asynccontextmanager
@@ -128,17 +128,17 @@ class SimulatedConnection(WrappedStore):
 
     async def run(self, statement: Callable[[], Awaitable[T]]) -> T:
         """Have a statement of a transaction run."""
-        return await self._send(statement, self._weather.first(["statement failed"]))
+        return await self._send(statement, self._fault_plan.first(["statement failed"]))
 
     async def conclude(self, commit: Callable[[], Awaitable[T]]) -> T:
         """Have a transaction end with a commit."""
         kinds = ["crash before commit", "crash after commit"]
-        fault = self._weather.first([*kinds, "transaction lost", "transaction unacknowledged"])
+        fault = self._fault_plan.first([*kinds, "transaction lost", "transaction unacknowledged"])
         return await self._send(commit, fault)
 
     async def acquire(self, wishes: Sequence[PermitRequest]) -> Sequence[Permit | Refused]:
         kinds = ["crash after permit", "permit lost", "permit unacknowledged"]
-        return await self._send(lambda: self.inner.acquire(wishes), self._weather.first(kinds))
+        return await self._send(lambda: self.inner.acquire(wishes), self._fault_plan.first(kinds))
 
     async def load(self, session_id: str, lane: str, after: int | None = None) -> Loaded:
         return await self._send(
@@ -165,7 +165,7 @@ class SimulatedConnection(WrappedStore):
         )
 
     async def keep_secret(self, secret: StoredSecret, *, expected: int | None) -> bool:
-        fault = self._weather.first(["secret lost", "secret unacknowledged"])
+        fault = self._fault_plan.first(["secret lost", "secret unacknowledged"])
         return await self._send(lambda: self.inner.keep_secret(secret, expected=expected), fault)
 
     async def secret(self, tenant: str, name: str) -> StoredSecret | None:
@@ -205,20 +205,20 @@ class SimulatedConnection(WrappedStore):
 
     def _wake_ups(self) -> list[float]:
         """Return after how long a wake-up comes, each time that it does."""
-        if self._weather.strikes("wake-up lost"):
+        if self._fault_plan.strikes("wake-up lost"):
             self._note("wake-up lost")
             return []
-        delays = [self._weather.between(0.0, 0.005)]
-        if self._weather.strikes("wake-up late"):
+        delays = [self._fault_plan.between(0.0, 0.005)]
+        if self._fault_plan.strikes("wake-up late"):
             self._note("wake-up late")
-            delays = [self._weather.between(0.05, 3.0)]
-        if self._weather.strikes("wake-up repeated"):
+            delays = [self._fault_plan.between(0.05, 3.0)]
+        if self._fault_plan.strikes("wake-up repeated"):
             self._note("wake-up repeated")
-            delays.append(self._weather.between(0.0, 3.0))
+            delays.append(self._fault_plan.between(0.0, 3.0))
         return delays
 
     async def enlist(self, worker: WorkerInfo, lease: int) -> Lease:
-        fault = self._weather.first(["enlisting failed"]) if self._has_enlisted else ""
+        fault = self._fault_plan.first(["enlisting failed"]) if self._has_enlisted else ""
         found = await self._send(lambda: self.inner.enlist(worker, lease), fault)
         self._has_enlisted = True
         return WiredLease(found, self)
@@ -227,7 +227,7 @@ class SimulatedConnection(WrappedStore):
         """Raise if a lease cannot be renewed now."""
         if self.is_cut or self.renewals_fail:
             raise StoreUnavailable("the connection was lost")
-        if self._weather.strikes("renewal failed"):
+        if self._fault_plan.strikes("renewal failed"):
             self._note("renewal failed")
             raise StoreUnavailable("the connection was lost")
 

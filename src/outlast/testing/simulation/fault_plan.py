@@ -1,6 +1,6 @@
 """Which faults there are in a simulation, and how often each strikes.
 
-Every seed has a weather of its own: some kinds of fault are left out altogether, so that
+Every seed has a fault_plan of its own: some kinds of fault are left out altogether, so that
 those which hide each other get their chance alone.
 """
 
@@ -53,7 +53,7 @@ EVENTS = (
     "stopped",
     "started",
 )
-"""What befalls workers from time to time."""
+"""Faults that hit workers from time to time."""
 
 
 HARMLESS = ("stopped", "started")
@@ -77,7 +77,7 @@ class FaultPlan:
     """The faults of one simulation. In some, none of those strikes that may cost a lane."""
 
     def __init__(self, seed: int) -> None:
-        self.chance = Random(f"{seed}/weather")  # noqa: S311 - repeats what it guesses
+        self.chance = Random(f"{seed}/fault_plan")  # noqa: S311 - repeats what it guesses
         strength = self.chance.choice([0.3, 1.0, 1.0, 2.5])
         self.is_sparing = self.chance.random() < 0.25
         spares = COSTLY if self.is_sparing else frozenset()

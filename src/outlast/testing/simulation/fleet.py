@@ -56,7 +56,7 @@ def run_twice(seed: int) -> SimulationReport:
     )
 
 
-def tally_of(seed: int) -> SeedCounts:
+def counts_of(seed: int) -> SeedCounts:
     report = run_twice(seed)
     writes = report.history.of(CommitWritten)
     failed = (str(report),) if report.violations else ()
@@ -67,6 +67,6 @@ def tally_of(seed: int) -> SeedCounts:
 
 
 def run_many(seeds: Sequence[int], jobs: int) -> Iterator[SeedCounts]:
-    """Give each seed's tally as it is done."""
+    """Yield each seed's counts as it is done."""
     with multiprocessing.Pool(jobs) as pool:
-        yield from pool.imap_unordered(tally_of, seeds)
+        yield from pool.imap_unordered(counts_of, seeds)

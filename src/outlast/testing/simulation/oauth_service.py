@@ -29,8 +29,8 @@ from outlast.testing.simulation.random_answer import chance_of
 if TYPE_CHECKING:
     from outlast.integration.connection.connections import Connections
 
-NAME = "hub"
-URL = "https://hub.example"
+NAME = "oauth_service"
+URL = "https://oauth_service.example"
 CONNECTION = Connection(
     NAME,
     authorize_url=f"{URL}/authorize",
@@ -87,7 +87,7 @@ class OAuthService:
 
     # Outlast
 
-    def bureau(
+    def connections(
         self, store: Store, clock: Clock, address: str, admit: Callable[..., Any]
     ) -> Connections | None:
         """Return what looks after sign-ins to this service in some process."""
@@ -99,7 +99,7 @@ class OAuthService:
     async def answer(self, body: bytes) -> tuple[int, bytes]:
         """Answer a token request, unless that gets lost."""
         self._made += 1
-        luck = chance_of(self._seed, "hub", self._made)
+        luck = chance_of(self._seed, "oauth_service", self._made)
         await asyncio.sleep(luck.choice([0.01, 0.1, 0.9]))
         if luck.random() < 0.1:
             return 503, b""
@@ -150,19 +150,19 @@ def challenge_of(verifier: str) -> str:
 class OAuthServiceClient(GuardedClient):
     """The way to the service: no name is looked up, and nothing leaves this process."""
 
-    def __init__(self, hub: OAuthService) -> None:
-        self._hub = hub
+    def __init__(self, oauth_service: OAuthService) -> None:
+        self._oauth_service = oauth_service
 
     @asynccontextmanager
     async def open(self, url: str) -> AsyncIterator[ReceiverConnection]:
-        yield OAuthServiceConnection(self._hub)
+        yield OAuthServiceConnection(self._oauth_service)
 
 
 class OAuthServiceConnection(ReceiverConnection):
-    def __init__(self, hub: OAuthService) -> None:
-        self._hub = hub
+    def __init__(self, oauth_service: OAuthService) -> None:
+        self._oauth_service = oauth_service
 
     async def exchange(
         self, body: bytes, headers: Mapping[str, str], most: int
     ) -> tuple[int, bytes]:
-        return await self._hub.answer(body)
+        return await self._oauth_service.answer(body)

@@ -60,7 +60,7 @@ class OutsideService:
     """A service in the world that remembers what was done under which key."""
 
     def __init__(self, seed: int, history: History) -> None:
-        self.hub = OAuthService(seed, history)
+        self.oauth_service = OAuthService(seed, history)
         self.done: dict[str, str] = {}
         self.addresses: list[str] = []
         """Where tools can be called back."""
@@ -75,7 +75,7 @@ class OutsideService:
     async def enter(self, ctx: Context[Any], token: str) -> str:
         """Use a token at the service; it may have been taken back."""
         await asyncio.sleep(0.01)
-        owner = self.hub.owner_of(token)
+        owner = self.oauth_service.owner_of(token)
         self.history.note(TokenUsed, session_id=ctx.session.id, owner=owner)
         return f"entered as {owner}" if owner else "was not let in"
 
@@ -271,7 +271,7 @@ def expectant_tools(outside: OutsideService) -> list[Tool]:
 
     @tool(on_interrupt="rerun")
     async def enter(ctx: Context[Any], n: int) -> str:
-        token = await ctx.require_auth("hub", within=timedelta(seconds=30 + n % 3 * 20))
+        token = await ctx.require_auth("oauth_service", within=timedelta(seconds=30 + n % 3 * 20))
         return await outside.enter(ctx, token)
 
     return [order, permit, stake, enter]

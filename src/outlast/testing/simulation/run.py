@@ -27,7 +27,7 @@ AGENTS = logging.getLogger("outlast.agents")
 
 
 class Simulation:
-    """Many workers on one virtual loop, in bad weather. The same seed gives the same, to the byte.
+    """Many workers on one virtual loop, with faults. The same seed gives the same, to the byte.
 
     Simulates your own `agents`, to which people say `messages`, or agents made by chance. What a
     model or a tool does may depend on its arguments and the attempt; real time, threads, sockets

@@ -1,4 +1,4 @@
-"""The people of a simulation: they start sessions, talk, answer, change their minds and read.
+"""The users of a simulation: they start sessions, talk, answer, change their minds and read.
 
 They use Outlast as anybody would, over connections as bad as the workers', and insist: what
 was not acknowledged is sent again under the same dispatch id.
@@ -52,7 +52,7 @@ NO = (
     TokenTaken,
     UnknownCallback,
 )
-"""What a person may be told instead of being obeyed."""
+"""Refusals that a user may meet."""
 
 
 async def insist(ask: Callable[[], Awaitable[T]]) -> T:
@@ -254,7 +254,7 @@ class SimulatedUser:
         request = self._chance.choice(waiting)
         asked = msgspec.json.decode(request.data, type=AuthorizationRequired)
         owner, says_yes = f"{request.tenant}/{asked.principal}", self._chance.random() < 0.8
-        back = self._outside.hub.visit(asked.url, owner, says_yes=says_yes)
+        back = self._outside.oauth_service.visit(asked.url, owner, says_yes=says_yes)
         self._backs.append(back)
         await asyncio.sleep(self._chance.choice([0.0, 0.1, 5.0]))
         await self._come_back(back)

@@ -1,4 +1,4 @@
-"""The workers of a simulation: real ones, each in a life of its own, and what befalls them."""
+"""The workers of a simulation: real workers, each in a simulated process that can be stopped."""
 
 from __future__ import annotations
 
@@ -97,26 +97,26 @@ class SimulatedWorker:
 
 
 class SimulatedWorkers:
-    """All workers there are and were."""
+    """Starts, stops, pauses and kills workers, and remembers all that ever ran."""
 
     def __init__(
         self,
         agents: Sequence[Agent[Any, Any]],
         store: Store,
         loop: VirtualLoop,
-        weather: FaultPlan,
+        fault_plan: FaultPlan,
         history: History,
         seed: int,
-        hub: OAuthService | None,
+        oauth_service: OAuthService | None,
     ) -> None:
         self.processes: list[SimulatedWorker] = []
         self._agents = agents
         self._store = store
         self._loop = loop
-        self._weather = weather
+        self._fault_plan = fault_plan
         self._history = history
         self._seed = seed
-        self._hub = hub
+        self._oauth_service = oauth_service
 
     @property
     def living(self) -> list[SimulatedWorker]:
@@ -127,11 +127,11 @@ class SimulatedWorkers:
         """A crash at a commit stops a life without anybody being told."""
         return process.life.is_stopped and not process.life.wakes
 
-    def hire(self) -> SimulatedWorker:
+    def start(self) -> SimulatedWorker:
         """Start one more worker."""
         name = f"w{len(self.processes) + 1}"
         life, clock = ProcessLife(name), VirtualClock(self._loop, f"{self._seed}/{name}")
-        connection = SimulatedConnection(self._store, life, self._weather, self._history)
+        connection = SimulatedConnection(self._store, life, self._fault_plan, self._history)
         process = SimulatedWorker(life, connection, clock)
         self.processes.append(process)
         self._loop.create_task(self._start(process), context=life.context())
@@ -140,7 +140,7 @@ class SimulatedWorkers:
     async def _start(self, process: SimulatedWorker) -> None:
         threads = InlineThreads()
         kin = {agent.name: kin_of(agent, ()) for agent in self._agents}
-        around = Environment(public_url=ADDRESS, kin=kin, sign_ins=self._bureau(process))
+        around = Environment(public_url=ADDRESS, kin=kin, sign_ins=self._connections_of(process))
         performers = {
             agent.name: ProbedExecutor(
                 agent, client_of(agent), threads, process.clock, self._history, around
@@ -157,12 +157,14 @@ class SimulatedWorkers:
         await process.worker.start()
         process.has_started.set()
 
-    def _bureau(self, process: SimulatedWorker) -> Connections | None:
-        if self._hub is None:
+    def _connections_of(self, process: SimulatedWorker) -> Connections | None:
+        if self._oauth_service is None:
             return None
-        return self._hub.bureau(process.connection, process.clock, ADDRESS, take_nobody_in)
+        return self._oauth_service.connections(
+            process.connection, process.clock, ADDRESS, take_nobody_in
+        )
 
-    async def dismiss(self, process: SimulatedWorker) -> None:
+    async def stop(self, process: SimulatedWorker) -> None:
         """Stop a worker gracefully, and wait for it."""
         process.is_gone = True
         stopping = self._loop.create_task(self._stop(process), context=process.life.context())

@@ -1,4 +1,7 @@
-"""One world: its loop, its store, its workers and people; a storm, then calm, then silence."""
+"""One simulated world: its loop, store, workers and users.
+
+It runs with faults, then without, then until nothing is left to do; `promise.py` checks the rest.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,7 @@ class SimulatedWorld:
         self.history = History(self.loop.time, whose)
         self._seed = seed
         self._messages = messages
-        self._weather = FaultPlan(seed)
+        self._fault_plan = FaultPlan(seed)
         self._clock = VirtualClock(self.loop, f"{seed}/store")
         self._rows: list[Row] = []
         self.memory = MemoryStore(self._clock)
@@ -63,20 +66,20 @@ class SimulatedWorld:
             self.memory = LedgerStore(self._clock, self._rows)
         self._store = RecordingStore(wrap(self.memory), self.history, self._clock)
         self._outside = OutsideService(seed, self.history)
-        self._hub = self._outside.hub if agents is None else None
+        self._oauth_service = self._outside.oauth_service if agents is None else None
         given = agents if agents is not None else random_agents(seed, self._outside)
         self._agents = [watch(agent, self.history) for agent in given]
-        self._staff = SimulatedWorkers(
+        self._workers = SimulatedWorkers(
             self._agents,
             self._store,
             self.loop,
-            self._weather,
+            self._fault_plan,
             self.history,
             seed,
-            self._hub,
+            self._oauth_service,
         )
-        self._fate = FaultInjector(
-            self._staff, self.memory, self._clock, self._weather, self.history
+        self._faults = FaultInjector(
+            self._workers, self.memory, self._clock, self._fault_plan, self.history
         )
         self._connections: list[SimulatedConnection] = []
 
@@ -85,21 +88,21 @@ class SimulatedWorld:
     async def happen(self) -> SimulationEvidence:
         """Live through it all, and say what is left."""
         for _ in range(FEWEST):
-            self._staff.hire()
-        fate = asyncio.create_task(self._fate.strike_repeatedly())
+            self._workers.start()
+        faults = asyncio.create_task(self._faults.strike_repeatedly())
         readers = [self._begin(ProcessLife(f"r{n}"), self._read) for n in range(READERS)]
         people = [self._begin(ProcessLife(f"p{n}"), self._live) for n in range(PEOPLE)]
         await asyncio.gather(*people)
-        await asyncio.sleep(self._weather.between(0.0, 60.0))
-        await end(fate)
-        self._weather.calm_down()
-        self._fate.make_good()
+        await asyncio.sleep(self._fault_plan.between(0.0, 60.0))
+        await end(faults)
+        self._fault_plan.calm_down()
+        self._faults.make_good()
         unfinished = await self._finish()
         for reader in readers:
             await end(reader)
         held = [*await self._held_by_workers()]
-        for process in self._staff.living:
-            await self._staff.dismiss(process)
+        for process in self._workers.living:
+            await self._workers.stop(process)
         held += [*await self._held_in_store()]
         return await self._evidence(tuple(held), unfinished)
 
@@ -109,20 +112,22 @@ class SimulatedWorld:
         return self.loop.create_task(work(life, self._app(life)), context=life.context())
 
     def _app(self, life: ProcessLife) -> Outlast:
-        connection = SimulatedConnection(self._store, life, self._weather, self.history)
+        connection = SimulatedConnection(self._store, life, self._fault_plan, self.history)
         self._connections.append(connection)
         clock = VirtualClock(self.loop, f"{self._seed}/{life.name}")
         app = Outlast(self._agents, store=connection, worker=None, clock=clock, public_url=ADDRESS)
-        if self._hub:
-            app._bureau = self._hub.bureau(connection, clock, ADDRESS, app._inbox.reply)
+        if self._oauth_service:
+            app._bureau = self._oauth_service.connections(
+                connection, clock, ADDRESS, app._inbox.reply
+            )
         return app
 
-    def _person(self, name: str, app: Outlast) -> SimulatedUser:
+    def _user(self, name: str, app: Outlast) -> SimulatedUser:
         chance = Random(f"{self._seed}/{name}")  # noqa: S311 - the same every time
         return SimulatedUser(name, app, self.history, chance, self._messages, self._outside)
 
     async def _live(self, life: ProcessLife, app: Outlast) -> None:
-        await self._person(life.name, app).live(MOMENTS)
+        await self._user(life.name, app).live(MOMENTS)
 
     async def _read(self, life: ProcessLife, app: Outlast) -> None:
         chance = Random(f"{self._seed}/{life.name}")  # noqa: S311 - the same every time
@@ -133,7 +138,7 @@ class SimulatedWorld:
     async def _finish(self) -> tuple[str, ...]:
         """Answer whatever is asked until everything rests; say what does not."""
         app = self._app(ProcessLife("closer"))
-        person = self._person("closer", app)
+        person = self._user("closer", app)
         deadline, most = self.loop.time() + PATIENCE, len(self.history.notes) + EXCITEMENT
         while True:
             restless = [i for i in await self._sessions() if not rests(i)]
@@ -155,7 +160,7 @@ class SimulatedWorld:
         """Look for what workers still hold for sessions that rest."""
         await asyncio.sleep(40.0)  # what was begun with a service is brought to its end
         found = []
-        for process in self._staff.living:
+        for process in self._workers.living:
             tasks = [task for task in process.life.tasks if not task.done()]
             if len(tasks) > SERVICES:
                 names = ", ".join(task.get_name() for task in tasks)
@@ -198,7 +203,7 @@ class SimulatedWorld:
 
     def close(self) -> None:
         """Let nothing linger: unwind every task there is, the dead ones' too."""
-        connections = [*self._connections, *(p.connection for p in self._staff.processes)]
+        connections = [*self._connections, *(p.connection for p in self._workers.processes)]
         for connection in connections:
             connection.is_cut = True
             connection.life.go_on(self.loop)
@@ -211,7 +216,7 @@ class SimulatedWorld:
         self.loop.run_until_complete(self.memory.close())
         for connection in connections:
             connection.life.tasks.clear()
-        self._staff.processes.clear()
+        self._workers.processes.clear()
         self.loop.close()
 
 
