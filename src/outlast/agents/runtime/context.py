@@ -17,10 +17,9 @@ from msgspec import Struct
 
 from outlast.agents.runtime.authorization import require
 from outlast.agents.runtime.callback import Callback
-from outlast.agents.runtime.durable_wait import WaitTracker
+from outlast.agents.runtime.durable_wait import Steps, WaitTracker
 from outlast.agents.runtime.environment import ALONE, Environment
 from outlast.agents.runtime.json_value import from_json, slice_name, to_json
-from outlast.agents.runtime.step import Steps
 from outlast.agents.runtime.subagent_call import Subagent
 from outlast.core.instant import milliseconds, since_epoch
 from outlast.core.lane import Lane, OpenCall

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -18,7 +18,6 @@ from outlast.agents.runtime.environment import Environment
 from outlast.agents.runtime.failure import backoff, failure_of, reason_of, storable
 from outlast.agents.runtime.idempotency import read
 from outlast.agents.runtime.json_value import to_json
-from outlast.agents.runtime.transaction import LazyTransaction
 from outlast.agents.tool import NotDone, Tool, ToolResult
 from outlast.clock import Clock
 from outlast.core.action import Start
@@ -27,8 +26,54 @@ from outlast.core.record import Failure
 from outlast.core.result import BufferedEffects, Interrupted, Raised, Returned, ToolEnd
 from outlast.engine.executor import CallJournal
 from outlast.engine.owned_lane import LaneLost, LaneStale, TransactionUndone
-from outlast.errors import NotEncodable, StoreUnavailable, ToolError
+from outlast.errors import InvalidInput, NotEncodable, NotInTransaction, StoreUnavailable, ToolError
 from outlast.log_context import get_logger
+from outlast.store import Commit, Committed, Refused, Transaction
+
+
+class LazyTransaction:
+    """What `ctx.tx` is in a transactional tool."""
+
+    def __init__(self, desk: CallJournal, stack: AsyncExitStack) -> None:
+        self.opened: Transaction | None = None
+        self._desk = desk
+        self._stack = stack
+
+    async def _open(self) -> Transaction:
+        if self.opened is None:
+            self.opened = await self._stack.enter_async_context(self._desk.transaction())
+        return self.opened
+
+    async def execute(self, sql: str, params: Sequence[Any] = ()) -> int:
+        checked = in_order(params)
+        return await (await self._open()).execute(sql, checked)
+
+    async def fetch(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        checked = in_order(params)
+        return await (await self._open()).fetch(sql, checked)
+
+    async def fetch_one(self, sql: str, params: Sequence[Any] = ()) -> tuple[Any, ...] | None:
+        checked = in_order(params)
+        return await (await self._open()).fetch_one(sql, checked)
+
+    @property
+    def raw(self) -> Any:
+        if self.opened is None:
+            raise NotInTransaction("nothing was executed yet: the transaction is not open")
+        return self.opened.raw
+
+    async def commit(self, commit: Commit) -> Committed | Refused:
+        raise NotInTransaction("Outlast commits this transaction when the tool returns")
+
+
+def in_order(params: Any) -> Sequence[Any]:
+    """Return a statement's parameters; a mapping's names, or a text's characters, are none."""
+    if not isinstance(params, Sequence) or isinstance(params, str | bytes | bytearray):
+        raise InvalidInput(
+            f"parameters of a statement are given in their order, in a list, not {params!r:.80}"
+        )
+    return params
+
 
 log = get_logger("outlast.agents")
 
