@@ -32,7 +32,8 @@ from outlast.agents.runtime.context import SessionContext
 from outlast.agents.runtime.environment import Environment
 from outlast.agents.runtime.failure import backoff, failure_of, storable
 from outlast.agents.runtime.idempotency import dedupe_of
-from outlast.agents.runtime.json_value import check_output, from_json, misfit_of
+from outlast.agents.runtime.json_value import from_json
+from outlast.agents.runtime.output import check_output, misfit_of
 from outlast.agents.validation import OUTPUT_TOOL
 from outlast.clock import Clock
 from outlast.core import codec
