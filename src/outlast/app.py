@@ -15,6 +15,7 @@ from outlast.agents.hook import Hooks, check_named
 from outlast.agents.registry import agents_by_name, envoys_of
 from outlast.agents.runtime.environment import Environment
 from outlast.agents.subagent import kin_of
+from outlast.agents.subscription import StartingSession
 from outlast.clock import Clock
 from outlast.core.index import PEOPLE
 from outlast.core.message import Said
@@ -38,8 +39,9 @@ from outlast.integration.channel.sender import ChannelSenders
 from outlast.integration.connection.connection import Connection
 from outlast.integration.connection.oauth_callback import OAuthCallback
 from outlast.integration.connection.opening import open_bureau
-from outlast.integration.outbox.route import OutboxRoutes
+from outlast.integration.outbox.consumer import OutboxRoutes
 from outlast.integration.outbox.settings import WebhookSettings
+from outlast.integration.outbox.webhook import WebhookConsumer
 from outlast.integration.remote.cancellation import RemoteCanceller
 from outlast.integration.schedule.launch import ScheduleLauncher
 from outlast.integration.schedule.schedule import Schedule
@@ -116,7 +118,7 @@ class Outlast:
         )
         self._inbox = Inbox(self.store, self.clock, room)
         self._join(channels_by_name(channels, self.agents), webhooks)
-        starter = ScheduleLauncher(self._inbox, self.clock, self._book.cursors)
+        starter = ScheduleLauncher(self._inbox, self.clock, self._outbox.cursors)
         self._roster = Schedules(schedules, self.agents, self.store, self.clock, starter)
         self._bureau = open_bureau(
             connections,
@@ -140,17 +142,19 @@ class Outlast:
         """Join those who bring messages to sessions and those who tell of what became of them."""
         agents, store, clock, inbox = self.agents, self.store, self.clock, self._inbox
         everybody = {**agents, **self._envoys}
-        recall = RemoteCanceller(everybody, store, lambda: self.public_url)
-        speakers = ChannelSenders(channels, agents, store, clock)
+        canceller = RemoteCanceller(everybody, store, lambda: self.public_url)
+        senders = ChannelSenders(channels, agents, store, clock)
         self._hooks = Hooks(name for each in everybody.values() for name in each.tools)
-        self._book = OutboxRoutes(everybody, webhooks, self._hooks, speakers, recall)
-        self.webhooks = self._book.settings
+        settings = settings_of(WebhookSettings, "webhooks", webhooks)
+        poster = WebhookConsumer(everybody, settings, store, clock)
+        self.webhooks = poster.settings
+        self._outbox = OutboxRoutes(everybody, (poster, self._hooks, senders, canceller))
         self._reception = SessionRouter(
-            agents, self._envoys, store, clock, inbox, self._book.cursors
+            agents, self._envoys, store, clock, inbox, self._outbox.cursors
         )
         self._switchboard = ChannelReceiver(channels, store, self._reception)
         self._callbacks = Callbacks(everybody, store, clock, inbox, self._reception.handle)
-        self._erasure = SessionEraser(store, inbox, recall.all_below)
+        self._erasure = SessionEraser(store, inbox, canceller.all_below)
 
     # Life
 
@@ -177,7 +181,7 @@ class Outlast:
                 stack.push_async_callback(self._bureau.close)
             if self.settings is not None:
                 self.worker = await self._workshop.hire(self.settings, stack)
-                self._workshop.send_letters(self._book, stack)
+                self._workshop.start_outbox(self._outbox, self.webhooks, stack)
                 await self.worker.start()
                 stack.push_async_callback(self.worker.stop)
                 self._workshop.keep_time(self._roster, self.settings, stack)
@@ -193,7 +197,10 @@ class Outlast:
     def _surroundings(self) -> Environment:
         """Return what tools may reach: hooks and the app's address may have come late."""
         known = {**self.agents, **self._envoys}
-        kin = {name: kin_of(each, self._book.cursors(name)) for name, each in known.items()}
+        kin = {
+            name: kin_of(each, self._outbox.cursors(StartingSession(name)))
+            for name, each in known.items()
+        }
         return Environment(self.public_url, kin, self._hooks.deciders, self._bureau)
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What works in this process while an app is open: a worker, a courier and a timekeeper.
+"""What works in this process while an app is open: a worker, the outbox and a timekeeper.
 
 Made by the app, which says when; each is stopped by the stack that it is given.
 """
@@ -20,7 +20,9 @@ from outlast.clock import Clock
 from outlast.engine.settings import WorkerSettings
 from outlast.engine.worker import Worker
 from outlast.errors import InvalidDefinition
-from outlast.integration.outbox.route import OutboxRoutes
+from outlast.integration.outbox.consumer import OutboxRoutes
+from outlast.integration.outbox.dispatcher import OutboxDispatcher
+from outlast.integration.outbox.settings import WebhookSettings
 from outlast.integration.schedule.scheduler import INTERVAL, Scheduler
 from outlast.integration.schedule.schedules import Schedules
 from outlast.integration.telemetry import Telemetry
@@ -95,14 +97,14 @@ class Runtime:
         store = cast(Store, TracedStore(self._store, to)) if to else self._store
         return Worker(store, observed, self._clock, settings)
 
-    def send_letters(self, book: OutboxRoutes, stack: AsyncExitStack) -> None:
-        """Start the courier, where there is somebody to tell of anything."""
-        if not book.is_empty:
-            from outlast.integration.outbox.dispatcher import OutboxDispatcher
-
-            courier = OutboxDispatcher(self._store, self._clock, book)
-            courier.start()
-            stack.push_async_callback(courier.stop)
+    def start_outbox(
+        self, routes: OutboxRoutes, settings: WebhookSettings, stack: AsyncExitStack
+    ) -> None:
+        """Start the dispatcher of the outbox, if this app has a consumer."""
+        if not routes.is_empty:
+            dispatcher = OutboxDispatcher(self._store, self._clock, routes, settings)
+            dispatcher.start()
+            stack.push_async_callback(dispatcher.stop)
 
     def keep_time(self, roster: Schedules, settings: WorkerSettings, stack: AsyncExitStack) -> None:
         """Start the timekeeper, where there are schedules to keep."""

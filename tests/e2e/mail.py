@@ -1,4 +1,4 @@
-"""Sessions that have something to tell, and a courier that a test sends out by hand."""
+"""Sessions that have something to tell, and a dispatcher that a test runs by hand."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 
 from outlast import Agent, Outlast, WorkerSettings
 from outlast.integration.outbox import Subscription, WebhookSettings
+from outlast.integration.outbox.consumer import OutboxRoutes
 from outlast.integration.outbox.dispatcher import OutboxDispatcher
-from outlast.integration.outbox.route import OutboxRoutes
+from outlast.integration.outbox.webhook import WebhookConsumer
 from outlast.net.client import GuardedClient
 from outlast.store import OutboxCursor, Store
 from outlast.stores.memory import MemoryStore
@@ -29,14 +30,14 @@ def poet(*subscriptions: Subscription, **options: Any) -> Agent[Any, Any]:
 
 
 class Office:
-    """A store whose time stands still, and one courier."""
+    """A store whose time stands still, and one dispatcher."""
 
     def __init__(self, agent: Agent[Any, Any] | None = None, **settings: Any) -> None:
         self.clock = ManualClock()
         self.store: Store = MemoryStore(self.clock)
         self.agent = agent or poet()
         self.settings = WebhookSettings(secret=SECRET, allow_private=True, **settings)
-        self._outbound = GuardedClient(allow_private=True, timeout=self.settings.timeout)
+        self._client = GuardedClient(allow_private=True, timeout=self.settings.timeout)
 
     def reading(self) -> Outlast:
         """An app that starts and reads, and does no work."""
@@ -59,15 +60,17 @@ class Office:
             for message in messages:
                 await (await session.send(message)).result()
 
-    def courier(
-        self, outbound: GuardedClient | None = None, **agents: Agent[Any, Any]
+    def dispatcher(
+        self, client: GuardedClient | None = None, **agents: Agent[Any, Any]
     ) -> OutboxDispatcher:
-        book = OutboxRoutes(agents or {self.agent.name: self.agent}, self.settings)
-        return OutboxDispatcher(self.store, self.clock, book, outbound or self._outbound)
+        known, client = agents or {self.agent.name: self.agent}, client or self._client
+        webhooks = WebhookConsumer(known, self.settings, self.store, self.clock, client)
+        routes = OutboxRoutes(known, [webhooks])
+        return OutboxDispatcher(self.store, self.clock, routes, self.settings)
 
-    async def send(self, outbound: GuardedClient | None = None) -> int:
+    async def send(self, client: GuardedClient | None = None) -> int:
         """Have all told that is due at this instant."""
-        return await self.courier(outbound).deliver_due()
+        return await self.dispatcher(client).deliver_due()
 
     async def cursor(self, name: str = "webhook") -> OutboxCursor:
         (found,) = [each for each in await self.store.cursors() if each.name == name]

@@ -28,7 +28,7 @@ from outlast.integration.channel import (
     Outgoing,
     SignedWebhookChannel,
 )
-from outlast.integration.channel.sender import ChannelSender
+from outlast.integration.channel.sender import ChannelSenders
 from outlast.integration.outbox import WebhookSettings, sign
 from outlast.server import ServerSettings
 from outlast.store import Admission, AdmissionReceipt, DeadLetter, OutboxCursor, Store
@@ -614,9 +614,13 @@ async def test_nothing_is_told_of_a_session_that_was_erased_meanwhile() -> None:
         session = await app.session(await say_to(app, "dm-1", "hello", "1"))
         await board.until(1)
         [event] = [e async for e in session.events(follow=False) if e.type == "turn.completed"]
-        speaker = ChannelSender(board, app.agents, app.store, app.clock)
+        [cursor] = await app.store.cursors(session.id)
+        senders = ChannelSenders({board.name: board}, app.agents, app.store, app.clock)
+        receiver = senders.find(cursor)
+        assert receiver is not None
         await app.erase(session.id)
-        await speaker(msgspec.structs.replace(event, session_id=session.id))
+        async with receiver.open() as deliver:
+            await deliver(msgspec.structs.replace(event, session_id=session.id))
     assert len(board.sent) == 1
 
 

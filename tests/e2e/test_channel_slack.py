@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 import httpx
 from front_desk import QUICK
 from http_scene import FAST, Scene, scene
-from webhook_receiver import ChannelClient as Got
+from webhook_receiver import Post as Got
 from webhook_receiver import Receiver, Reply
 
 from outlast import Event

@@ -195,7 +195,7 @@ async def test_an_outbox_cursor_of_an_agent_that_this_app_does_not_have_is_left_
     office = Office()
     async with Receiver() as hook:
         await office.talk("one", webhook_url=hook.url)
-        stranger = office.courier(painter=poet())
+        stranger = office.dispatcher(painter=poet())
         await stranger.deliver_due()
         left = await office.cursor()
         assert (left.tries, left.position, left.error) == (0, 0, "")
@@ -345,7 +345,7 @@ async def test_what_is_due_when_an_app_closes_is_told_before() -> None:
         assert hook.types == ["turn.completed"]
 
 
-async def test_an_app_without_webhooks_has_no_courier() -> None:
+async def test_an_app_without_webhooks_has_no_dispatcher() -> None:
     async with Outlast([poet()], store="memory://", worker=QUICK):
         names = {task.get_name() for task in asyncio.all_tasks()}
     assert "outlast claim" in names

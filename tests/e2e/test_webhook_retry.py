@@ -227,7 +227,7 @@ async def test_the_last_try_is_when_the_day_is_over() -> None:
     assert int(hook.posts[-1].headers["webhook-timestamp"]) == letter.at // 1000
 
 
-async def test_an_event_that_waited_for_a_courier_for_days_is_still_tried_once() -> None:
+async def test_an_event_that_waited_for_a_dispatcher_for_days_is_still_tried_once() -> None:
     office = Office()
     async with Receiver() as hook:
         await office.talk("one", webhook_url=hook.url)

@@ -67,9 +67,9 @@ LATE_IMPORTS = {
     ("app.py", "outlast.server.asgi.create"): "the extra `server`",
     ("cli/terminal/service.py", "outlast.server.serve"): "the extra `server`, and slow to import",
     (
-        "runtime.py",
-        "outlast.integration.outbox.dispatcher.OutboxDispatcher",
-    ): "httpx, for an app that has events to tell",
+        "integration/outbox/webhook.py",
+        "outlast.net.client.GuardedClient",
+    ): "httpx, for an app that posts",
     (
         "integration/channel/http.py",
         "outlast.net.client.GuardedClient",

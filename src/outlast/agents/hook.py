@@ -1,25 +1,27 @@
-"""Functions of the app that watch what happens, or decide what may.
+"""Hooks: functions of the app that observe events, or decide about tool calls.
 
-Observers are told of events after they are in the log, at least once and in order for each
-session: the log is their outbox, as it is that of webhooks. Deciders are asked about tool calls
-before these are recorded.
+Observers are told of events after they are in the log, at least once and in order for each session;
+`Hooks` is a consumer of the outbox (see `integration/outbox/consumer.py`). Deciders are asked about
+tool calls before these are recorded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from msgspec import Struct
 
 from outlast.agents.decision import Decider, call_hook
 from outlast.agents.runtime.thread import ToolThreads
-from outlast.agents.subscription import check_events
+from outlast.agents.subscription import StartingSession, check_events
 from outlast.core.event import Event
 from outlast.core.name import check_id
 from outlast.core.record import NewOutboxCursor
 from outlast.core.setting import names_of
 from outlast.errors import InvalidDefinition
+from outlast.store import OutboxCursor
 
 OF_HOOK = "hook:"
 DECIDABLE = "tool.requested"
@@ -28,19 +30,24 @@ Observe = Callable[[Event], Awaitable[None] | None]
 
 
 class EventObserver(Struct, frozen=True):
-    """A function and the types of events that it wants to be told of."""
+    """A function and the types of events that it is told of; `name` is its outbox cursor's."""
 
     name: str
     events: tuple[str, ...]
     function: Observe
     threads: ToolThreads
 
-    async def __call__(self, event: Event) -> None:
+    async def deliver(self, event: Event) -> None:
         await call_hook(self.function, event, self.threads)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Callable[[Event], Awaitable[None]]]:
+        """Give the function that tells an event; there is nothing to connect to."""
+        yield self.deliver
 
 
 class Hooks:
-    """All hooks of an app, by name. `tools` are those that its agents have."""
+    """All hooks of an app, by name. `tools` are the tools that its agents have."""
 
     def __init__(self, tools: Iterable[str]) -> None:
         self._tools = frozenset(tools)
@@ -49,26 +56,31 @@ class Hooks:
 
     @property
     def deciders(self) -> tuple[Decider, ...]:
-        """Those who decide, in the order in which they are asked."""
+        """The hooks that decide, in the order in which they are asked."""
         return tuple(self._deciders.values())
 
     @property
-    def cursors(self) -> tuple[NewOutboxCursor, ...]:
-        """What every new session needs so that observers are told of it."""
+    def is_empty(self) -> bool:
+        """Whether no hook observes; those that decide need no outbox."""
+        return not self._observers
+
+    def cursors(self, _: StartingSession) -> tuple[NewOutboxCursor, ...]:
+        """Return the cursors that a new session needs, one for each observer."""
         return tuple(
-            NewOutboxCursor(OF_HOOK + name, observer.events)
-            for name, observer in self._observers.items()
+            NewOutboxCursor(observer.name, observer.events) for observer in self._observers.values()
         )
 
-    def find(self, cursor: str) -> EventObserver | None:
-        """Return the observer behind an outbox cursor; None if it is gone from the code."""
-        return self._observers.get(cursor.removeprefix(OF_HOOK))
+    def find(self, cursor: OutboxCursor) -> EventObserver | None:
+        """Return the observer of an outbox cursor; None if it is gone from the code."""
+        return self._observers.get(cursor.name)
 
     def observe(self, function: Observe, events: Sequence[str], name: str) -> None:
-        name = self._new(name or function_name(function))
+        """Have a function told of events."""
+        name = OF_HOOK + self._new(name or function_name(function))
         self._observers[name] = EventObserver(name, check_events(events), function, ToolThreads())
 
     def decide(self, function: Any, events: Sequence[str], tools: Sequence[str], name: str) -> None:
+        """Have a function asked about calls of the named tools, or of all."""
         if tuple(events) != (DECIDABLE,):
             raise InvalidDefinition(
                 f'hooks decide about "{DECIDABLE}" only; the others can be observed'
@@ -85,13 +97,13 @@ class Hooks:
 
     def _new(self, name: str) -> str:
         check_id("name of a hook", name)
-        if name in self._observers or name in self._deciders:
+        if OF_HOOK + name in self._observers or name in self._deciders:
             raise InvalidDefinition(f"two hooks are named {name}: give one another name")
         return name
 
 
 def check_named(events: Sequence[Any]) -> None:
-    """Refuse a function where the events that it is told of should be."""
+    """Refuse a function in the place of event types: `@app.hook` without parentheses."""
     if any(callable(each) for each in events):
         raise InvalidDefinition(
             'a hook names the events that it is told of: write @app.hook("turn.completed"), not'

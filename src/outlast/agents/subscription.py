@@ -1,4 +1,7 @@
-"""What an agent's author wants told to whom, as it is written down in code."""
+"""Subscriptions: the events of an agent's sessions that its author wants posted, and where.
+
+Knows nothing of how they are posted: see `integration/outbox`.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,20 @@ EVENTS = frozenset(
 )
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+
+class StartingSession(Struct, frozen=True):
+    """The facts of a new session that decide who is told of its events.
+
+    `token` is its continuation token if it was started at one. `url`, `events` and `secret` are
+    those of the webhook that its caller wants, if any.
+    """
+
+    agent: str
+    token: str = ""
+    url: str | None = None
+    events: Sequence[str] | None = None
+    secret: str = ""
 
 
 class Subscription(Struct, frozen=True):

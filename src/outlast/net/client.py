@@ -29,11 +29,27 @@ READS_FOR = 1.0
 PORTS = {"http": 80, "https": 443}
 
 
+GONE = 410
+
+
 class HttpAnswer(Struct, frozen=True):
-    """What came back: the status, and the headers by their names in lower case."""
+    """An answer: its status, its headers by their names in lower case, its body if it was read."""
 
     status: int
     headers: Mapping[str, str]
+    body: bytes = b""
+
+    def check(self) -> None:
+        """Raise Unreachable unless the status is 2xx, with what it says about trying again."""
+        if 200 <= self.status < 300:
+            return
+        if 300 <= self.status < 400:
+            raise Unreachable(f"{self.status}: redirects are not followed")
+        raise Unreachable(
+            f"answered {self.status}",
+            retry_after=self.headers.get("retry-after", ""),
+            gone=self.status == GONE,
+        )
 
 
 class GuardedClient:
@@ -110,10 +126,8 @@ class ReceiverConnection:
         await finish(response)
         return HttpAnswer(response.status_code, dict(response.headers))
 
-    async def exchange(
-        self, body: bytes, headers: Mapping[str, str], most: int
-    ) -> tuple[int, bytes]:
-        """Post once and return the answer's status and its whole text, of `most` bytes at most."""
+    async def exchange(self, body: bytes, headers: Mapping[str, str], most: int) -> HttpAnswer:
+        """Post once and return the answer with its whole body, of `most` bytes at most."""
         async with self._in_time():
             response = await self._send(body, headers)
             try:
@@ -121,7 +135,7 @@ class ReceiverConnection:
             finally:
                 await response.aclose()
         self._client.cookies.clear()
-        return response.status_code, text
+        return HttpAnswer(response.status_code, dict(response.headers), text)
 
     @asynccontextmanager
     async def _in_time(self) -> AsyncIterator[None]:

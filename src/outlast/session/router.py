@@ -5,15 +5,16 @@ Admits and gives handles; what becomes of a message is for workers to say.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from outlast.agents.agent import Agent
 from outlast.agents.registry import Agents, name_of
+from outlast.agents.subscription import StartingSession
 from outlast.clock import Clock
 from outlast.core.message import Content, Said, content_of
 from outlast.core.name import MAIN, check_dispatch, check_id, check_token, check_who
@@ -68,18 +69,8 @@ class AddressedMessage(Struct, frozen=True):
     scope: str = ANYBODY
 
 
-class CursorsOf(Protocol):
-    """Returns where the events of a new session go."""
-
-    def __call__(
-        self,
-        agent: str,
-        url: str | None = None,
-        events: Sequence[str] | None = None,
-        *,
-        secret: str = "",
-        token: str = "",
-    ) -> tuple[NewOutboxCursor, ...]: ...
+CursorsOf = Callable[[StartingSession], tuple[NewOutboxCursor, ...]]
+"""Returns the outbox cursors that a new session needs."""
 
 
 class SessionRouter:
@@ -132,10 +123,12 @@ class SessionRouter:
             token=terms.token or self._clock.token(),
             deadline_at=instant_of(terms.deadline, self._clock.now(), terms.dispatch_id),
             outbox=self._cursors_of(
-                name,
-                terms.webhook_url,
-                terms.webhook_events,
-                secret=terms.webhook_secret,
+                StartingSession(
+                    name,
+                    url=terms.webhook_url,
+                    events=terms.webhook_events,
+                    secret=terms.webhook_secret,
+                )
             ),
             depth=terms.depth,
         )
@@ -231,7 +224,7 @@ class SessionRouter:
             tenant=message.tenant,
             token=message.token,
             principal=message.principal,
-            outbox=self._cursors_of(name, token=message.token),
+            outbox=self._cursors_of(StartingSession(name, token=message.token)),
         )
         receipt = await self._inbox.start(
             started,

@@ -60,7 +60,7 @@ def database(postgres_server: str) -> Iterator[str]:
 
 
 class Crowd:
-    """Workers on connections of their own, couriers, and somebody who erases."""
+    """Workers on connections of their own, dispatchers, and one that erases."""
 
     def __init__(self, stores: Sequence[PostgresStore], chance: Random) -> None:
         self.stores = stores

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from outlast.core.setting import listed
 from outlast.errors import InvalidDefinition
 from outlast.integration.channel.channel import Channel
-from outlast.integration.outbox.route import Subscriber
+from outlast.integration.outbox.webhook import Subscriber
 
 
 def channels_by_name(

@@ -6,13 +6,10 @@ import ssl
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from outlast.errors import Unreachable
-
 if TYPE_CHECKING:
     from outlast.net.client import GuardedClient
 
 MOST_READ = 256 * 1024
-GONE = 410
 
 
 class ChannelClient:
@@ -32,16 +29,15 @@ class ChannelClient:
 
     async def send(self, url: str, body: bytes, headers: Mapping[str, str]) -> None:
         """Post, and raise Unreachable unless the answer is 2xx."""
-        async with self._opened().open(url) as line:
-            answer = await line.post(body, headers)
-        check_status(answer.status, answer.headers.get("retry-after", ""))
+        async with self._opened().open(url) as connection:
+            (await connection.post(body, headers)).check()
 
     async def ask(self, url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
         """Post, and return the text of an answer that is 2xx."""
-        async with self._opened().open(url) as line:
-            status, text = await line.exchange(body, headers, MOST_READ)
-        check_status(status)
-        return text
+        async with self._opened().open(url) as connection:
+            answer = await connection.exchange(body, headers, MOST_READ)
+        answer.check()
+        return answer.body
 
     def _opened(self) -> GuardedClient:
         if self._outbound is None:
@@ -51,8 +47,3 @@ class ChannelClient:
                 allow_private=self._allow_private, timeout=self._timeout, tls=self._tls
             )
         return self._outbound
-
-
-def check_status(status: int, retry_after: str = "") -> None:
-    if not 200 <= status < 300:
-        raise Unreachable(f"answered {status}", retry_after=retry_after, gone=status == GONE)

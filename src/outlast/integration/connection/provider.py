@@ -101,5 +101,6 @@ class OAuthProvider:
         how = f"client_secret_{self._connection.client_auth}"
         auth = self._client.client_auth(how if self._connection.client_secret else "none")
         _, headers, text = auth.prepare("POST", url, dict(DEFAULT_HEADERS), body)
-        async with self._outbound.open(url) as line:
-            return await line.exchange(text.encode(), headers, MOST_TOLD)
+        async with self._outbound.open(url) as connection:
+            answer = await connection.exchange(text.encode(), headers, MOST_TOLD)
+        return answer.status, answer.body

@@ -1,7 +1,8 @@
 """Events told to other programs: signed, at least once, in order for each session.
 
-The log is the outbox: an outbox cursor is a cursor over it that lies in the store, and a courier in
-every worker takes it forward. `verify` is for those who receive.
+The log is the outbox. A cursor over it lies in the store for each consumer of a session, and the
+dispatcher of every worker moves it: see `consumer.py` for who consumes, `dispatcher.py` for
+when, `delivery.py` for how. `verify` is for programs that receive webhooks.
 """
 
 from outlast.agents.subscription import DEFAULT_EVENTS, Subscription

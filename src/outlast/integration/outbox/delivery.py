@@ -1,7 +1,8 @@
-"""One visit to an outbox cursor: what it has to tell, in order, until something stops it.
+"""One run of one outbox cursor: deliver its events in order until something stops it.
 
-Posts and reads; what became of it lies in the visit's fields, for the courier to settle in
-one write. A crash before that write repeats what this visit has posted, and nothing older.
+Reads the log and calls the receiver. The result is in the fields of `OutboxDelivery`, which the
+dispatcher settles in one write. A crash before that write repeats the events of this run and none
+older.
 """
 
 from __future__ import annotations
@@ -17,27 +18,23 @@ from msgspec import Struct
 from outlast.clock import Clock
 from outlast.core.event import Event
 from outlast.errors import AddressRefused, InvalidUrl, Unreachable
-from outlast.integration.outbox.payload import letter, letter_id
-from outlast.integration.outbox.route import Observe, OutboxRoutes, WebhookTarget
+from outlast.integration.outbox.consumer import Deliver, Receiver
+from outlast.integration.outbox.settings import WebhookSettings
 from outlast.log.reader import EventReader
 from outlast.log_context import get_logger
-from outlast.net.client import GuardedClient, HttpAnswer, ReceiverConnection
-from outlast.net.signature import sign
 from outlast.store import DeadLetter, OutboxCursor, Store
 
 log = get_logger("outlast.integration.outbox")
 
-VISIT = 10.0
-"""Seconds after which a visit begins nothing more: other sessions wait, and holds end."""
+LONGEST_RUN = 10.0
+"""Seconds after which a run begins no further event: other sessions wait, and holds expire."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 3600.0
-GONE = 410
-MOST_DOUBLINGS = 20
-JSON = {"content-type": "application/json", "user-agent": "outlast-webhook"}
+MAX_DOUBLINGS = 20
 
 
 class DeliveryFailure(Struct, frozen=True):
-    """Why an event was not taken, and what the receiver wants us to do about it."""
+    """Why an event was not taken, and what its receiver wants done about it."""
 
     error: str
     pause: float = 0.0
@@ -45,15 +42,15 @@ class DeliveryFailure(Struct, frozen=True):
 
 
 class OutboxDelivery:
-    """Takes one outbox cursor forward. After `run`, `again_at` is None if all is told."""
+    """Moves one cursor. After `run`, `again_at` is None if all events have been told."""
 
     def __init__(
         self,
         cursor: OutboxCursor,
+        receiver: Receiver | None,
+        settings: WebhookSettings,
         store: Store,
         clock: Clock,
-        outbound: GuardedClient,
-        book: OutboxRoutes,
     ) -> None:
         self.cursor = cursor
         self.position = cursor.position
@@ -61,30 +58,30 @@ class OutboxDelivery:
         self.tries = cursor.tries
         self.error = cursor.error
         self.dead: list[DeadLetter] = []
+        self._receiver = receiver
+        self._timeout = settings.timeout
+        self._give_up = int(settings.give_up * 1000)
         self._store = store
         self._clock = clock
-        self._outbound = outbound
-        self._book = book
-        self._give_up = int(book.settings.give_up * 1000)
-        self._line: ReceiverConnection | None = None
+        self._deliver: Deliver | None = None
 
     async def run(self) -> None:
-        """Post event after event, until one fails or the time is up."""
+        """Deliver event after event, until one fails or the time is up."""
         began = self._clock.monotonic()
         async with AsyncExitStack() as stack, aclosing(self._events()) as events:
             async for event in events:
-                if self._clock.monotonic() - began > VISIT:
+                if self._clock.monotonic() - began > LONGEST_RUN:
                     self.again_at = self._clock.now()
                     return
-                failure = await self._post(event, stack)
+                failure = await self._try(event, stack)
                 if failure and not self._gives_up(event, failure):
-                    self._try_again(event, failure)
+                    self._retry(event, failure)
                     return
                 self.position, self.tries, self.error = event.offset, 0, ""
         self.again_at = None
 
     async def _events(self) -> AsyncGenerator[Event]:
-        """Give the events that were chosen, and pass over the others."""
+        """Yield the events of the cursor's types, and pass over the others."""
         reader = EventReader(self._store, self.cursor.session_id, self.position, internals=False)
         while True:
             events, before = await reader.next_page(), self.position
@@ -95,50 +92,30 @@ class OutboxDelivery:
             if self.position == before:
                 return
 
-    async def _post(self, event: Event, stack: AsyncExitStack) -> DeliveryFailure | None:
-        if hook := self._book.hook(self.cursor):
-            return await self._observe(hook, event)
-        addressee = self._book.find(self.cursor)
-        if addressee is None:
+    async def _try(self, event: Event, stack: AsyncExitStack) -> DeliveryFailure | None:
+        """Deliver one event, and return why that failed, if it did."""
+        if self._receiver is None:
             return DeliveryFailure(
                 "nobody in this app's code has subscribed to this, or it has no secret"
             )
-        wraps = self._book.wraps_output(self.cursor.agent)
-        body = await letter(self._store, self.cursor, event, wraps_output=wraps)
+        limit = asyncio.timeout(self._timeout)
         try:
-            if self._line is None:
-                self._line = await stack.enter_async_context(self._outbound.open(addressee.url))
-            return self._judge(await self._line.post(body, self._headers(addressee, event, body)))
-        except (AddressRefused, InvalidUrl, Unreachable) as error:
-            return DeliveryFailure(error.message)
-
-    async def _observe(self, hook: Observe, event: Event) -> DeliveryFailure | None:
-        """Tell a function or a channel of the app; what it raises has it told again."""
-        try:
-            async with asyncio.timeout(self._book.settings.timeout):
-                await hook(event)
+            if self._deliver is None:
+                self._deliver = await stack.enter_async_context(self._receiver.open())
+            async with limit:
+                await self._deliver(event)
         except Unreachable as error:
             pause = pause_of(str(error.details.get("retry_after", "")), self._clock.now())
             return DeliveryFailure(error.message, pause, bool(error.details.get("gone")))
         except (AddressRefused, InvalidUrl) as error:
             return DeliveryFailure(error.message)
         except Exception as error:
-            log.exception("an observer failed", extra={"cursor": self.cursor.name})
+            # `expired` tells our own limit from a TimeoutError of the receiver's code.
+            if limit.expired():
+                return DeliveryFailure(f"no answer within {self._timeout:g} s")
+            log.exception("an event could not be told", extra={"cursor": self.cursor.name})
             return DeliveryFailure(f"raised {type(error).__name__}")
         return None
-
-    def _headers(self, addressee: WebhookTarget, event: Event, body: bytes) -> dict[str, str]:
-        at = self._clock.now() // 1000
-        return JSON | sign(addressee.secrets, body, at, letter_id(self.cursor, event))
-
-    def _judge(self, answer: HttpAnswer) -> DeliveryFailure | None:
-        """Say what an answer means: only 2xx says that the event was taken."""
-        if 200 <= answer.status < 300:
-            return None
-        if 300 <= answer.status < 400:
-            return DeliveryFailure(f"{answer.status}: redirects are not followed")
-        pause = pause_of(answer.headers.get("retry-after", ""), self._clock.now())
-        return DeliveryFailure(f"answered {answer.status}", pause, answer.status == GONE)
 
     def _gives_up(self, event: Event, failure: DeliveryFailure) -> bool:
         """Note an event as dead if its time is over, or its receiver is gone."""
@@ -155,23 +132,26 @@ class OutboxDelivery:
                 at=self._clock.now(),
             )
         )
-        self._say("a webhook is given up", event, failure)
+        self._log("an event is given up", event, failure)
         return True
 
-    def _try_again(self, event: Event, failure: DeliveryFailure) -> None:
-        """Choose when: later each time, when the receiver says, and once more at the very end."""
+    def _retry(self, event: Event, failure: DeliveryFailure) -> None:
+        """Choose when to try again: later each time, and not before the receiver wants it.
+
+        The last try is at the instant at which the event would be given up.
+        """
         self.tries += 1
         self.error = failure.error
-        doubled = FIRST_PAUSE * 2 ** min(self.tries - 1, MOST_DOUBLINGS)
+        doubled = FIRST_PAUSE * 2 ** min(self.tries - 1, MAX_DOUBLINGS)
         pause = max(self._clock.jitter(min(doubled, LONGEST_PAUSE)), failure.pause)
         at = self._clock.now() + int(min(pause, LONGEST_PAUSE) * 1000)
         self.again_at = min(at, max(self._dies_at(event), self._clock.now() + 1))
-        self._say("a webhook failed; it is tried again", event, failure)
+        self._log("an event was not taken; it is told again", event, failure)
 
     def _dies_at(self, event: Event) -> int:
         return int(event.at.timestamp() * 1000) + self._give_up
 
-    def _say(self, phrase: str, event: Event, failure: DeliveryFailure) -> None:
+    def _log(self, phrase: str, event: Event, failure: DeliveryFailure) -> None:
         log.info(
             phrase,
             extra={
@@ -184,7 +164,7 @@ class OutboxDelivery:
 
 
 def pause_of(retry_after: str, now: int) -> float:
-    """Return the seconds that a receiver wants to be left alone; 0 if it says nothing of use."""
+    """Return the seconds that a receiver wants to be left alone; 0 if it says nothing usable."""
     text = retry_after.strip()
     if text.isascii() and text.isdigit():
         return float(text[:9])

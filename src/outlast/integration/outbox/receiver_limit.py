@@ -1,8 +1,9 @@
-"""Places at receivers: who may be visited now, who waits for it, and who is sent away.
+"""Limits for each receiver: how many cursors are delivered to it at once, and which ones wait.
 
-Each receiver has so many places, and whoever finds them taken waits in its line. A line that
-does not move is sent away, so that a receiver which is slow keeps its own places and not those
-of others. Starts nothing and stores nothing itself.
+A receiver has a fixed number of slots; a cursor that finds them taken waits in its queue. A queue
+that does not move is handed back, so that a slow receiver uses up its own slots and not those of
+others.
+Starts no task and writes nothing: `begin` and the dispatcher do.
 """
 
 from __future__ import annotations
@@ -13,78 +14,78 @@ from collections.abc import Callable
 from outlast.clock import Clock
 from outlast.store import OutboxCursor
 
-STUCK = 1.0
-"""Seconds without a place getting free after which a line does not move."""
+STALLED = 1.0
+"""Seconds without a freed slot after which a queue counts as stalled."""
 
 LONGEST_WAIT = 5.0
-"""Seconds that anybody waits in a line: a hold on an outbox cursor is not for ever."""
+"""The most seconds in a queue: the hold on a cursor expires."""
 
 
 class ReceiverSlots:
-    """The places that are taken at one receiver, and its line."""
+    """The slots of one receiver that are taken, and its queue."""
 
     def __init__(self, now: float) -> None:
-        self.visits = 0
-        self.line: deque[tuple[float, OutboxCursor]] = deque()
+        self.taken = 0
+        self.queue: deque[tuple[float, OutboxCursor]] = deque()
         self.freed_at = now
 
 
 class ReceiverLimits:
-    """Gives out places; `begin` is called with who gets one, at once or later."""
+    """Gives out slots. `begin` is called with each cursor that gets one, at once or later."""
 
     def __init__(
-        self, places: int, begin: Callable[[OutboxCursor, str], None], clock: Clock
+        self, slots: int, begin: Callable[[OutboxCursor, str], None], clock: Clock
     ) -> None:
-        self._places = places
+        self._slots = slots
         self._begin = begin
         self._clock = clock
         self._receivers: dict[str, ReceiverSlots] = {}
 
     @property
     def waiting(self) -> int:
-        """How many wait in lines."""
-        return sum(len(receiver.line) for receiver in self._receivers.values())
+        """The number of cursors in all queues."""
+        return sum(len(receiver.queue) for receiver in self._receivers.values())
 
-    def let_in(self, cursor: OutboxCursor, name: str) -> bool:
-        """Give a cursor a place at a receiver, or in its line; not in one that does not move."""
+    def add(self, cursor: OutboxCursor, name: str) -> bool:
+        """Give a cursor a slot at a receiver, or queue it; return False if the queue is stalled."""
         now = self._clock.monotonic()
         receiver = self._receivers.setdefault(name, ReceiverSlots(now))
-        if receiver.visits < self._places:
-            receiver.visits += 1
+        if receiver.taken < self._slots:
+            receiver.taken += 1
             self._begin(cursor, name)
-        elif self._is_stuck(receiver, now):
+        elif self._is_stalled(receiver, now):
             return False
         else:
-            receiver.line.append((now, cursor))
+            receiver.queue.append((now, cursor))
         return True
 
-    def leave(self, name: str) -> None:
-        """Free a place at a receiver, for the first in its line."""
+    def release(self, name: str) -> None:
+        """Free a slot at a receiver, and give it to the first cursor in its queue."""
         receiver = self._receivers[name]
         receiver.freed_at = self._clock.monotonic()
-        if receiver.line:
-            _, cursor = receiver.line.popleft()
+        if receiver.queue:
+            _, cursor = receiver.queue.popleft()
             self._begin(cursor, name)
             return
-        receiver.visits -= 1
-        if not receiver.visits:
+        receiver.taken -= 1
+        if not receiver.taken:
             del self._receivers[name]
 
-    def send_away(self) -> list[OutboxCursor]:
-        """Return those who wait in vain, and no longer."""
-        now, away = self._clock.monotonic(), list[OutboxCursor]()
+    def take_stalled(self) -> list[OutboxCursor]:
+        """Remove and return the cursors of stalled queues, and those that wait too long."""
+        now, stalled = self._clock.monotonic(), list[OutboxCursor]()
         for receiver in self._receivers.values():
-            latest = now if self._is_stuck(receiver, now) else now - LONGEST_WAIT
-            while receiver.line and receiver.line[0][0] <= latest:
-                away.append(receiver.line.popleft()[1])
-        return away
+            latest = now if self._is_stalled(receiver, now) else now - LONGEST_WAIT
+            while receiver.queue and receiver.queue[0][0] <= latest:
+                stalled.append(receiver.queue.popleft()[1])
+        return stalled
 
-    def clear(self) -> list[OutboxCursor]:
-        """Return all who wait, and no longer."""
-        away = [cursor for receiver in self._receivers.values() for _, cursor in receiver.line]
+    def take_all(self) -> list[OutboxCursor]:
+        """Remove and return the cursors of all queues."""
+        waiting = [cursor for receiver in self._receivers.values() for _, cursor in receiver.queue]
         for receiver in self._receivers.values():
-            receiver.line.clear()
-        return away
+            receiver.queue.clear()
+        return waiting
 
-    def _is_stuck(self, receiver: ReceiverSlots, now: float) -> bool:
-        return receiver.visits >= self._places and now - receiver.freed_at > STUCK
+    def _is_stalled(self, receiver: ReceiverSlots, now: float) -> bool:
+        return receiver.taken >= self._slots and now - receiver.freed_at > STALLED

@@ -14,13 +14,15 @@ import msgspec
 
 from outlast.agents.agent import Agent
 from outlast.agents.subagent import AbandonedCall, RemotelyHosted
+from outlast.agents.subscription import StartingSession
 from outlast.core import record as r
 from outlast.core.event import Event, requested_args
 from outlast.core.name import effect_key
 from outlast.core.record import AnyRecord, NewOutboxCursor
 from outlast.errors import ServerUnavailable, Unreachable
+from outlast.integration.outbox.consumer import FunctionReceiver
 from outlast.log.reader import EntriesBefore
-from outlast.store import Store
+from outlast.store import OutboxCursor, Store
 
 CURSOR = NewOutboxCursor("recall", ("tool.failed", "tool.interrupted"))
 STEP = "step:"
@@ -61,12 +63,13 @@ class RemoteCanceller:
     def is_empty(self) -> bool:
         return not any(agent.elsewhere for agent in self._agents.values())
 
-    def cursors_of(self, agent: str) -> tuple[NewOutboxCursor, ...]:
-        """Return what a new session of an agent needs so that its calls are followed."""
-        return (CURSOR,) if self._agents[agent].elsewhere else ()
+    def cursors(self, start: StartingSession) -> tuple[NewOutboxCursor, ...]:
+        """Return the cursor that sessions of agents with remote subagents need."""
+        return (CURSOR,) if self._agents[start.agent].elsewhere else ()
 
-    def find(self, cursor: str) -> Callable[[Event], Any] | None:
-        return self.after if cursor == CURSOR.name else None
+    def find(self, cursor: OutboxCursor) -> FunctionReceiver | None:
+        is_ours = cursor.name == CURSOR.name
+        return FunctionReceiver(cursor.name, self.after) if is_ours else None
 
     async def after(self, event: Event) -> None:
         """End what a call has started that has come to nothing for good."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from outlast.agents.subscription import StartingSession
 from outlast.clock import Clock
 from outlast.core.name import MAIN
 from outlast.core.record import CancelRequested, NewOutboxCursor, SessionStarted
@@ -12,7 +13,7 @@ from outlast.integration.schedule.schedule import Schedule
 from outlast.session.inbox import ANYBODY, Inbox, fingerprint
 from outlast.store import AdmissionReceipt
 
-CursorsOf = Callable[[str], tuple[NewOutboxCursor, ...]]
+CursorsOf = Callable[[StartingSession], tuple[NewOutboxCursor, ...]]
 
 
 class ScheduleLauncher:
@@ -44,7 +45,7 @@ class ScheduleLauncher:
             tenant=schedule.tenant,
             principal=schedule.principal,
             token=self._clock.token(),
-            outbox=self._cursors(schedule.agent),
+            outbox=self._cursors(StartingSession(schedule.agent)),
         )
         return await self._inbox.start(
             started,

@@ -21,7 +21,7 @@ from outlast.core.name import authorization_name
 from outlast.errors import Unreachable
 from outlast.integration.connection.connection import Connection
 from outlast.integration.connection.opening import open_bureau
-from outlast.net.client import GuardedClient, ReceiverConnection
+from outlast.net.client import GuardedClient, HttpAnswer, ReceiverConnection
 from outlast.store import Store
 from outlast.testing.simulation.history import History, UserSignedIn
 from outlast.testing.simulation.random_answer import chance_of
@@ -162,7 +162,6 @@ class OAuthServiceConnection(ReceiverConnection):
     def __init__(self, oauth_service: OAuthService) -> None:
         self._oauth_service = oauth_service
 
-    async def exchange(
-        self, body: bytes, headers: Mapping[str, str], most: int
-    ) -> tuple[int, bytes]:
-        return await self._oauth_service.answer(body)
+    async def exchange(self, body: bytes, headers: Mapping[str, str], most: int) -> HttpAnswer:
+        status, text = await self._oauth_service.answer(body)
+        return HttpAnswer(status, {}, text)

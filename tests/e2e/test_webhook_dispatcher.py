@@ -1,4 +1,4 @@
-"""A courier at work: many sessions at once, receivers and stores that do not keep up."""
+"""A dispatcher at work: many sessions at once, receivers and stores that do not keep up."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ async def test_a_receiver_that_hangs_does_not_keep_others_from_being_told() -> N
         for _ in range(12):
             await office.talk("one", webhook_url=stuck.url)
         await office.talk("one", webhook_url=hook.url)
-        courier = office.courier()
-        courier.start()
+        dispatcher = office.dispatcher()
+        dispatcher.start()
         await hook.until(1)
         assert len(stuck.posts) == 2
-        await courier.stop()
+        await dispatcher.stop()
 
 
 async def test_a_place_that_gets_free_is_taken_at_once() -> None:
@@ -45,10 +45,10 @@ async def test_a_place_that_gets_free_is_taken_at_once() -> None:
     async with Receiver() as hook:
         for _ in range(3):
             await office.talk("one", webhook_url=hook.url)
-        courier = office.courier()
-        courier.start()
+        dispatcher = office.dispatcher()
+        dispatcher.start()
         await hook.until(3)
-        await courier.stop()
+        await dispatcher.stop()
 
 
 async def test_many_sessions_are_told_of_at_once_and_no_more_than_allowed() -> None:
@@ -72,16 +72,16 @@ async def test_many_sessions_are_told_of_at_once_and_no_more_than_allowed() -> N
     assert await office.store.next_due_at() is None
 
 
-async def test_a_courier_that_is_stopped_gives_back_what_it_has_not_told() -> None:
+async def test_a_dispatcher_that_is_stopped_gives_back_what_it_has_not_told() -> None:
     office = Office(at_once_per_receiver=1)
     async with Receiver(hang) as hook:
         for _ in range(3):
             await office.talk("one", "two", webhook_url=hook.url)
         hook.answers = first_only
-        courier = office.courier()
-        courier.start()
+        dispatcher = office.dispatcher()
+        dispatcher.start()
         await hook.until(2)
-        await courier.stop()
+        await dispatcher.stop()
 
         hook.posts.clear()
         hook.answers = ok
@@ -93,7 +93,7 @@ async def first_only(post: Post) -> Reply:
     return Reply() if post.json["output"] == "verse 1" else await hang(post)
 
 
-async def test_sessions_that_tell_nothing_cost_a_courier_no_write(
+async def test_sessions_that_tell_nothing_cost_a_dispatcher_no_write(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Counting(WrappedStore):
@@ -151,7 +151,7 @@ async def test_what_could_not_be_settled_is_told_again_when_its_hold_is_over(
         await office.talk("one", "two", webhook_url=hook.url)
         store.down = "settle"
         await office.send()
-        assert caplog.messages == ["a webhook could not be settled"]
+        assert caplog.messages == ["an outbox cursor could not be settled"]
         assert await office.send() == 0
         office.clock.advance(HOUR)
         await office.send()
@@ -178,8 +178,8 @@ async def test_a_store_that_was_away_is_looked_into_again() -> None:
     async with Receiver() as hook:
         await office.talk("one", webhook_url=hook.url)
         store.down = "look"
-        courier = office.courier()
-        courier.start()
+        dispatcher = office.dispatcher()
+        dispatcher.start()
         await hook.until(1)
-        await courier.stop()
+        await dispatcher.stop()
     assert store.down == ""
