@@ -18,7 +18,7 @@ from outlast import Outlast
 from outlast.clock import Clock
 from outlast.core import codec
 from outlast.core.index import index
-from outlast.core.record import AnyRecord, DeliveryQueued, InputRequested, SessionStarted
+from outlast.core.record import AnyRecord, DeliveryQueued, RequestOpened, SessionStarted
 from outlast.store import (
     Admission,
     AdmissionReceipt,
@@ -80,7 +80,7 @@ async def make_sample(database: Database) -> Sample:
     started, queued, *rest = records
     assert isinstance(started, SessionStarted)
     assert isinstance(queued, DeliveryQueued)
-    [request] = [record for record in rest if isinstance(record, InputRequested)]
+    [request] = [record for record in rest if isinstance(record, RequestOpened)]
     return Sample(
         codec.encode([started, queued]),
         codec.encode(rest),
