@@ -17,7 +17,7 @@ PYTHON ?= $(shell for py in $(foreach minor,11 12 13 14 15 16 17 18 19 20,python
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test check format lint types architecture bench load sim chaos docs lock clean
+.PHONY: help demo test check format lint types architecture bench load sim chaos docs diagrams lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ chaos: $(VENV)/.dev ## kill workers and shake databases for minutes (options: AR
 
 docs: $(VENV)/.dev $(JS) ## build the documentation site into site/ (or look at it: ARGS=serve)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs $(or $(ARGS),build --strict --quiet)
+
+diagrams: $(VENV)/.dev ## draw the diagrams of the documentation from the code
+	@PYTHONPATH=tests:tests/support $(BIN)/python tests/support/diagrams.py
 
 lock: ## resolve the lock files again (newest versions: ARGS=--upgrade)
 	@$(require-python)
