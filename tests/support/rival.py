@@ -63,7 +63,7 @@ class Rival:
 
     async def _send(self, entry: WriteItem) -> str:
         buffer = GroupBuffer()
-        text = msgspec.json.encode([entry.prepare(buffer)]).decode()
+        text = msgspec.json.encode([[entry.prepare(buffer)]]).decode()
         [(written,)] = await self.run("SELECT write(%s::jsonb, %b)", text, buffer.join())
         return str(written["answers"][0][0])
 

@@ -12,15 +12,18 @@ from msgspec.structs import replace
 from rival import PATIENCE, Rival, looking, opened, rivalling
 
 from outlast.clock import Clock
+from outlast.core import record as r
 from outlast.store import Claim, Commit, Committed, Refused
 from outlast.stores.postgres import PostgresStore
 from outlast.testing.contract.builder import (
     admit,
     commit,
     delta,
+    effect,
     message,
     park,
     read_all,
+    settled,
     start_and_claim,
     turn_started,
 )
@@ -217,3 +220,58 @@ async def test_lanes_of_one_session_are_written_by_several_at_once(
     entries = await read_all(store, session)
     assert [entry.offset for entry in entries] == list(range(1, len(entries) + 1))
     assert len(entries) == 5 + 60 + 4 * 60 * 2
+
+
+# Commits of one group that touch the same things
+
+
+@pytest.mark.parametrize("what", ["token", "key"])
+async def test_of_two_commits_in_one_group_that_take_the_same_thing_the_first_gets_it(
+    store: PostgresStore, what: str
+) -> None:
+    first = await start_and_claim(store, clock)
+    second = await start_and_claim(store, clock, held=[first])
+
+    def take(claim: Claim) -> Commit:
+        if what == "token":
+            return commit(claim, r.SessionRekeyed(token="one"))
+        return commit(claim, delta(), effects=(effect(claim),))
+
+    done = await store.commit([take(first), take(second)])
+    assert [isinstance(each, Committed) for each in done] == [True, False]
+    counts = store.counts()
+    assert counts["grouped"] - counts["groups"] > 0  # both went out together
+    refused = done[1]
+    assert isinstance(refused, Refused)
+    assert refused.reason == ("token_taken" if what == "token" else "effect_taken")
+
+
+async def test_commits_of_one_group_to_one_session_stand_behind_one_another(
+    store: PostgresStore,
+) -> None:
+    claim = await start_and_claim(store, clock)
+    other = await beside(store, claim)
+    group = [
+        commit(claim, delta(), delta()),
+        commit(other, delta()),
+        replace(commit(following(claim), delta()), at=clock.now()),
+    ]
+    done = await store.commit(group)
+    assert [each.first_offset for each in done if isinstance(each, Committed)] == [4, 6, 7]
+
+
+async def test_a_delivery_that_one_commit_changes_twice_leaves_the_queue_once(
+    store: PostgresStore,
+) -> None:
+    claim = await start_and_claim(store, clock)
+    [first] = await store.deliveries(claim.session_id)
+    await admit(store, message(clock, claim.session_id))
+    records = (turn_started(first.delivery_id), settled(first.delivery_id))
+    [done] = await store.commit([commit(claim, *records)])
+    assert isinstance(done, Committed)
+    [changed, waiting] = await store.deliveries(claim.session_id)
+    assert (changed.state, changed.turn) == ("settled", "t1")
+    assert changed.settled_offset == done.first_offset + 1
+    assert waiting.state == "queued"
+    [lane] = await store.lanes(session_id=claim.session_id)
+    assert lane.queued == 1

@@ -79,6 +79,9 @@ class AdmissionItem:
         self._turn = "" if has_open_cancel(admission.records) else None
         self._was_sent = False
 
+    def keys(self) -> list[object]:
+        return [self.session_id]
+
     def alone(self) -> None:
         """It has more to look at than one statement could."""
 

@@ -76,7 +76,7 @@ class CommitJson(WriteRequest, omit_defaults=True, kw_only=True):
     marks: int
     start: int
     size: int
-    is_indexed: bool = False
+    more: bool = False
     asks: bool = False
     tells: bool = False
     deliveries: list[DeliveryJson] | UnsetType = UNSET
@@ -181,22 +181,29 @@ class CommitItem:
         if commit.awaits_permit or commit.frees or commit.slices_seen is not None:
             add_conditions(wanted, commit)
         self._add_bytes(wanted, buffer)
-        wanted.plain = not wanted.asks and not (wanted.is_indexed and has_more(wanted))
         if self._letters and not self._asks:
-            wanted.sends, wanted.plain = self._letters.prepare(buffer), False
+            wanted.sends, wanted.more = self._letters.prepare(buffer), True
         return wanted
+
+    def keys(self) -> list[object]:
+        commit = self._commit
+        sends = [admission.session_id for admission in commit.sends]
+        effects = [(effect.scope, effect.key) for effect in commit.effects]
+        tokens = [("", token) for token in commit.index.tokens]
+        return [commit.session_id, *sends, *effects, *tokens]
 
     def _add_bytes(self, wanted: CommitJson, buffer: GroupBuffer) -> None:
         commit = self._commit
         if commit.effects:
-            wanted.effects, wanted.is_indexed = commit.effects, True
+            last = {(effect.scope, effect.key): effect for effect in commit.effects}
+            wanted.effects, wanted.more = list(last.values()), True
         if commit.snapshot:
-            wanted.snapshot, wanted.is_indexed = self._fold(commit.snapshot, buffer), True
+            wanted.snapshot, wanted.more = self._fold(commit.snapshot, buffer), True
         if commit.slices:
-            wanted.slices, wanted.is_indexed = self._fold(commit.slices, buffer), True
+            wanted.slices, wanted.more = self._fold(commit.slices, buffer), True
         if self._packed.blobs and not self._asks:
             wanted.blobs = add_blobs(self._packed, self._packer, buffer)
-            wanted.is_indexed = True
+            wanted.more = True
 
     def _fold(self, snapshot: Snapshot, buffer: GroupBuffer) -> SnapshotJson:
         data = self._packer.squeeze(snapshot.data)
@@ -244,17 +251,6 @@ def size_of(commit: Commit) -> int:
     return size + len(commit.slices.data) if commit.slices else size
 
 
-def has_more(wanted: CommitJson) -> bool:
-    """Say whether a commit changes more than its lane, the log and one delivery."""
-    others = (
-        *(wanted.opened, wanted.closed, wanted.tokens, wanted.revoked, wanted.sliced, wanted.over),
-        *(wanted.slices_seen, wanted.awaits_permit, wanted.frees),
-        *(wanted.effects, wanted.snapshot, wanted.slices, wanted.blobs),
-    )
-    is_one = wanted.deliveries is not UNSET and len(wanted.deliveries) == 1
-    return not is_one or any(other is not UNSET for other in others)
-
-
 def marks_of(index: Index) -> int:
     return (CHANGES_SLICES if index.changes_slices else 0) | (STARTS_OR_ENDS if index.over else 0)
 
@@ -262,28 +258,30 @@ def marks_of(index: Index) -> int:
 def add_index(wanted: CommitJson, commit: Commit) -> None:
     """Say what changes besides the log; what does not change is not mentioned."""
     index = commit.index
-    wanted.is_indexed = True
     if index.deliveries:
         wanted.deliveries = delivery_changes(commit)
     if index.opened:
-        wanted.opened = [
-            OpenedRequestJson(o.request_id, o.kind, o.expires_at, o.data) for o in index.opened
-        ]
+        wanted.opened, wanted.more = (
+            [OpenedRequestJson(o.request_id, o.kind, o.expires_at, o.data) for o in index.opened],
+            True,
+        )
     if index.closed:
-        wanted.closed = [ClosedRequestJson(c.request_id, c.how) for c in index.closed]
+        last = {c.request_id: ClosedRequestJson(c.request_id, c.how) for c in index.closed}
+        wanted.closed, wanted.more = list(last.values()), True
     if index.tokens:
-        wanted.tokens = index.tokens
+        wanted.tokens, wanted.more = index.tokens, True
     if index.revoked:
-        wanted.revoked = index.revoked
+        wanted.revoked, wanted.more = index.revoked, True
     if index.changes_slices:
         wanted.sliced = change_offset(commit.records, 0)
     if index.over:
         wanted.over, wanted.ended = index.over, end_offset(commit.records, 0)
+        wanted.more = True
 
 
 def add_conditions(wanted: CommitJson, commit: Commit) -> None:
     """Say what else may refuse the commit, and which permits it gives back."""
-    wanted.is_indexed = True
+    wanted.more = True
     if commit.awaits_permit:
         wanted.awaits_permit = True
     if commit.frees:
@@ -298,13 +296,14 @@ def delivery_changes(commit: Commit) -> list[DeliveryJson]:
         for place, record in enumerate(commit.records)
         if type(record) is DeliverySettled
     }
-    return [
-        DeliveryJson(
+    changes: dict[str, DeliveryJson] = {}
+    for change in commit.index.deliveries:
+        last = changes.get(change.delivery_id)
+        changes[change.delivery_id] = DeliveryJson(
             id=change.delivery_id,
             state=change.state,
             outcome=change.outcome or None,
-            turn=change.turn or None,
+            turn=change.turn or (last.turn if last else None),
             settled=settled.get(change.delivery_id),
         )
-        for change in commit.index.deliveries
-    ]
+    return list(changes.values())

@@ -169,7 +169,7 @@ class PostgresTransaction:
 
     async def _ask(self, entry: CommitItem, hints: Hints) -> list[Any]:
         buffer = GroupBuffer()
-        wanted = msgspec.json.encode([entry.prepare(buffer)]).decode()
+        wanted = msgspec.json.encode([[entry.prepare(buffer)]]).decode()
         async with psycopg.AsyncRawCursor(self._connection) as cursor:
             await cursor.execute(self._rooms.queries["write"].text, [wanted, buffer.join()])
             row = await cursor.fetchone()

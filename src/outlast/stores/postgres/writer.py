@@ -11,7 +11,6 @@ before. If that fails as well, the group may be why, and its works are done one 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, Protocol
@@ -80,10 +79,9 @@ class GroupBuffer:
 
 
 class WriteRequest(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """What the function `write` is told of one entry; `plain` may be written with others."""
+    """What the function `write` is told of one entry."""
 
     session: str
-    plain: bool = False
 
     @property
     def has_permits(self) -> bool:
@@ -110,6 +108,10 @@ class WriteItem(BatchItem, Protocol):
 
     @property
     def session_id(self) -> str: ...
+
+    def keys(self) -> Sequence[object]:
+        """Name what no other entry of the same round may touch: the session, and more."""
+        ...
 
     def prepare(self, buffer: GroupBuffer) -> WriteRequest:
         """Say what is wanted; asked again with another buffer if it has to be said again."""
@@ -330,9 +332,11 @@ class WriteGroup:
             statements.append(statement)
         elif self._entries:
             buffer = GroupBuffer()
-            wanted = [job.work.prepare(buffer) for job in self._entries]
-            keep_apart(wanted)
-            values: list[Value] = [_encode(wanted), buffer.join()]
+            rounds = into_rounds(self._entries)
+            self._entries = [job for jobs in rounds for job in jobs]
+            told = [[job.work.prepare(buffer) for job in jobs] for jobs in rounds]
+            wanted = [one for jobs in told for one in jobs]
+            values: list[Value] = [_encode(told), buffer.join()]
             statements.append(Statement(self._query.text, values, [JSONB, BYTEA], [TEXT, BINARY]))
         self._sizes = []
         for job in self._errands:
@@ -386,9 +390,17 @@ def accept_alone(job: PendingItem, rows: Rows, hints: Hints) -> None:
     job.result = job.work.accept(["written", *written, "", []], hints) if written else AGAIN
 
 
-def keep_apart(wanted: Sequence[WriteRequest]) -> None:
-    """Have those of the same session written one after the other."""
-    sessions = Counter(one.session for one in wanted)
-    if len(sessions) < len(wanted):
-        for one in wanted:
-            one.plain = one.plain and sessions[one.session] == 1
+def into_rounds(jobs: list[PendingItem]) -> list[list[PendingItem]]:
+    """Split works so that none touches what another one of its round does; keep their order."""
+    if len(jobs) == 1:
+        return [jobs]
+    rounds: list[list[PendingItem]] = []
+    last: dict[object, int] = {}
+    for job in jobs:
+        keys = job.work.keys()
+        number = max(last.get(key, 0) for key in keys)
+        last.update(dict.fromkeys(keys, number + 1))
+        if number == len(rounds):
+            rounds.append([])
+        rounds[number].append(job)
+    return rounds

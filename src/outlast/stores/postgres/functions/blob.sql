@@ -3,9 +3,6 @@
 -- or this for him; one that was there when it was looked for is new again after that.
 CREATE OR REPLACE FUNCTION outlast.lay_blobs(wanted jsonb, data bytea) RETURNS void
     LANGUAGE plpgsql
-    SET enable_seqscan = off
-    SET enable_hashjoin = off
-    SET enable_mergejoin = off
 AS $$
 DECLARE
     owners text[];
@@ -54,9 +51,6 @@ $$;
 -- be some that were not.
 CREATE OR REPLACE FUNCTION outlast.clear_blobs(wanted jsonb) RETURNS void
     LANGUAGE sql
-    SET enable_seqscan = off
-    SET enable_hashjoin = off
-    SET enable_mergejoin = off
 AS $$
     DELETE FROM outlast.blobs AS b
      USING jsonb_array_elements(wanted) AS w

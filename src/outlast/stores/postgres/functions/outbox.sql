@@ -2,9 +2,6 @@
 -- their sessions due, by the database's own clock. One that is due already stays so as it was.
 CREATE OR REPLACE FUNCTION outlast.tell(wanted jsonb, answers jsonb[]) RETURNS void
     LANGUAGE plpgsql
-    SET enable_seqscan = off
-    SET enable_hashjoin = off
-    SET enable_mergejoin = off
 AS $$
 BEGIN
     UPDATE outlast.outbox_cursors AS o

@@ -238,16 +238,10 @@ $$;
 -- under since it was looked for: then the transaction is tried again, and finds it.
 CREATE OR REPLACE FUNCTION outlast.free_permits(commits jsonb) RETURNS jsonb
     LANGUAGE plpgsql
-    SET enable_seqscan = off
-    SET enable_hashjoin = off
-    SET enable_mergejoin = off
 AS $$
 DECLARE
     names text[];
 BEGIN
-    IF commits = '[]' THEN
-        RETURN commits;
-    END IF;
     SELECT array_agg(DISTINCT p.name) INTO names
       FROM jsonb_to_recordset(commits) AS c (session text, lane text, frees jsonb)
       JOIN outlast.sessions AS s ON s.id = ANY (ARRAY[c.session])

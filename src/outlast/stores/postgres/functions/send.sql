@@ -22,9 +22,6 @@ $$;
 -- of each and that turn, or nothing.
 CREATE OR REPLACE FUNCTION outlast.find_other_turns(letters jsonb) RETURNS jsonb
     LANGUAGE sql
-    SET enable_seqscan = off
-    SET enable_hashjoin = off
-    SET enable_mergejoin = off
 AS $$
     SELECT jsonb_build_array(
                'turns', jsonb_agg(jsonb_build_array(w.place - 1, coalesce(l.turn, '')))
@@ -41,9 +38,6 @@ $$;
 -- several (see bury): then they are written to in any order.
 CREATE OR REPLACE FUNCTION outlast.hold_lanes(entries jsonb) RETURNS void
     LANGUAGE plpgsql
-    SET enable_seqscan = off
-    SET enable_hashjoin = off
-    SET enable_mergejoin = off
 AS $$
 BEGIN
     PERFORM 1

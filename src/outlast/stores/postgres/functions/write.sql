@@ -1,23 +1,32 @@
--- A group of commits and admissions: one call, one transaction, one round trip. `wanted` is
--- what each of them says, and `data` all their bytes, of which each names its parts. The
--- answers come in the same order, and with them the ids of sessions that somebody was woken in.
--- Limits are locked first, by name, and tenants whose queues are counted. Then sessions are, by
--- id: whoever writes to several does so in this order, and what commits send counts as the rest
--- does. It is a statement of its own, so that those which follow see what was written while this
--- one waited. Then blobs are, by hash, then lanes in the order of their sessions; the rest is its
--- session's, or is held by nobody who waits.
+-- A group of commits and admissions: one call, one transaction, one round trip. `rounds` is a list
+-- of lists of entries, and `data` holds the bytes of all entries, each of which names its parts.
+-- Entries that touch the same session, idempotency key or token stand in different rounds, in their
+-- order: a round sees everything that earlier ones wrote. Returns the answers in the order of the
+-- entries, and the ids of sessions in which a call that waits for a permit was woken.
 --
--- Commits that only move their lane, add to the log and change one delivery are written all at
--- once, if nothing stands against them. All else is done one by one, and so is whatever that left.
+-- Locks are taken in one order by every transaction:
 --
--- Plans are made once, on the first day before anything was counted, and have to stay right
--- whatever the tables grow to. So nothing is left to choose, here and in what is called from here:
--- rows are looked up one after the other, by one index.
+--   1. limits, by name
+--   2. tenants whose queues are counted, by name
+--   3. sessions, by id, those included that commits send to; in a statement of its own, so that
+--      the statements after it see what was written while it waited
+--   4. blobs, by hash
+--   5. lanes, in the order of their sessions
 --
---   key = ANY (ARRAY[other.key])          only an index can do, and only once the other is there:
---                                         with `=`, a join might begin at the larger table
---   other IS NOT DISTINCT FROM something  no index can: so none but the one that is meant does
-CREATE OR REPLACE FUNCTION outlast.write(wanted jsonb, data bytea) RETURNS jsonb
+-- All other rows belong to a locked session, or are locked without waiting.
+--
+-- The planner makes one plan for a connection, perhaps on the first day when all tables are empty,
+-- and the plan must stay right when they are full. So no choice is left to it, here and in the
+-- functions called from here, which run with the settings of this one:
+--
+--   form                             why
+--   ------------------------------   -------------------------------------------------------------
+--   enable_… = off, generic plan     rows are looked up one after the other, each by an index
+--   key = ANY (ARRAY[other.key])     with `=` a join might begin at the larger table; in this form
+--                                    only an index on `key` serves, and only once `other` is known
+--   tenant IS NOT DISTINCT FROM x    no index serves this form: so the planner takes the index on
+--                                    the id beside it, not one that lists a whole tenant
+CREATE OR REPLACE FUNCTION outlast.write(rounds jsonb, data bytea) RETURNS jsonb
     LANGUAGE plpgsql
     SET plan_cache_mode = force_generic_plan
     SET enable_seqscan = off
@@ -26,22 +35,27 @@ CREATE OR REPLACE FUNCTION outlast.write(wanted jsonb, data bytea) RETURNS jsonb
     SET jit = off
 AS $$
 DECLARE
-    one jsonb;
+    round jsonb;
+    entry jsonb;
     place bigint;
-    answers jsonb[];
+    found jsonb[];
+    answers jsonb[] := '{}';
+    own jsonb := CASE WHEN jsonb_array_length(rounds) = 1 THEN rounds->0
+                      ELSE jsonb_path_query_array(rounds, '$[*][*]') END;
+    entries jsonb := own;
     freeing jsonb := '[]';
     refused jsonb := '[]';
-    entries jsonb := wanted;
+    woken jsonb := '[]';
     has_sends boolean;
     has_blobs boolean;
     with_permits jsonpath := '$[*] ? (exists (@.frees) || exists (@.awaits_permit))';
 BEGIN
-    IF wanted @? with_permits THEN
-        PERFORM outlast.hold_limits('[]', jsonb_path_query_array(wanted, with_permits));
+    IF own @? with_permits THEN
+        PERFORM outlast.hold_limits('[]', jsonb_path_query_array(own, with_permits));
     END IF;
-    has_sends := wanted @? '$[*].sends';
+    has_sends := own @? '$[*].sends';
     IF has_sends THEN
-        entries := wanted || jsonb_path_query_array(wanted, '$[*].sends[*]');
+        entries := own || jsonb_path_query_array(own, '$[*].sends[*]');
     END IF;
     has_blobs := entries @? '$[*].blobs';
     IF entries @? '$[*].most_queued_of_tenant' THEN
@@ -60,32 +74,40 @@ BEGIN
     IF has_sends THEN
         PERFORM outlast.hold_lanes(entries);
     END IF;
-    answers := array_fill(NULL::jsonb, ARRAY[jsonb_array_length(wanted)]);
-    FOR place, one IN SELECT * FROM outlast.commit_plain(wanted, data) LOOP
-        answers[place] := one;
-    END LOOP;
-    FOR one, place IN SELECT * FROM jsonb_array_elements(wanted) WITH ORDINALITY LOOP
-        CONTINUE WHEN answers[place] IS NOT NULL;
-        answers[place] := CASE WHEN one ? 'fence' THEN outlast.commit(one, data)
-                               ELSE outlast.admit(one, data) END;
-        IF one ? 'frees' AND answers[place]->>0 = 'written' THEN
-            freeing := freeing || one;
-        ELSIF one ? 'blobs' AND answers[place]->>0 NOT IN ('written', 'admitted') THEN
-            refused := refused || one;
+    FOR number IN 0 .. jsonb_array_length(rounds) - 1 LOOP
+        round := rounds->number;
+        found := outlast.commit(round, data);
+        IF array_position(found, NULL) IS NOT NULL THEN
+            FOR entry, place IN SELECT * FROM jsonb_array_elements(round) WITH ORDINALITY LOOP
+                IF found[place] IS NULL THEN
+                    found[place] := outlast.admit(entry, data);
+                END IF;
+            END LOOP;
         END IF;
+        answers := answers || found;
     END LOOP;
+    IF own @? '$[*].frees' OR has_blobs THEN
+        FOR entry, place IN SELECT * FROM jsonb_array_elements(own) WITH ORDINALITY LOOP
+            IF entry ? 'frees' AND answers[place]->>0 = 'written' THEN
+                freeing := freeing || entry;
+            ELSIF entry ? 'blobs' AND answers[place]->>0 NOT IN ('written', 'admitted') THEN
+                refused := refused || entry;
+            END IF;
+        END LOOP;
+    END IF;
     IF has_sends AND has_blobs THEN
-        refused := refused || jsonb_path_query_array(wanted, '$[*].sends[*] ? (exists (@.blobs))');
+        refused := refused || jsonb_path_query_array(own, '$[*].sends[*] ? (exists (@.blobs))');
     END IF;
     IF refused <> '[]' THEN
         PERFORM outlast.clear_blobs(refused);
     END IF;
-    IF wanted @? '$[*].tells' THEN
-        PERFORM outlast.tell(wanted, answers);
+    IF own @? '$[*].tells' THEN
+        PERFORM outlast.tell(own, answers);
     END IF;
-    RETURN jsonb_build_object(
-        'answers', to_jsonb(answers), 'woken', outlast.free_permits(freeing)
-    );
+    IF freeing <> '[]' THEN
+        woken := outlast.free_permits(freeing);
+    END IF;
+    RETURN jsonb_build_object('answers', to_jsonb(answers), 'woken', woken);
 END
 $$;
 
