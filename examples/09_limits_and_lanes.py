@@ -1,14 +1,14 @@
-"""Many sessions, one workspace: a tool lane lets one call in at a time, in order."""
+"""Many sessions, one workspace: a mutex lets one call in at a time, in order."""
 
 import asyncio
 
-from outlast import Agent, Limit, Outlast, tool
+from outlast import Agent, Limit, ModelOptions, Outlast, tool
 from outlast.testing import ScriptedModel, calls, say
 
 at_work = 0
 
 
-@tool(lane="workspace:{path}", idempotent=True)
+@tool(mutex="workspace:{path}", idempotent=True)
 async def edit(path: str) -> str:
     """Edit a file that cannot take two editors."""
     global at_work
@@ -24,7 +24,7 @@ coder = Agent(
     "coder",
     ScriptedModel(lambda asked: editing if len(asked.view.messages) == 1 else say("Done.")),
     tools=[edit],
-    model_limit=Limit(rate=600, per=60),  # whatever the number of workers
+    model_options=ModelOptions(limit=Limit(rate=600, per=60)),  # whatever the number of workers
 )
 
 

@@ -6,9 +6,10 @@ from typing import Any
 from outlast.agents.agent import Agent
 from outlast.agents.decision import Decision, ProposedCall
 from outlast.agents.limit import Limit
+from outlast.agents.options import Limits, ModelOptions
 from outlast.agents.runtime.callback import Callback, ReceivedCallback
 from outlast.agents.runtime.context import Answer, Context
-from outlast.agents.tool import NotDone, Tool, ToolResult, tool
+from outlast.agents.tool import Approval, DedupeKey, NotDone, Tool, ToolResult, tool
 from outlast.app import Outlast
 from outlast.core.event import Event
 from outlast.core.message import File, Image, Text
@@ -23,14 +24,18 @@ from outlast.session import Receipt, Request, Result, Session
 __all__ = [
     "Agent",
     "Answer",
+    "Approval",
     "Callback",
     "Connection",
     "Context",
     "Decision",
+    "DedupeKey",
     "Event",
     "File",
     "Image",
     "Limit",
+    "Limits",
+    "ModelOptions",
     "NotDone",
     "Option",
     "Outlast",

@@ -8,7 +8,8 @@ import pytest
 from pydantic import BaseModel
 from scene import PATIENT, at_standstill, log_of, results_of, running, the, types_of, until
 
-from outlast import Agent, Context, Outlast, OutlastError, Session, tool
+from outlast import Agent, Approval, Context, Limits, Outlast, OutlastError, Session, tool
+from outlast.core.instant import date_of
 from outlast.errors import StoreCorrupt
 from outlast.log.verify import verify
 from outlast.stores.memory import MemoryStore
@@ -220,7 +221,7 @@ async def test_sessions_stand_only_so_deep() -> None:
     def script(request: Any) -> ScriptedReply:
         return call("dig") if len(request.view.messages) == 1 else say("up again")
 
-    digger = Agent("digger", ScriptedModel(script), tools=[dig], max_depth=2)
+    digger = Agent("digger", ScriptedModel(script), tools=[dig], limits=Limits(max_depth=2))
     async with running(digger) as app:
         session = await app.start("digger", "go")
         assert (await session.wait()).output == "up again"
@@ -333,10 +334,10 @@ async def test_a_deadline_reaches_all_below() -> None:
 
 
 class Bank:
-    def __init__(self, answer_within: float | None = None) -> None:
+    def __init__(self, timeout: float | None = None) -> None:
         self.paid: list[tuple[int, str]] = []
 
-        @tool(approval="always", answer_within=answer_within)
+        @tool(approval=Approval("always", timeout=timeout))
         async def pay(ctx: Context, cents: int) -> str:
             self.paid.append((cents, ctx.approved_by))
             return f"paid {cents}"
@@ -475,7 +476,7 @@ async def test_a_reader_who_answers_what_a_child_asks_gets_all_that_it_does_then
 
 
 async def test_an_answer_given_above_in_time_counts_whenever_it_is_handed_down() -> None:
-    bank, clock = Bank(answer_within=60), ManualClock()
+    bank, clock = Bank(timeout=60), ManualClock()
     store = MemoryStore(clock)
     async with running(bank.agent, store=store, clock=clock, settings=PATIENT) as app:
         top, *_ = await asked_everywhere(app)
@@ -492,11 +493,11 @@ async def test_an_answer_given_above_in_time_counts_whenever_it_is_handed_down()
 
 
 async def test_what_nobody_answers_above_expires_on_all_levels() -> None:
-    bank = Bank(answer_within=60)
+    bank = Bank(timeout=60)
     async with at_standstill(bank.agent) as (app, clock):
         top, *_ = await asked_everywhere(app)
         [request] = await top.requests()
-        assert request.expires_at == clock.now() + 60_000
+        assert request.expires_at == date_of(clock.now() + 60_000)
         clock.advance(60_000)
 
         assert await output_of(top) == "done"

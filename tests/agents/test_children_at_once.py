@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from scene import log_of, results_of, running, the, until
 
-from outlast import Agent, Context, Outlast, tool
+from outlast import Agent, Context, Limits, Outlast, tool
 from outlast.agents.model.client import ModelRequest
 from outlast.core.message import UserMessage, text_of
 from outlast.errors import SubagentError
@@ -122,7 +122,7 @@ async def test_what_a_tool_does_not_wait_for_any_more_is_ended_with_it() -> None
         except SubagentError:
             return ["gave up"]
 
-    hasty = an_agent("hasty", call("fail"), tools=[fail], max_steps=1)
+    hasty = an_agent("hasty", call("fail"), tools=[fail], limits=Limits(max_steps=1))
     slow = an_agent("slow", call("pay"), say("done"), tools=[pay])
     boss = an_agent("boss", call("survey"), say("done"), tools=[asker(first_of)])
     async with running(boss, hasty, slow) as app:

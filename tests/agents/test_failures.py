@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 from scene import FAST, Watched, agent, at_standstill, running, the, types_of, until
 
-from outlast import Agent, Decision, Outlast, OutlastError, ProposedCall, tool
+from outlast import Agent, Decision, Limits, ModelOptions, Outlast, OutlastError, ProposedCall, tool
 from outlast.agents.model.client import (
     FinishedAnswer,
     KeepAlive,
@@ -83,7 +83,9 @@ async def test_tries_that_are_used_up_fail_the_turn_and_leave_the_session_open()
 
 
 async def test_the_number_of_tries_is_the_agents_to_say() -> None:
-    async with running(agent([flaky(9)], model_tries=2), clock=Hasty()) as app:
+    async with running(
+        agent([flaky(9)], model_options=ModelOptions(max_attempts=2)), clock=Hasty()
+    ) as app:
         session = await app.start("a", "hi")
         await session.wait()
 
@@ -104,7 +106,10 @@ async def test_a_long_retry_after_parks_the_lane_and_counts_nothing() -> None:
     minute = 60_000
     parked = ScriptedError("transient", "quota", retry_after=minute)
     reply = ScriptedReply(text="there", fails=(parked,) * 6)
-    async with at_standstill(agent([reply], model_tries=2)) as (app, clock):
+    async with at_standstill(agent([reply], model_options=ModelOptions(max_attempts=2))) as (
+        app,
+        clock,
+    ):
         session = await app.start("a", "hi")
         for times in range(1, 7):
             waiting = await until(session, "session.waiting", times)
@@ -118,7 +123,7 @@ async def test_a_long_retry_after_parks_the_lane_and_counts_nothing() -> None:
 async def test_time_parked_for_the_provider_is_no_active_time() -> None:
     hour = 3_600_000
     parked = ScriptedError("transient", "quota", retry_after=hour)
-    patient = agent([ScriptedReply(text="there", fails=(parked,))], turn_timeout=60)
+    patient = agent([ScriptedReply(text="there", fails=(parked,))], limits=Limits(turn_timeout=60))
     async with at_standstill(patient) as (app, clock):
         session = await app.start("a", "hi")
         await until(session, "session.waiting")
@@ -137,7 +142,10 @@ class SlowForPieces(WrappedStore):
 
 
 async def test_a_whole_answer_is_kept_however_long_it_takes_to_write_its_pieces() -> None:
-    answering = agent([ScriptedReply(text="all is well", chunks=3, pace=0.01)], model_timeout=0.2)
+    answering = agent(
+        [ScriptedReply(text="all is well", chunks=3, pace=0.01)],
+        model_options=ModelOptions(timeout=0.2),
+    )
     async with running(answering, store=SlowForPieces(MemoryStore())) as app:
         session = await app.start("a", "hi")
 
@@ -164,7 +172,9 @@ class Stubborn(ScriptedModel):
 async def test_a_model_that_cannot_be_stopped_is_left_behind() -> None:
     model = Stubborn([say("there")])
     model.may_end = asyncio.Event()
-    async with running(Agent("a", model, model_timeout=0.05), clock=Hasty()) as app:
+    async with running(
+        Agent("a", model, model_options=ModelOptions(timeout=0.05)), clock=Hasty()
+    ) as app:
         session = await app.start("a", "hi")
         assert (await session.wait()).output == "there"
 
@@ -311,7 +321,9 @@ async def test_a_cut_off_answer_is_gone_on_with() -> None:
 
 async def test_a_cut_off_answer_is_started_again_where_the_agent_says_so() -> None:
     model = Watched([cut("abcdef", after=3)])
-    async with running(Agent("a", model, on_partial="restart"), clock=Hasty()) as app:
+    async with running(
+        Agent("a", model, model_options=ModelOptions(on_partial="restart")), clock=Hasty()
+    ) as app:
         session = await app.start("a", "hi")
 
         assert (await session.wait()).output == "abcdef"
@@ -347,7 +359,9 @@ async def test_a_model_that_says_nothing_for_too_long_is_tried_again() -> None:
     def script(request: ModelRequest) -> ScriptedReply:
         return ScriptedReply(text="there", delay=60 if request.attempt == 1 else 0)
 
-    async with running(agent(script, idle_timeout=0.01), clock=Hasty()) as app:
+    async with running(
+        agent(script, model_options=ModelOptions(idle_timeout=0.01)), clock=Hasty()
+    ) as app:
         session = await app.start("a", "hi")
         assert (await session.wait()).output == "there"
 
@@ -357,7 +371,9 @@ async def test_a_model_that_says_nothing_for_too_long_is_tried_again() -> None:
 
 async def test_a_model_that_answers_in_one_piece_cannot_be_silent_for_too_long() -> None:
     script = [ScriptedReply(text="there", delay=0.05)]
-    async with running(agent(script, idle_timeout=0.01, stream=False), clock=Hasty()) as app:
+    async with running(
+        agent(script, model_options=ModelOptions(idle_timeout=0.01, stream=False)), clock=Hasty()
+    ) as app:
         session = await app.start("a", "hi")
 
         assert (await session.wait()).output == "there"
@@ -371,7 +387,11 @@ async def test_hooks_that_take_their_time_to_decide_cost_no_answer() -> None:
 
     started: list[str] = []
     script = [calls(*[("pay", {})] * 4), say("done")]
-    app = Outlast([agent(script, tools=[pay], idle_timeout=1.0)], store="memory://", worker=FAST)
+    app = Outlast(
+        [agent(script, tools=[pay], model_options=ModelOptions(idle_timeout=1.0))],
+        store="memory://",
+        worker=FAST,
+    )
 
     @app.hook("tool.requested", decides=True)
     async def think(call: ProposedCall) -> Decision:
@@ -407,7 +427,7 @@ async def test_nothing_that_a_client_said_lands_after_it_was_left_behind() -> No
     settings = replace(FAST, flush=1.0, stop_grace=0.02)
     model = Deaf([])
     model.may_end = asyncio.Event()
-    quick = Agent("a", model, idle_timeout=0.3)
+    quick = Agent("a", model, model_options=ModelOptions(idle_timeout=0.3))
     async with running(quick, settings=settings, clock=Hasty()) as app:
         session = await app.start("a", "hi")
 
@@ -423,7 +443,9 @@ async def test_a_model_that_takes_too_long_in_all_is_tried_again(stream: bool) -
         slow = request.attempt == 1
         return ScriptedReply(text="there", delay=60 if slow else 0)
 
-    async with running(agent(script, model_timeout=0.01, stream=stream), clock=Hasty()) as app:
+    async with running(
+        agent(script, model_options=ModelOptions(timeout=0.01, stream=stream)), clock=Hasty()
+    ) as app:
         session = await app.start("a", "hi")
         assert (await session.wait()).output == "there"
 
@@ -432,7 +454,7 @@ async def test_a_model_that_takes_too_long_in_all_is_tried_again(stream: bool) -
 
 
 async def test_a_turn_ends_when_its_active_time_is_used_up_by_a_model_that_hangs() -> None:
-    hanging = agent([ScriptedReply(text="never", delay=60)], turn_timeout=0.05)
+    hanging = agent([ScriptedReply(text="never", delay=60)], limits=Limits(turn_timeout=0.05))
     async with running(hanging, settings=FAST) as app:
         result = await (await app.start("a", "hi")).wait()
 

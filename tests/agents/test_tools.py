@@ -16,6 +16,7 @@ from scene import FAST, agent, at_standstill, results_of, running, seen, the, ty
 
 from outlast import (
     Context,
+    Limits,
     NotDone,
     Option,
     Outlast,
@@ -235,7 +236,7 @@ class Busy(Exception):
 async def test_a_tool_is_tried_again_by_itself_after_growing_pauses(error: Exception) -> None:
     attempts: list[int] = []
 
-    @tool(readonly=True, retry=3)
+    @tool(readonly=True, max_attempts=4)
     async def flaky(ctx: Context) -> str:
         attempts.append(ctx.attempt)
         if ctx.attempt < 4:
@@ -262,7 +263,7 @@ async def pass_pause(session: Session[Any], clock: ManualClock, failed: int) -> 
 
 
 async def test_a_tool_that_goes_on_failing_is_given_up_and_the_model_is_told() -> None:
-    @tool(readonly=True, retry=1)
+    @tool(readonly=True, max_attempts=2)
     async def broken() -> str:
         raise ToolError("busy")
 
@@ -318,7 +319,7 @@ async def test_a_model_that_never_corrects_itself_fails_its_turn() -> None:
 
 
 async def test_a_turn_that_never_ends_is_stopped_after_max_steps() -> None:
-    async with running(agent([call("noop")] * 10, tools=[noop], max_steps=3)) as app:
+    async with running(agent([call("noop")] * 10, tools=[noop], limits=Limits(max_steps=3))) as app:
         session = await app.start("a", "go")
         result = await session.wait()
 
@@ -412,7 +413,7 @@ async def test_a_tool_that_times_out_for_ever_ends_its_turn_with_no_progress() -
     async def hang() -> None:
         await asyncio.Event().wait()
 
-    async with running(agent([call("hang")], tools=[hang], max_attempts=3)) as app:
+    async with running(agent([call("hang")], tools=[hang], limits=Limits(max_crashes=3))) as app:
         session = await app.start("a", "go")
         result = await session.wait()
 
@@ -689,10 +690,10 @@ DEEDS: dict[str, tuple[Callable[[Context], Any], str]] = {
     "options that are numbers": (lambda ctx: ctx.ask("?", [1, 2]), "INVALID_INPUT"),
     "options without a label": (lambda ctx: ctx.ask("?", [Option("a", None)]), "INVALID_INPUT"),
     "options in one": (lambda ctx: ctx.ask("?", "yes"), "INVALID_INPUT"),
-    "an answer within a number": (lambda ctx: ctx.ask("?", within=7), "INVALID_INPUT"),
+    "an answer in seven": (lambda ctx: ctx.ask("?", timeout="7"), "INVALID_INPUT"),
     "an expiry unheard of": (lambda ctx: ctx.ask("?", on_expiry="x"), "INVALID_DEFINITION"),
     "an answer by the end of time": (
-        lambda ctx: ctx.ask("?", within=timedelta.max),
+        lambda ctx: ctx.ask("?", timeout=timedelta.max),
         "INVALID_INPUT",
     ),
     "sleep for ever": (lambda ctx: ctx.sleep(timedelta.max), "INVALID_INPUT"),
@@ -729,7 +730,7 @@ async def test_what_a_tool_gives_of_a_wrong_type_leaves_the_session_readable(dee
 async def test_a_question_that_wants_its_answer_at_once_waits_for_none() -> None:
     @tool
     async def act(ctx: Context) -> str:
-        return (await ctx.ask("Why?", within=timedelta(0))).text
+        return (await ctx.ask("Why?", timeout=timedelta(0))).text
 
     async with running(agent([call("act"), say("well")], tools=[act])) as app:
         session = await app.start("a", "go")
@@ -1121,7 +1122,7 @@ async def test_an_update_that_fails_when_it_is_recorded_interrupts_its_tool_and_
 
 
 async def test_a_failed_attempt_leaves_no_state_and_no_events() -> None:
-    @tool(readonly=True, retry=1)
+    @tool(readonly=True, max_attempts=2)
     async def note(ctx: Context) -> str:
         ctx.session.put(Visit(page=f"attempt {ctx.attempt}"))
         ctx.emit("noted", {"attempt": ctx.attempt})

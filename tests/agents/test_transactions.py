@@ -12,7 +12,7 @@ import pytest
 from rival import ask
 from scene import agent, results_of, running, the, until
 
-from outlast import Context, tool
+from outlast import Context, Limits, tool
 from outlast.errors import StoreUnavailable
 from outlast.log.verify import verify
 from outlast.store import Commit, Committed, Refused, Store, Transaction
@@ -207,7 +207,7 @@ async def test_a_tool_waits_until_there_is_room_for_its_transaction_and_holds_no
 
     store = Crowded(await store_with_table(tmp_path))
     script = [calls(("pay", {}), ("make_room", {})), say("done")]
-    both = agent(script, tools=[pay, make_room], max_attempts=2)
+    both = agent(script, tools=[pay, make_room], limits=Limits(max_crashes=2))
     async with running(both, store=store) as app:
         session = await app.start("a", "go")
         async with asyncio.timeout(60):

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from scene import agent, at_standstill, results_of, running, the, types_of, until
 
-from outlast import Agent, Context, Option, Outlast, OutlastError, Request, Session, tool
+from outlast import Agent, Context, Limits, Option, Outlast, OutlastError, Request, Session, tool
+from outlast.core.instant import date_of
 from outlast.log.verify import verify
 from outlast.testing.scripted import ScriptedReply, call, calls, say
 
@@ -382,12 +383,12 @@ async def test_a_tool_may_ask_several_questions_one_after_the_other() -> None:
 async def test_a_question_that_nobody_answers_in_time_fails_its_tool() -> None:
     @tool
     async def ask(ctx: Context) -> str:
-        return (await ctx.ask("Well?", within=timedelta(days=1))).text
+        return (await ctx.ask("Well?", timeout=timedelta(days=1))).text
 
     async with at_standstill(agent([call("ask"), say("sorry")], tools=[ask])) as (app, clock):
         session = await app.start("a", "go")
         [request] = (await session.wait()).requests
-        assert request.expires_at == clock.now() + DAY
+        assert request.expires_at == date_of(clock.now() + DAY)
 
         clock.advance(DAY)
         with pytest.raises(OutlastError) as refused:
@@ -401,7 +402,7 @@ async def test_a_question_that_nobody_answers_in_time_fails_its_tool() -> None:
 
 async def test_a_week_of_waiting_for_a_human_uses_none_of_the_turns_time() -> None:
     bank = Bank()
-    slow = bank.agent(pays(5), say("done"), turn_timeout=60)
+    slow = bank.agent(pays(5), say("done"), limits=Limits(turn_timeout=60))
     async with at_standstill(slow) as (app, clock):
         session = await app.start("a", "go")
         [request] = (await session.wait()).requests

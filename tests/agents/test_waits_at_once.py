@@ -47,7 +47,7 @@ def slow() -> Agent[Any, Any]:
 
 
 async def asked(ctx: Context[Any]) -> str:
-    return (await ctx.ask("Well?", within=timedelta(days=1))).text
+    return (await ctx.ask("Well?", timeout=timedelta(days=1))).text
 
 
 async def chained(ctx: Context[Any]) -> str:
@@ -539,7 +539,7 @@ async def test_a_step_that_is_being_done_when_the_tool_fails_is_recorded() -> No
 
         return list(await asyncio.gather(ctx.step("charge", charge), fail_at_first()))
 
-    async with running(juggler(juggle, idempotent=True, retry=1)) as app:
+    async with running(juggler(juggle, idempotent=True, max_attempts=2)) as app:
         session = await app.start("a", "go")
 
         assert (await session.wait()).output == "done"

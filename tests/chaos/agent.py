@@ -112,7 +112,7 @@ def special_tools(ledger: Ledger, url: str) -> list[Tool]:
         await ctx.sleep(timedelta(milliseconds=ms))
         return f"slept on {item}"
 
-    @tool(idempotent=True, lane="dock {dock}")
+    @tool(idempotent=True, mutex="dock {dock}")
     async def haul(ctx: Context[Any], item: str, dock: str, ms: int) -> str:
         await run(ctx, ms // 4, dock)
         return f"hauled {item}"

@@ -13,7 +13,7 @@ from crash_model import obedient, scripted
 from crash_signer import signer
 from crash_timer import patient
 
-from outlast import Agent, Context, NotDone, Tool, tool
+from outlast import Agent, Context, Limits, NotDone, Tool, tool
 from outlast.testing import ScriptedError, ScriptedReply, calls, say
 
 ANSWER = "The trip is booked, the parcel is on its way and the money was given back."
@@ -161,13 +161,13 @@ def slow_tool(name: str, book: Book, *, max_attempts: int = 10) -> Agent[Any, An
         return "done"
 
     tools = [Tool(wait, name="careful"), Tool(wait, name="repeatable", idempotent=True)]
-    return Agent(name, obedient(name, book), tools=tools, max_attempts=max_attempts)
+    return Agent(name, obedient(name, book), tools=tools, limits=Limits(max_crashes=max_attempts))
 
 
 def talker(name: str, book: Book, *, max_attempts: int = 10) -> Agent[Any, Any]:
     """A long streamed answer, and nothing else."""
     model = scripted(name, book, say(SPEECH, chunks=40, pace=0.02))
-    return Agent(name, model, max_attempts=max_attempts)
+    return Agent(name, model, limits=Limits(max_crashes=max_attempts))
 
 
 def parent(book: Book) -> Agent[Any, Any]:

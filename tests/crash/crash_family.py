@@ -12,7 +12,7 @@ from typing import Any
 from crash_book import Book
 from crash_model import scripted
 
-from outlast import Agent, Context, tool
+from outlast import Agent, Approval, Context, tool
 from outlast.testing import call, calls, say
 
 NAP = timedelta(milliseconds=150)
@@ -41,7 +41,7 @@ def owner(book: Book) -> Agent[Any, Any]:
 
 
 def manager(book: Book) -> Agent[Any, Any]:
-    @tool(approval="always", answer_within=IN_TIME)
+    @tool(approval=Approval("always", timeout=IN_TIME))
     async def burn(ctx: Context[Any]) -> str:
         book.begin(ctx)
         book.effect("burned")

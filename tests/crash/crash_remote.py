@@ -34,7 +34,7 @@ def clerk() -> Agent[Any, Any]:
 
 
 def shop(url: str, token: str) -> Agent[Any, Any]:
-    remote = RemoteAgent("clerk", url, token, patience=0.2, poll=0.1)
+    remote = RemoteAgent("clerk", url, token, timeout=0.2, poll=0.1)
     model = ScriptedModel(first(call("clerk", message="Pay five."), "Done."))
     return Agent("shop", model, subagents=[remote])
 

@@ -8,7 +8,7 @@ from typing import Any
 from crash_book import Book
 from crash_model import obedient
 
-from outlast import Agent, Context, tool
+from outlast import Agent, Approval, Context, tool
 
 HOUR = 3_600_000
 
@@ -32,9 +32,9 @@ def patient(book: Book) -> Agent[Any, Any]:
     @tool(idempotent=True)
     async def inquire(ctx: Context[Any], gate: str) -> str:
         book.begin(ctx)
-        return (await ctx.ask("Well?", within=timedelta(hours=1))).text
+        return (await ctx.ask("Well?", timeout=timedelta(hours=1))).text
 
-    @tool(idempotent=True, approval="always", answer_within=3600)
+    @tool(idempotent=True, approval=Approval("always", timeout=3600))
     async def pay(ctx: Context[Any], gate: str) -> str:
         book.begin(ctx)
         return "paid"

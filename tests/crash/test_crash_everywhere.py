@@ -160,7 +160,7 @@ async def test_a_scenario_that_ends_badly_after_a_crash_is_reported(
             await asyncio.Event().wait() if hangs else None
             raise RuntimeError("it was tried again")
 
-    report = await crash_everywhere(picky, agents=[agent(check)], store=MemoryStore, within=1)
+    report = await crash_everywhere(picky, agents=[agent(check)], store=MemoryStore, timeout=1)
 
     assert {run.error for run in report.unfinished} == {error}
     with pytest.raises(AssertionError, match=f"the scenario failed: 2\n  after a crash .*{error}"):
@@ -218,7 +218,7 @@ def test_the_example_catches_the_bad_tool_and_passes_the_good_one() -> None:
 async def test_a_place_in_a_tool_lane_survives_a_crash_at_every_commit() -> None:
     ledger, inside, most = Ledger(), 0, 0
 
-    @tool(lane="desk", idempotent=True)
+    @tool(mutex="desk", idempotent=True)
     async def edit(ctx: Context) -> None:
         nonlocal inside, most
         inside += 1

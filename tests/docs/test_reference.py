@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from msgspec import Struct
 
 import outlast
-from outlast import Agent, Schedule, Tool, WorkerSettings, errors
+from outlast import Agent, Approval, Limits, ModelOptions, Schedule, Tool, WorkerSettings, errors
 from outlast.agents.model.error import MEANINGS, UNFORESEEN
 from outlast.core.event import HIDDEN_FIELDS
 from outlast.core.record import AnyRecord
@@ -81,12 +82,25 @@ def test_every_failure_of_a_model_call_is_described_with_its_kind() -> None:
 
 def defaults(function: Any) -> dict[str, str]:
     parameters = inspect.signature(function).parameters.values()
-    return {p.name: repr(p.default) for p in parameters if p.default is not p.empty}
+    return {p.name: shown(p.default) for p in parameters if p.default is not p.empty}
+
+
+def shown(default: Any) -> str:
+    kind = type(default)
+    return f"{kind.__name__}()" if isinstance(default, Struct) else repr(default)
 
 
 @pytest.mark.parametrize(
     ("title", "function"),
-    [("Agent", Agent), ("Tool", Tool), ("Worker", WorkerSettings), ("Schedule", Schedule)],
+    [
+        ("Agent", Agent),
+        ("ModelOptions", ModelOptions),
+        ("Limits", Limits),
+        ("Tool", Tool),
+        ("Approval", Approval),
+        ("Worker", WorkerSettings),
+        ("Schedule", Schedule),
+    ],
 )
 def test_every_setting_is_described_with_its_default(title: str, function: Any) -> None:
     described = {

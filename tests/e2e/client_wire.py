@@ -68,7 +68,7 @@ async def a_client(answers: Answers, **options: Any) -> AsyncIterator[RemoteSess
         Receiver(answers) as server,
         Client(
             f"http://127.0.0.1:{server.port}",
-            **{"clock": Hasty(), "stream_patience": 5.0, **options},
+            **{"clock": Hasty(), "stream_timeout": 5.0, **options},
         ) as client,
     ):
         yield client.session("ses_1")

@@ -17,7 +17,7 @@ from click.testing import Result
 from terminal import Place, Terminal
 from typer.testing import CliRunner
 
-from outlast import Agent, Outlast, tool
+from outlast import Agent, Approval, Outlast, tool
 from outlast.cli import make_app
 from outlast.cli.terminal.prompt import ParsedAnswer
 from outlast.cli.terminal.request_list import RequestList
@@ -42,7 +42,7 @@ app = guarded()
 def guarded() -> Outlast:
     """An app in which only Ann may approve."""
 
-    @tool(approval="always", approvers=lambda who: who == "ann")
+    @tool(approval=Approval("always", approvers=lambda who: who == "ann"))
     async def refund(order: int) -> str:
         """Give the money back."""
         return "gave it back"

@@ -125,7 +125,7 @@ async def test_no_error_and_no_description_holds_the_token() -> None:
 
     async with (
         Receiver(repeat) as server,
-        Client(f"http://127.0.0.1:{server.port}", SECRET, patience=1.0) as client,
+        Client(f"http://127.0.0.1:{server.port}", SECRET, retry_timeout=1.0) as client,
     ):
         with pytest.raises(OutlastError) as caught:
             await client.start("teller", "hi")

@@ -38,7 +38,7 @@ async def test_a_reader_goes_on_when_the_server_is_started_again(tmp_path: Path)
     store, settings = f"sqlite:///{tmp_path / 'restart.db'}", ServerSettings(port=free_port())
     async with Outlast([teller, poet], store=store, worker=FAST) as app:
         async with on_a_socket(app, settings) as (host, port):
-            client = Client(f"http://{host}:{port}", clock=Hasty(), stream_patience=None)
+            client = Client(f"http://{host}:{port}", clock=Hasty(), stream_timeout=None)
             await client.open()
             session = await client.start(poet, "A story, please")
             events = session.events()
@@ -61,7 +61,7 @@ async def test_a_reader_goes_on_when_the_server_is_killed(tmp_path: Path) -> Non
     async with (
         Outlast([talker], store=store, worker=FAST) as app,
         troupe(["serve", "serve"], store, port) as (first, second),
-        Client(f"http://127.0.0.1:{port}", stream_patience=None) as client,
+        Client(f"http://127.0.0.1:{port}", stream_timeout=None) as client,
     ):
         await first.enter()
         session = await client.start(talker, "talk")
@@ -84,7 +84,7 @@ async def hang_and(session: RemoteSession[Any], act: Callable[[], Awaitable[None
 
 
 async def test_a_reader_loses_patience_with_a_server_that_is_gone() -> None:
-    async with far_away(stream_patience=0.05) as far:
+    async with far_away(stream_timeout=0.05) as far:
         session: RemoteSession[Any] = await far.client.start("teller", "hang")
 
         async def close_the_way() -> None:
@@ -102,7 +102,7 @@ async def test_a_server_that_only_hangs_up_is_not_asked_for_ever(end: bytes) -> 
     def hang_up(post: Post) -> Reply:
         return Reply(raw=HEAD + end) if "/stream?" in post.path else shown(9, "running")
 
-    async with a_client(hang_up, stream_patience=0.05) as session:
+    async with a_client(hang_up, stream_timeout=0.05) as session:
         with pytest.raises(ServerUnavailable):
             await anext(session.events())
 
@@ -114,7 +114,7 @@ async def test_a_server_that_does_not_answer_in_time_is_not_asked_for_ever() -> 
         clock.passed += 40
         return Reply(raw=b"HTTP")
 
-    async with a_client(be_slow, clock=clock, stream_patience=60.0) as session:
+    async with a_client(be_slow, clock=clock, stream_timeout=60.0) as session:
         with pytest.raises(ServerUnavailable):
             await anext(session.events())
     assert clock.passed == 80
@@ -133,7 +133,7 @@ async def test_a_reader_who_gets_on_does_not_lose_patience(follow: bool) -> None
         line = chunk(encode(an_event(offset)) + b"\n")
         return Reply(raw=HEAD + line + (END if follow or offset == 20 else b""))
 
-    async with a_client(give_one, clock=clock, stream_patience=60.0) as session:
+    async with a_client(give_one, clock=clock, stream_timeout=60.0) as session:
         async for event in session.events(follow=follow):
             seen.append(event.offset)
     assert seen == list(range(1, 21))
@@ -155,7 +155,7 @@ async def test_the_time_that_the_server_waited_for_a_result_is_not_held_against_
         clock.passed += 20
         return replies.pop(0)
 
-    async with a_client(wait_first, clock=clock, stream_patience=5.0) as session:
+    async with a_client(wait_first, clock=clock, stream_timeout=5.0) as session:
         assert (await session.wait()).output == "done"
 
 

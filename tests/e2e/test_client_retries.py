@@ -230,7 +230,7 @@ async def test_nobody_waits_longer_than_patience_allows() -> None:
             await client.session("ses_1").send("hi")
         assert len(posts) == 1
 
-    async with answered(BUSY, patience=0.0, clock=None) as (client, posts):
+    async with answered(BUSY, retry_timeout=0.0, clock=None) as (client, posts):
         with pytest.raises(StoreUnavailable):
             await client.session("ses_1").send("hi")
         assert len(posts) == 1
@@ -238,7 +238,7 @@ async def test_nobody_waits_longer_than_patience_allows() -> None:
 
 async def test_a_server_that_is_not_there_is_said_to_be_unavailable() -> None:
     url = f"http://127.0.0.1:{free_port()}"
-    async with Client(url, "a-secret-token", clock=Hasty(), patience=0.02) as client:
+    async with Client(url, "a-secret-token", clock=Hasty(), retry_timeout=0.02) as client:
         with pytest.raises(ServerUnavailable, match=f"{url} cannot be reached: no connection"):
             await client.sessions()
 

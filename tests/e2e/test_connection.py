@@ -109,7 +109,7 @@ async def test_every_way_back_has_a_page_of_its_own(remote: Remote) -> None:
 
 
 async def test_a_link_that_nobody_waits_behind_says_so(remote: Remote) -> None:
-    async with office(Hub(remote, within=timedelta(milliseconds=1))) as desk:
+    async with office(Hub(remote, sign_in_timeout=timedelta(milliseconds=1))) as desk:
         session = await desk.app.start("a", "go", **ADA)
         await session.wait()
         assert await desk.come_back(await desk.visit(session)) == (410, "Too late")

@@ -118,7 +118,7 @@ async def test_keys_cannot_be_checked_while_the_store_is_away() -> None:
 
 async def test_a_store_that_says_nothing_does_not_keep_callers_waiting() -> None:
     store = Silent(MemoryStore(Clock()))
-    settings = ServerSettings(patience=0.02)
+    settings = ServerSettings(timeout=0.02)
     async with scene(settings, store=store, worker=None) as bank, bank.caller() as caller:
         body = {"agent": "teller", "message": "hello"}
         session = (await caller.ask("POST", "/sessions", 202, json=body))["session_id"]
@@ -141,7 +141,7 @@ async def test_a_request_that_was_lost_with_the_database_is_safe_to_repeat(
     postgres_url: str,
 ) -> None:
     wire = Wire(postgres_url)
-    settings = ServerSettings(port=0, patience=3.0)
+    settings = ServerSettings(port=0, timeout=3.0)
     async with (
         wire.opened() as port,
         scene(store=through(postgres_url, port)) as bank,

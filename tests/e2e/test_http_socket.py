@@ -15,7 +15,7 @@ from http_scene import Caller, Json, on_a_socket, scene
 from outlast.server import ServerSettings
 
 SMALL = ServerSettings(
-    port=0, max_body=10_000, max_callback=1000, max_header=4000, body_patience=0.2
+    port=0, max_body=10_000, max_callback=1000, max_header=4000, body_timeout=0.2
 )
 
 

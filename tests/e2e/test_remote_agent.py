@@ -100,7 +100,7 @@ async def test_a_lost_answer_to_the_start_starts_nothing_twice() -> None:
 
 
 async def test_a_start_that_is_tried_again_in_a_later_attempt_starts_nothing_twice() -> None:
-    async with two_apps("hello", patience=0.0, poll=0.05) as pair:
+    async with two_apps("hello", timeout=0.0, poll=0.05) as pair:
         pair.wire.to = b"POST /v1/sessions"
         pair.wire.instead = [b""] * 2
         session = await pair.near.start("boss", "go")
@@ -111,7 +111,7 @@ async def test_a_start_that_is_tried_again_in_a_later_attempt_starts_nothing_twi
 
 
 async def test_a_wire_that_is_cut_for_a_while_changes_nothing() -> None:
-    async with two_apps("hello", patience=0.1, poll=0.1) as pair:
+    async with two_apps("hello", timeout=0.1, poll=0.1) as pair:
         pair.wire.lets_nobody_through = True
         session = await pair.near.start("boss", "go")
         async for event in session.events():

@@ -78,7 +78,7 @@ async def test_a_caller_that_is_killed_at_every_commit_of_a_cancel_stops_it_all_
 
 
 async def test_a_far_side_that_is_away_is_told_when_it_is_back() -> None:
-    async with two_apps("refund", poll=0.05, patience=0.1) as pair:
+    async with two_apps("refund", poll=0.05, timeout=0.1) as pair:
         session = await asked(pair)
         pair.wire.lets_nobody_through = True
         pair.wire.cut()
@@ -92,7 +92,7 @@ async def test_a_far_side_that_is_away_is_told_when_it_is_back() -> None:
 
 
 async def test_a_start_of_which_nobody_knows_whether_it_arrived_is_stopped_too() -> None:
-    async with two_apps("refund", poll=600.0, patience=0.0) as pair:
+    async with two_apps("refund", poll=600.0, timeout=0.0) as pair:
         pair.wire.to = b"POST /v1/sessions"
         pair.wire.instead = [b""]
         session = await pair.near.start("boss", "go")
@@ -123,7 +123,7 @@ async def test_who_erases_the_caller_ends_what_it_asked_for() -> None:
 
 
 async def test_nothing_is_erased_while_the_far_side_is_away_unless_that_is_wanted() -> None:
-    async with two_apps("refund", poll=600.0, patience=0.1) as pair:
+    async with two_apps("refund", poll=600.0, timeout=0.1) as pair:
         session = await asked(pair)
         pair.wire.lets_nobody_through = True
         pair.wire.cut()

@@ -45,7 +45,7 @@ async def test_children_of_a_remote_session_are_read_through_its_caller_too() ->
 
 
 async def test_a_reader_behind_a_cut_wire_gets_all_once_it_is_whole_again() -> None:
-    async with two_apps("refund", patience=0.2, poll=0.05) as pair:
+    async with two_apps("refund", timeout=0.2, poll=0.05) as pair:
         session = await pair.near.start("boss", "go")
         [request] = (await session.wait()).requests
         pair.wire.lets_nobody_through = True
@@ -67,7 +67,7 @@ async def test_a_reader_behind_a_cut_wire_gets_all_once_it_is_whole_again() -> N
 async def test_a_far_side_that_stays_away_does_not_hold_up_the_callers_events(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with two_apps("hello", patience=0.2) as pair:
+    async with two_apps("hello", timeout=0.2) as pair:
         session = await pair.near.start("boss", "go")
         await session.wait()
         pair.wire.lets_nobody_through = True
@@ -84,7 +84,7 @@ async def test_progress_of_another_tool_names_no_remote_session() -> None:
         await ctx.heartbeat({"remote": "teller", "session_id": "ses_of_somebody"})
         return "so"
 
-    far = RemoteAgent("teller", "http://127.0.0.1:9", patience=0.1)
+    far = RemoteAgent("teller", "http://127.0.0.1:9", timeout=0.1)
     script: list[ScriptedReply] = [call("pretend"), say("done")]
     agent: Agent[Any, Any] = Agent("a", ScriptedModel(script), tools=[pretend], subagents=[far])
     async with Outlast([agent], store="memory://", worker=FAST) as app:

@@ -9,6 +9,7 @@ import pytest
 from scene import PATIENT, agent, results_of, running, the, types_of, until
 
 from outlast import Agent, Context, Outlast, Session, tool
+from outlast.core.instant import date_of
 from outlast.log.reader import Wakeups
 from outlast.stores.memory import MemoryStore
 from outlast.testing.clock import START, ManualClock
@@ -52,7 +53,7 @@ async def meet(ctx: Context) -> str:
 
 @tool
 async def hurry(ctx: Context) -> str:
-    return (await ctx.ask("Quick!", within=timedelta(hours=1))).text
+    return (await ctx.ask("Quick!", timeout=timedelta(hours=1))).text
 
 
 @behind_or_ahead
@@ -82,7 +83,7 @@ async def test_a_request_expires_by_the_stores_clock(off: int) -> None:
     async with off_by(off, agent(script, tools=[hurry, ask])) as (app, clock):
         session = await app.start("a", "go")
         asked = {request.tool: request for request in (await session.wait()).requests}
-        assert asked["hurry"].expires_at == DUE
+        assert asked["hurry"].expires_at == date_of(DUE)
 
         clock.set(DUE - 1)
         await session.answer(asked["ask"].request_id, text="now")

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from scene import PATIENT, agent, at_standstill, results_of, running, the, until
 
-from outlast import Context, OutlastError, tool
+from outlast import Approval, Context, OutlastError, tool
+from outlast.core.instant import date_of
 from outlast.core.record import Tokens
 from outlast.errors import DeadlineExceeded
 from outlast.log.explain import read_state
@@ -216,7 +217,7 @@ async def test_a_tool_waits_for_an_instant() -> None:
 
 
 def strict(on_expiry: str) -> Any:
-    @tool(approval="always", answer_within=3600.0, on_expiry=on_expiry)
+    @tool(approval=Approval("always", timeout=3600.0, on_expiry=on_expiry))
     async def pay() -> str:
         return "paid"
 
@@ -228,7 +229,7 @@ async def test_a_call_that_nobody_approves_in_time_is_denied() -> None:
     async with at_standstill(agent(script, tools=[strict("deny")])) as (app, clock):
         session = await app.start("a", "go")
         [request] = (await session.wait()).requests
-        assert request.expires_at == clock.now() + 3_600_000
+        assert request.expires_at == date_of(clock.now() + 3_600_000)
         clock.advance(3_600_000)
 
         assert (await session.wait()).output == "sorry"
@@ -256,7 +257,7 @@ async def test_an_answer_just_in_time_counts_and_disturbs_no_other_call() -> Non
     clock = ManualClock()
     store = JustInTime(MemoryStore(clock))
 
-    @tool(approval="always", answer_within=60.0)
+    @tool(approval=Approval("always", timeout=60.0))
     async def pay() -> str:
         return "paid"
 
@@ -291,7 +292,7 @@ async def test_an_answer_just_in_time_counts_and_disturbs_no_other_call() -> Non
 
 
 async def test_a_call_that_was_cut_off_and_that_nobody_answers_for_is_of_unknown_outcome() -> None:
-    @tool(on_interrupt="ask", answer_within=3600.0)
+    @tool(on_interrupt="ask", approval=Approval("never", timeout=3600.0))
     async def pay() -> object:
         return object()  # which no log can keep
 
@@ -321,7 +322,7 @@ async def test_a_turn_can_fail_because_nobody_answered_in_time() -> None:
 async def test_a_question_of_a_tool_can_fail_the_turn_likewise() -> None:
     @tool
     async def inquire(ctx: Context) -> str:
-        return (await ctx.ask("Well?", within=timedelta(hours=1), on_expiry="fail")).text
+        return (await ctx.ask("Well?", timeout=timedelta(hours=1), on_expiry="fail")).text
 
     async with at_standstill(agent([call("inquire")], tools=[inquire])) as (app, clock):
         session = await app.start("a", "go")

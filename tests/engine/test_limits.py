@@ -14,7 +14,17 @@ import msgspec
 import pytest
 from scene import FAST, Watched, at_standstill, results_of, running, seen, the, types_of, until
 
-from outlast import Agent, Context, Limit, Outlast, WorkerSettings, tool
+from outlast import (
+    Agent,
+    Context,
+    DedupeKey,
+    Limit,
+    Limits,
+    ModelOptions,
+    Outlast,
+    WorkerSettings,
+    tool,
+)
 from outlast import runtime as workshop
 from outlast.agents.runtime.thread import ToolThreads
 from outlast.clock import Clock
@@ -60,7 +70,7 @@ def worker_of(tools, name="a", times=1, **options):
 async def test_a_tool_lane_lets_one_call_run_at_a_time_across_sessions_and_workers(store):
     inside = Together()
 
-    @tool(lane="workspace:{path}")
+    @tool(mutex="workspace:{path}")
     async def edit(path: str) -> str:
         """Edit."""
         await inside.visit(path)
@@ -87,7 +97,7 @@ async def test_a_tool_lane_lets_one_call_run_at_a_time_across_sessions_and_worke
 async def test_a_session_that_waits_for_a_tool_lane_holds_nothing_and_says_what_it_waits_for():
     begun, go_on = asyncio.Event(), asyncio.Event()
 
-    @tool(lane="only")
+    @tool(mutex="only")
     async def hold() -> str:
         """Hold."""
         begun.set()
@@ -108,7 +118,7 @@ async def test_a_session_that_waits_for_a_tool_lane_holds_nothing_and_says_what_
         lanes = {lane.session_id: lane for lane in (await app.store.session(second.id)).lanes}
         assert lanes[second.id].worker == ""
         (row,) = await app.store.permits(second.id)
-        assert (row.name, row.held, row.ahead) == ("lane:default:only", False, 0)
+        assert (row.name, row.held, row.ahead) == ("mutex:default:only", False, 0)
         go_on.set()
         assert (await second.wait()).output == "Done."
         assert (await first.wait()).output == "Done."
@@ -119,7 +129,7 @@ async def test_a_permit_stays_with_a_call_whose_worker_died_until_it_has_an_outc
     store = f"sqlite:///{tmp_path}/limits.db"
     begun, inside = asyncio.Event(), Together()
 
-    @tool(lane="{path}", idempotent=True)
+    @tool(mutex="{path}", idempotent=True)
     async def edit(ctx: Context, path: str) -> str:
         """Edit."""
         if ctx.attempt == 1 and not begun.is_set():
@@ -177,7 +187,11 @@ async def test_a_limit_on_a_model_holds_for_all_agents_that_use_it(store):
                 yield piece
 
     one, two = (
-        Agent(name, Counted(lambda _: say("Hi.")), model_limit=Limit(concurrency=1))
+        Agent(
+            name,
+            Counted(lambda _: say("Hi.")),
+            model_options=ModelOptions(limit=Limit(concurrency=1)),
+        )
         for name in ("one", "two")
     )
     async with running(one, two, store=store) as app:
@@ -196,7 +210,9 @@ async def test_a_lane_keeps_its_place_in_the_queue_for_a_model_whatever_it_is_ca
             async for piece in super().stream(request):
                 yield piece
 
-    agent = Agent("a", Held(lambda _: say("Hi.")), model_limit=Limit(concurrency=1))
+    agent = Agent(
+        "a", Held(lambda _: say("Hi.")), model_options=ModelOptions(limit=Limit(concurrency=1))
+    )
     async with running(agent, store=store) as app:
         session = await app.start(agent, "Go")
         await asked.wait()
@@ -208,7 +224,9 @@ async def test_a_lane_keeps_its_place_in_the_queue_for_a_model_whatever_it_is_ca
 
 
 async def test_a_rate_spreads_the_turns_of_an_agent():
-    agent = Agent("a", ScriptedModel(lambda _: say("Hi.")), limit=Limit(rate=2, per=7200))
+    agent = Agent(
+        "a", ScriptedModel(lambda _: say("Hi.")), limits=Limits(turns=Limit(rate=2, per=7200))
+    )
     hour = timedelta(hours=1)
     async with at_standstill(agent) as (app, clock):
         sessions = [await app.start(agent, "Go") for _ in range(4)]
@@ -239,7 +257,7 @@ async def test_no_more_sessions_of_an_agent_are_at_work_than_its_limit_says(stor
 async def test_a_turn_that_is_cancelled_while_it_waits_leaves_the_queue(store):
     begun, go_on = asyncio.Event(), asyncio.Event()
 
-    @tool(lane="only")
+    @tool(mutex="only")
     async def hold() -> str:
         """Hold."""
         begun.set()
@@ -265,7 +283,7 @@ async def test_a_turn_that_is_cancelled_while_it_waits_leaves_the_queue(store):
 
 
 async def test_a_tool_that_waits_for_a_human_gives_its_place_to_others():
-    @tool(lane="only")
+    @tool(mutex="only")
     async def sign(ctx: Context) -> str:
         """Sign."""
         answer = await ctx.ask("Sign?", ["yes", "no"])
@@ -386,7 +404,7 @@ async def test_an_update_in_a_transaction_is_made_of_what_another_lane_changed_j
 def test_a_tool_lane_must_name_arguments_of_the_tool():
     with pytest.raises(InvalidDefinition, match="names place, and its arguments are path"):
 
-        @tool(lane="{place}")
+        @tool(mutex="{place}")
         async def edit(path: str) -> str:
             """Edit."""
             return path
@@ -401,7 +419,7 @@ def test_a_limit_that_makes_no_sense_is_refused(wrong):
 async def test_a_call_that_waits_and_goes_on_at_once_keeps_its_place(store):
     inside = Together()
 
-    @tool(lane="only")
+    @tool(mutex="only")
     async def pause(ctx: Context) -> str:
         """Pause."""
         await ctx.sleep(timedelta(milliseconds=1))
@@ -431,7 +449,9 @@ def database(request, tmp_path):
 
 
 async def test_whatever_a_model_says_makes_a_key_that_can_be_stored(database):
-    @tool(lane="{path}", idempotency_key=lambda args: args["path"] + "\ud800", dedupe="session")
+    @tool(
+        mutex="{path}", idempotency_key=DedupeKey(lambda args: args["path"] + "\ud800", "session")
+    )
     async def edit(path: str) -> int:
         """Edit."""
         return len(path)
@@ -508,7 +528,7 @@ async def test_a_call_that_no_worker_comes_for_loses_its_place_to_the_next(monke
 async def test_a_call_whose_lane_cannot_be_named_is_a_failure_that_the_model_sees() -> None:
     ran: list[int | None] = []
 
-    @tool(lane="order-{n:05d}")
+    @tool(mutex="order-{n:05d}")
     async def book(n: int | None = None) -> str:
         ran.append(n)
         return "booked"
@@ -555,12 +575,12 @@ class Counting(WrappedStore):
 async def test_calls_that_wait_for_a_thread_and_a_permit_do_not_pass_the_thread_round() -> None:
     store, done, begun = Counting(MemoryStore()), asyncio.Event(), asyncio.Event()
 
-    @tool(lane="room")
+    @tool(mutex="room")
     async def hold() -> None:
         begun.set()
         await done.wait()
 
-    @tool(lane="room")
+    @tool(mutex="room")
     def work(n: int) -> int:
         return n
 
@@ -592,7 +612,7 @@ async def test_a_call_that_waits_for_anothers_key_takes_no_thread_from_it() -> N
     async def linger() -> None:
         await asyncio.Event().wait()
 
-    @tool(retry=3, idempotent=True, idempotency_key=lambda _: "k", dedupe="tenant")
+    @tool(max_attempts=4, idempotent=True, idempotency_key=DedupeKey(lambda _: "k", "tenant"))
     def pay() -> str:
         ran.append("pay")
         if len(ran) == 1:

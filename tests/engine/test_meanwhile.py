@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from pydantic import BaseModel
 from scene import FAST, Watched, agent, results_of, running, seen, the, until
 
-from outlast import Agent, Context, Limit, tool
+from outlast import Agent, Context, DedupeKey, Limit, tool
 from outlast.core import record as r
 from outlast.errors import StoreUnavailable
 from outlast.store import Commit, Committed, Lease, LogPage, Refused, WorkerInfo
@@ -95,7 +95,9 @@ async def test_a_cancel_that_comes_before_a_lane_rests_for_a_place_is_not_slept_
     store = Meanwhile()
     leave = asyncio.Event()
 
-    @tool(limit=Limit(concurrency=1), idempotency_key=lambda args: args["who"], dedupe="session")
+    @tool(
+        limit=Limit(concurrency=1), idempotency_key=DedupeKey(lambda args: args["who"], "session")
+    )
     async def sit(who: str) -> None:
         await leave.wait()
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from scene import Watched, agent, results_of, running, the, types_of, until
 
-from outlast import Agent, Context, OutlastError, ToolError, tool
+from outlast import Agent, Context, DedupeKey, OutlastError, ToolError, tool
 from outlast.log.reader import Wakeups
 from outlast.log.verify import verify
 from outlast.testing.scripted import ScriptedError, ScriptedModel, ScriptedReply, call, calls, say
@@ -112,7 +112,7 @@ async def test_a_cancel_of_a_parked_turn_closes_its_requests() -> None:
 async def test_a_cancel_leaves_a_call_that_was_cut_off_of_unknown_outcome() -> None:
     ran: list[int] = []
 
-    @tool(on_interrupt="ask", idempotency_key=lambda args: "rent", dedupe="tenant")
+    @tool(on_interrupt="ask", idempotency_key=DedupeKey(lambda args: "rent", "tenant"))
     async def pay_rent() -> object:
         ran.append(1)
         return object()  # which no log can keep
@@ -150,7 +150,7 @@ async def test_a_cancel_leaves_a_tool_that_waits_of_unknown_outcome() -> None:
 
 
 async def test_a_cancel_leaves_a_call_that_is_to_be_tried_again_as_it_failed() -> None:
-    @tool(idempotent=True, retry=1)
+    @tool(idempotent=True, max_attempts=2)
     async def fetch() -> str:
         raise ToolError("the line is down")
 

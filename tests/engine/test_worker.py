@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 from scene import FAST, Watched, agent, log_of, results_of, running, the, until
 
-from outlast import Agent, Context, Outlast, Session, WorkerSettings, tool
+from outlast import Agent, Context, Limits, Outlast, Session, WorkerSettings, tool
 from outlast.core.message import Text, UserMessage
 from outlast.errors import InvalidInput, StoreUnavailable
 from outlast.store import Commit, Committed, Refused, WorkerInfo
@@ -71,7 +71,7 @@ async def test_a_graceful_stop_waits_a_little_for_calls_and_records_their_outcom
 
 async def test_a_graceful_stop_costs_no_attempt() -> None:
     gate, store = Gate(hangs=3, readonly=True), MemoryStore()
-    limited = gate.agent(max_attempts=2)
+    limited = gate.agent(limits=Limits(max_crashes=2))
     async with running(limited, store=store) as app:
         session = await app.start("a", "go")
         await until(session, "tool.started")
@@ -183,7 +183,7 @@ async def test_a_worker_that_wakes_late_cannot_add_a_record() -> None:
 
 async def test_a_call_that_kills_its_worker_every_time_ends_its_turn_with_no_progress() -> None:
     gate, store = Gate(hangs=9, readonly=True), MemoryStore()
-    deadly = gate.agent(max_attempts=3)
+    deadly = gate.agent(limits=Limits(max_crashes=3))
     async with running(deadly, store=store, settings=named("w", lease=0.05, stop_grace=0.0)) as app:
         session = await app.start("a", "go")
         for times in (1, 2, 3):

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 from scene import DAY, FAST, agent, at_standstill, running, until
 
-from outlast import Agent, Context, Limit, Outlast, tool
+from outlast import Agent, Context, DedupeKey, Limit, Limits, ModelOptions, Outlast, tool
 from outlast.agents.model.client import ModelRequest, Said
 from outlast.core.lane import Lane
 from outlast.errors import UnknownSession
@@ -160,7 +160,9 @@ async def test_a_tool_that_sleeps_says_until_when() -> None:
 
 async def test_a_model_call_without_a_place_says_under_which_limit_and_who_has_it() -> None:
     model = SlowModel()
-    async with running(Agent("a", model, model_limit=Limit(concurrency=1))) as app:
+    async with running(
+        Agent("a", model, model_options=ModelOptions(limit=Limit(concurrency=1)))
+    ) as app:
         first = await app.start("a", "go")
         await model.is_asked.wait()
         others = [await app.start("a", "go") for _ in range(2)]
@@ -182,8 +184,8 @@ async def test_a_model_call_without_a_place_says_under_which_limit_and_who_has_i
 
 async def test_a_model_call_within_a_turn_says_what_it_waits_for_and_since_when() -> None:
     model, gate, limit = SlowModel(), Gate(), Limit(concurrency=1)
-    slow = Agent("slow", model, model_limit=limit)
-    async with running(gate.agent(model_limit=limit), slow) as app:
+    slow = Agent("slow", model, model_options=ModelOptions(limit=limit))
+    async with running(gate.agent(model_options=ModelOptions(limit=limit)), slow) as app:
         session = await app.start("a", "go")
         await gate.is_entered.wait()
         await app.start("slow", "go")
@@ -200,7 +202,7 @@ async def test_a_model_call_within_a_turn_says_what_it_waits_for_and_since_when(
 
 
 async def test_a_turn_that_an_agents_rate_holds_back_says_until_when() -> None:
-    limited = agent([say("hi")], limit=Limit(rate=1, per=60))
+    limited = agent([say("hi")], limits=Limits(turns=Limit(rate=1, per=60)))
     async with at_standstill(limited) as (app, clock):
         await (await app.start("a", "go")).wait()
         session = await app.start("a", "go")
@@ -239,7 +241,7 @@ async def test_a_tool_without_a_place_says_under_which_limit_and_who_has_it() ->
 
 async def test_a_lane_of_an_agent_at_its_limit_says_which_others_are_at_work() -> None:
     gate = Gate()
-    async with running(gate.agent(limit=Limit(concurrency=1))) as app:
+    async with running(gate.agent(limits=Limits(turns=Limit(concurrency=1)))) as app:
         first = await app.start("a", "go")
         await gate.is_entered.wait()
         second = await app.start("a", "go")
@@ -255,7 +257,7 @@ async def test_a_lane_of_an_agent_at_its_limit_says_which_others_are_at_work() -
 
 
 async def test_a_call_whose_key_another_has_says_which() -> None:
-    gate = Gate(idempotency_key=lambda args: "one", dedupe="tenant")
+    gate = Gate(idempotency_key=DedupeKey(lambda args: "one", "tenant"))
     async with running(gate.agent()) as app:
         first = await app.start("a", "go")
         await gate.is_entered.wait()
@@ -291,7 +293,7 @@ async def test_a_provider_that_wants_to_be_asked_later_says_why_and_until_when()
 
 
 async def test_a_tool_that_is_tried_again_says_why_and_when() -> None:
-    @tool(readonly=True, retry=1)
+    @tool(readonly=True, max_attempts=2)
     async def look() -> str:
         raise RuntimeError("no light")
 

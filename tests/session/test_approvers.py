@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from scene import at_standstill, running, the, until
 
-from outlast import Agent, Context, Outlast, OutlastError, Request, Session, tool
+from outlast import Agent, Approval, Context, Outlast, OutlastError, Request, Session, tool
 from outlast.stores.memory import MemoryStore
 from outlast.testing.scripted import ScriptedError, ScriptedModel, ScriptedReply, call, say
 
@@ -14,10 +14,10 @@ from outlast.testing.scripted import ScriptedError, ScriptedModel, ScriptedReply
 class Bank:
     """A tool that needs approval, and who has given it."""
 
-    def __init__(self, **manners: Any) -> None:
+    def __init__(self, **rules: Any) -> None:
         self.approved_by: list[str] = []
 
-        @tool(approval="always", **manners)
+        @tool(approval=Approval("always", **rules))
         async def pay(ctx: Context, cents: int = 5) -> str:
             self.approved_by.append(ctx.approved_by)
             return f"paid {cents}"
@@ -214,7 +214,7 @@ async def test_an_answer_is_refused_as_often_as_it_is_given_by_the_wrong_ones() 
 
 
 async def test_a_question_that_is_put_anew_expires_when_it_would_have() -> None:
-    bank = Bank(approvers=only_the_cfo, answer_within=60)
+    bank = Bank(approvers=only_the_cfo, timeout=60)
     async with at_standstill(bank.agent()) as (app, clock):
         session = await app.start("a", "go")
         first = await asked_of(session)

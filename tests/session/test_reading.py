@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 from scene import FAST, agent, running, until
 
-from outlast import Agent, Context, Limit, Tool, tool
+from outlast import Agent, Context, DedupeKey, Limit, Tool, tool
 from outlast.agents.model.client import ModelRequest
 from outlast.core.event import type_of
 from outlast.errors import StoreError
@@ -98,8 +98,8 @@ def tools_with_more_to_them(seen: list[set[str]], store: Noting) -> dict[str, To
         "is idempotent": tool(idempotent=True)(look),
         "asks when interrupted": tool(readonly=True, on_interrupt="ask")(look),
         "has a limit": tool(readonly=True, limit=Limit(concurrency=1))(look),
-        "has a lane": tool(readonly=True, lane="door")(look),
-        "has a key": tool(readonly=True, idempotency_key=key, dedupe="session")(look),
+        "has a lane": tool(readonly=True, mutex="door")(look),
+        "has a key": tool(readonly=True, idempotency_key=DedupeKey(key, "session"))(look),
     }
 
 

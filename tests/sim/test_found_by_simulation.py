@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 from scene import FAST, agent, log_of, running, until
 
-from outlast import Context, Session, tool
+from outlast import Context, DedupeKey, Session, tool
 from outlast.agents.model.client import ModelRequest
 from outlast.core.limit import Bound
 from outlast.errors import StoreUnavailable
@@ -363,7 +363,7 @@ async def test_an_answer_is_not_slept_through_that_comes_while_a_stopped_call_re
 async def test_a_crash_between_two_calls_with_one_key_leaves_neither_waiting_for_itself() -> None:
     store, entered, runs = MemoryStore(), asyncio.Event(), 0
 
-    @tool(idempotent=True, idempotency_key=lambda args: "one", dedupe="session")
+    @tool(idempotent=True, idempotency_key=DedupeKey(lambda args: "one", "session"))
     async def register(n: int) -> str:
         nonlocal runs
         runs += 1
@@ -405,14 +405,14 @@ class LeavesAGhost(WrappedStore):
             worker=worker,
             fence=claim.fence,
             call_id="t1.s1.c9",
-            bounds=(Bound("lane:default:desk", 1),),
+            bounds=(Bound("mutex:default:desk", 1),),
         )
         await self.inner.acquire([wish])
         return [replace(claim, permits=("t1.s1.c9",))]
 
 
 async def test_a_call_does_not_wait_for_a_place_that_a_lost_call_of_its_own_lane_has() -> None:
-    @tool(lane="desk")
+    @tool(mutex="desk")
     async def edit() -> str:
         return "edited"
 

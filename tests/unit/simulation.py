@@ -47,10 +47,10 @@ from outlast.core.slices import EMPTY, change_all
 T = TypeVar("T")
 
 TOOLS = {
-    "find": ToolPolicy("rerun", tries=2),
+    "find": ToolPolicy("rerun", max_attempts=2),
     "pay": ToolPolicy("report"),
     "launch": ToolPolicy("fail"),
-    "sign": ToolPolicy("ask", answer_within=1000),
+    "sign": ToolPolicy("ask", answer_timeout=1000),
     "check": ToolPolicy("reconcile"),
 }
 OOPS = Failure("OOPS", "it broke")
@@ -74,7 +74,7 @@ class Simulation:
             on_partial=self.choose(["continue", "restart"]),
             typed=self.choose([False, True]),
             max_steps=self.choose([2, 50]),
-            max_attempts=self.choose([2, 10]),
+            max_crashes=self.choose([2, 10]),
             max_corrections=1,
             tools=TOOLS,
         )

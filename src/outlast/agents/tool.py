@@ -5,14 +5,16 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Collection
 from string import Formatter
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import Any, Generic, Literal, Protocol, overload
 
 from msgspec import Struct
+from typing_extensions import ParamSpec, TypeVar
 
 from outlast.agents.limit import Limit, checked_limit, in_order
 from outlast.agents.model.client import ToolSpec
 from outlast.agents.runtime.context import Context
 from outlast.agents.schema import Arguments, summary
+from outlast.core.instant import Span
 from outlast.core.limit import Bound
 from outlast.core.name import storable_key
 from outlast.core.policy import OnExpiry, ToolPolicy
@@ -20,14 +22,16 @@ from outlast.core.setting import count_of, one_of, seconds_of
 from outlast.errors import InvalidDefinition
 
 V = TypeVar("V")
+P = ParamSpec("P", default=...)
+R = TypeVar("R", default=Any)
 Function = Callable[..., Any]
-Ask = Literal["never", "once", "always"]
-Approval = Ask | Callable[[dict[str, Any]], bool]
+AskWhen = Literal["never", "once", "always"]
+When = AskWhen | Callable[[dict[str, Any]], bool]
 Key = Callable[[dict[str, Any]], str | int]
 Approvers = Callable[[str], bool | Awaitable[bool]]
 Remedy = Literal["rerun", "report", "ask", "fail"]
 OnInterrupt = Remedy | Function
-Dedupe = Literal["call", "session", "tenant"]
+DedupeScope = Literal["session", "tenant"]
 
 
 class ToolResult(Struct, Generic[V], frozen=True):
@@ -37,12 +41,39 @@ class ToolResult(Struct, Generic[V], frozen=True):
     value: V
 
 
+class Approval(Struct, frozen=True):
+    """When a human is asked about a call, who may answer, and for how long.
+
+    `when` is "never", "once" in a session, "always", or a function of the arguments. After
+    `timeout` the call is denied, or with `on_expiry="fail"` its turn fails. `approvers` says of a
+    principal whether they may answer; with `bar_requester` the one who asked for it may not. All
+    but `when` holds for questions about an interrupted call, too.
+    """
+
+    when: When = "always"
+    timeout: Span | None = None
+    on_expiry: OnExpiry = "deny"
+    approvers: Approvers | None = None
+    bar_requester: bool = False
+
+
+class DedupeKey(Struct, frozen=True):
+    """An idempotency key that is good for more than one call.
+
+    A call whose key was seen before, in the session or in the whole tenant, is not run: it
+    returns what the first one returned.
+    """
+
+    key: Key
+    scope: DedupeScope = "session"
+
+
 class NotDone:
     """What a reconcile function returns for a call that did not happen."""
 
 
-class Tool:
-    """A function with a schema and manners. Made by `@tool`; still callable as it was.
+class Tool(Generic[P, R]):
+    """A function with a schema and rules for its calls. Made by `@tool`; callable as it was.
 
     `callback_secret` says with what a call to one of its signed addresses has to be signed.
     """
@@ -51,92 +82,91 @@ class Tool:
 
     def __init__(
         self,
-        function: Function,
+        function: Callable[P, R],
         *,
         name: str | None = None,
         description: str | None = None,
-        approval: Approval = "never",
+        approval: When | Approval = "never",
         readonly: bool = False,
         idempotent: bool = False,
-        idempotency_key: Key | None = None,
-        dedupe: Dedupe = "call",
+        idempotency_key: Key | DedupeKey | None = None,
         on_interrupt: OnInterrupt | None = None,
         transactional: bool = False,
-        timeout: float = 300.0,
-        retry: int = 0,
-        lane: str | None = None,
+        timeout: Span = 300.0,
+        max_attempts: int = 1,
+        mutex: str | None = None,
         limit: Limit | None = None,
-        answer_within: float | None = None,
-        on_expiry: OnExpiry = "deny",
-        approvers: Approvers | None = None,
-        bar_requester: bool = False,
     ) -> None:
+        asked = approval if isinstance(approval, Approval) else Approval(approval)
+        shared = idempotency_key if isinstance(idempotency_key, DedupeKey) else None
         self.function = function
         self.name = checked_name(name, function)
         self.arguments = Arguments(function, self.name, Context)
         self.spec = ToolSpec(self.name, description or summary(function), self.arguments.schema)
-        self.approval = checked_approval(self.name, approval)
-        self.idempotency_key = answers_at_once(self.name, "idempotency_key", idempotency_key)
-        self.dedupe = one_of(Dedupe, f"dedupe of {self.name}", dedupe)
+        self.approval = checked_approval(self.name, asked.when)
+        key = shared.key if shared else idempotency_key
+        self.idempotency_key = answers_at_once(self.name, "idempotency_key", key)
+        scope = shared.scope if shared else None
+        self.dedupe = scope and one_of(DedupeScope, f"the scope of {self.name}'s key", scope)
         self.transactional = transactional
         self.timeout = seconds_of(f"the timeout of {self.name}", timeout)
-        self.lane = lane
+        self.mutex = mutex
         self.limit = checked_limit(f"the limit of {self.name}", limit)
-        self.approvers = approvers
-        self.bar_requester = bar_requester
+        self.approvers = asked.approvers
+        self.bar_requester = asked.bar_requester
         self.is_async = inspect.iscoroutinefunction(function)
         repeatable = readonly or idempotent or transactional
         self.on_interrupt = on_interrupt or ("rerun" if repeatable else "report")
-        patience = seconds_of(f"answer_within of {self.name}", answer_within or 0, or_none=True)
+        what = f"the approval's timeout of {self.name}"
+        answer_timeout = seconds_of(what, asked.timeout or 0, or_none=True)
         self.policy = ToolPolicy(
             on_interrupt=interruption(self.name, self.on_interrupt),
-            tries=count_of(f"retry of {self.name}", retry, least=0) + 1,
-            answer_within=int(patience * 1000),
-            on_expiry=one_of(OnExpiry, f"on_expiry of {self.name}", on_expiry),
-            restricted=approvers is not None or bar_requester,
+            max_attempts=count_of(f"max_attempts of {self.name}", max_attempts),
+            answer_timeout=int(answer_timeout * 1000),
+            on_expiry=one_of(OnExpiry, f"on_expiry of {self.name}", asked.on_expiry),
+            restricted=asked.approvers is not None or asked.bar_requester,
             readonly=readonly and not transactional,
         )
-        self._check(repeatable, retry)
+        self._check(repeatable)
 
-    def _check(self, repeatable: bool, retry: int) -> None:
-        if retry and not repeatable:
+    def _check(self, repeatable: bool) -> None:
+        if self.policy.max_attempts > 1 and not repeatable:
             raise InvalidDefinition(
                 f"{self.name} cannot be retried by itself: say readonly=True or idempotent=True"
                 " if running it twice does no harm",
                 tool=self.name,
             )
-        if self.dedupe != "call" and self.idempotency_key is None:
+        if self.dedupe and self.idempotency_key is None:
             raise InvalidDefinition(
-                f"{self.name} says dedupe={self.dedupe!r} but no idempotency_key: say what makes"
-                " two calls the same",
+                f"the DedupeKey of {self.name} has no key: say what makes two calls the same",
                 tool=self.name,
             )
-        if self.lane is not None:
-            self._check_lane(self.lane)
+        if self.mutex is not None:
+            self._check_mutex(self.mutex)
         if self.transactional and not self.is_async:
             raise InvalidDefinition(f"{self.name} is transactional: make it async", tool=self.name)
 
-    def _check_lane(self, lane: str) -> None:
+    def _check_mutex(self, mutex: str) -> None:
         try:
-            fields = {field for _, field, _, _ in Formatter().parse(lane) if field is not None}
+            fields = {field for _, field, _, _ in Formatter().parse(mutex) if field is not None}
         except (TypeError, ValueError) as error:
-            raise InvalidDefinition(f"the lane of {self.name} cannot be read: {error}") from None
+            raise InvalidDefinition(f"the mutex of {self.name} cannot be read: {error}") from None
         known = self.arguments.schema.get("properties", {})
         if unknown := sorted(fields - known.keys()):
             raise InvalidDefinition(
-                f"the lane of {self.name} names {', '.join(unknown)}, and its arguments are"
+                f"the mutex of {self.name} names {', '.join(unknown)}, and its arguments are"
                 f" {', '.join(known) or 'none'}: use these",
                 tool=self.name,
             )
 
     def bounds(self, args: dict[str, Any], tenant: str) -> tuple[Bound, ...]:
         """Return the limits that a call with these arguments is under, by name."""
-        if self.lane is None and self.limit is None:
+        if self.mutex is None and self.limit is None:
             return ()
         found: list[Bound] = []
-        if self.lane is not None:
-            key = self.lane.format(**args)
-            found.append(Bound(f"lane:{tenant}:{storable_key(key)}", concurrency=1))
+        if self.mutex is not None:
+            key = self.mutex.format(**args)
+            found.append(Bound(f"mutex:{tenant}:{storable_key(key)}", concurrency=1))
         if self.limit is not None:
             found += self.limit.named(f"tool:{self.name}")
         return in_order(found)
@@ -144,7 +174,7 @@ class Tool:
     def __repr__(self) -> str:
         return f"Tool({self.name})"
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
 
     async def may_be_approved_by(self, who: str, requesters: Collection[str]) -> bool:
@@ -163,6 +193,12 @@ class Tool:
         if callable(self.approval):
             return "always" if self.approval(args) else ""
         return "" if self.approval == "never" else self.approval
+
+
+class Decorator(Protocol):
+    """What `tool(…)` returns: it makes a function a tool with the function's own signature."""
+
+    def __call__(self, function: Callable[P, R], /) -> Tool[P, R]: ...
 
 
 def checked_name(name: Any, function: Any) -> str:
@@ -184,7 +220,7 @@ def checked_approval(tool: str, approval: Any) -> Any:
     """Return when a human is asked: a word, or a function of the arguments."""
     if callable(approval):
         return answers_at_once(tool, "approval", approval)
-    return one_of(Ask, f"approval of {tool}, where it is no function,", approval)
+    return one_of(AskWhen, f"approval of {tool}, where it is no function,", approval)
 
 
 def interruption(tool: str, on_interrupt: Any) -> Any:
@@ -208,7 +244,7 @@ def answers_at_once(tool: str, what: str, function: Any) -> Any:
 
 
 @overload
-def tool(function: Function, /) -> Tool: ...
+def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
 
 
 @overload
@@ -216,32 +252,29 @@ def tool(
     *,
     name: str | None = None,
     description: str | None = None,
-    approval: Approval = "never",
+    approval: When | Approval = "never",
     readonly: bool = False,
     idempotent: bool = False,
-    idempotency_key: Key | None = None,
-    dedupe: Dedupe = "call",
+    idempotency_key: Key | DedupeKey | None = None,
     on_interrupt: OnInterrupt | None = None,
     transactional: bool = False,
-    timeout: float = 300.0,
-    retry: int = 0,
-    lane: str | None = None,
+    timeout: Span = 300.0,
+    max_attempts: int = 1,
+    mutex: str | None = None,
     limit: Limit | None = None,
-    answer_within: float | None = None,
-    on_expiry: OnExpiry = "deny",
-    approvers: Approvers | None = None,
-    bar_requester: bool = False,
-) -> Callable[[Function], Tool]: ...
+) -> Decorator: ...
 
 
-def tool(function: Function | None = None, /, **manners: Any) -> Any:
+def tool(function: Function | None = None, /, **options: Any) -> Any:
     """Make a function a tool.
 
     Its schema comes from the type hints, its description from the docstring. What an
     interruption means for it: `readonly=True` or `idempotent=True` say that it can be run
     again; otherwise the model is told that the outcome is unknown, unless `on_interrupt` says
-    "ask", "fail", "rerun" or is a function `reconcile(ctx, args)` that finds out.
+    "ask", "fail", "rerun" or is a function `reconcile(ctx, args)` that finds out. A call that
+    fails is made `max_attempts` times in all. `mutex` is a text with arguments in braces: of all
+    calls in the tenant for which it reads the same, one runs at a time.
     """
     if function is not None:
         return Tool(function)
-    return lambda function: Tool(function, **manners)
+    return lambda function: Tool(function, **options)

@@ -74,7 +74,7 @@ def checked_settings(agent: str, given: Any) -> dict[str, Any]:
         return {}
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
         raise InvalidDefinition(
-            f'the model_settings of agent {agent} are values by name: {{"temperature": 0.2}}',
+            f'the settings of agent {agent} are values by name: {{"temperature": 0.2}}',
             agent=agent,
         )
     return dict(given)

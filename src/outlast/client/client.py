@@ -36,8 +36,8 @@ Out = TypeVar("Out")
 class Client:
     """A server somewhere else, used like an app that is here.
 
-    What fails on the way is tried again for `patience` seconds, and what waits (events and
-    results) for `stream_patience` seconds after it was cut off; None is for ever. `timeout`
+    What fails on the way is tried again for `retry_timeout` seconds, and what waits (events and
+    results) for `stream_timeout` seconds after it was cut off; None is for ever. `timeout`
     bounds one try, and a stream that has given no sign of life for `silence` seconds is taken
     for cut off. Proxies that the environment names are used only with `trust_env`; `tls` takes
     the place of the usual authorities. No redirect is followed.
@@ -48,8 +48,8 @@ class Client:
         url: str,
         token: str | None = None,
         *,
-        patience: float | None = 60.0,
-        stream_patience: float | None = 60.0,
+        retry_timeout: float | None = 60.0,
+        stream_timeout: float | None = 60.0,
         timeout: float = 30.0,
         silence: float = 60.0,
         trust_env: bool = False,
@@ -62,8 +62,8 @@ class Client:
             self.url,
             check_secret(token),
             self._clock,
-            patience=patience,
-            stream_patience=stream_patience,
+            retry_timeout=retry_timeout,
+            stream_timeout=stream_timeout,
             timeout=timeout,
             silence=silence,
             trust_env=trust_env,

@@ -36,7 +36,7 @@ Query = Mapping[str, Any]
 class ServerConnection:
     """Open from `open` to `close`, and again if need be.
 
-    `patience` is for how many seconds what fails is tried again, `stream_patience` the same for
+    `retry_timeout` is for how many seconds what fails is tried again, `stream_timeout` the same for
     what waits; None is for ever. `timeout` bounds one try, and `silence` how long a stream may
     give no sign of life before it is taken for lost.
     """
@@ -47,8 +47,8 @@ class ServerConnection:
         token: str | None,
         clock: Clock,
         *,
-        patience: float | None,
-        stream_patience: float | None,
+        retry_timeout: float | None,
+        stream_timeout: float | None,
         timeout: float,
         silence: float,
         trust_env: bool,
@@ -56,8 +56,8 @@ class ServerConnection:
     ) -> None:
         self.url = url
         self.clock = clock
-        self.patience = patience
-        self.stream_patience = stream_patience
+        self.retry_timeout = retry_timeout
+        self.stream_timeout = stream_timeout
         self._timeout = timeout
         self._silence = silence
         self._token = token
@@ -99,7 +99,7 @@ class ServerConnection:
         `waits` is for how many seconds the server is asked to wait before it answers.
         """
         content = None if body is None else to_json(body).encode()
-        trouble = RetryBudget(self.clock, self.stream_patience if waits else self.patience)
+        trouble = RetryBudget(self.clock, self.stream_timeout if waits else self.retry_timeout)
         if waits:
             trouble.over()  # what the server was asked to wait for counts from when it is cut off
         perhaps_done = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -11,14 +11,15 @@ from msgspec.structs import replace
 
 from outlast.agents.runtime.json_value import from_json
 from outlast.core.event import JSON_FIELDS, Event
+from outlast.core.instant import milliseconds_at
 from outlast.core.message import Message
 from outlast.core.record import Failure, Option, Tokens
 from outlast.errors import InvalidInput, ServerUnavailable, StoreCorrupt
 from outlast.session import Request, Result
+from outlast.session.request import RequestKind
 
 T = TypeVar("T")
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 RUNNING = "running"
 
 
@@ -44,7 +45,7 @@ def event_of(line: bytes, session_id: str) -> Event:
 
 
 def milliseconds(instant: datetime | None) -> int:
-    return (instant - EPOCH) // timedelta(milliseconds=1) if instant else 0
+    return milliseconds_at(instant) if instant else 0
 
 
 class WireReceipt(Struct):
@@ -68,7 +69,7 @@ class WireAction(Struct):
 class WireRequest(Struct):
     request_id: str
     session_id: str
-    kind: str
+    kind: RequestKind
     prompt: str
     options: tuple[Option, ...]
     allow_freeform: bool
@@ -91,7 +92,7 @@ class WireRequest(Struct):
             call_id=action.call_id,
             args=action.args,
             digest=self.digest,
-            expires_at=milliseconds(self.expires_at),
+            expires_at=self.expires_at,
             path=self.path,
             agent=self.agent,
         )

@@ -45,13 +45,13 @@ class FailedTry(Exception):
 
 
 class RetryBudget:
-    """A time in which tries fail, one after the other. After `patience` seconds it is enough."""
+    """A time in which tries fail, one after the other. After `timeout` seconds it is enough."""
 
     def __init__(
-        self, clock: Clock, patience: float | None, *, longest: float = LONGEST_PAUSE
+        self, clock: Clock, timeout: float | None, *, longest: float = LONGEST_PAUSE
     ) -> None:
         self._clock = clock
-        self._patience = patience
+        self._timeout = timeout
         self._longest = longest
         self._pause = FIRST_PAUSE
         self._since: float | None = clock.monotonic()
@@ -67,7 +67,7 @@ class RetryBudget:
         since = self._since = now if self._since is None else self._since
         pause = missed.wait + self._clock.jitter(self._pause)
         self._pause = min(2 * self._pause, self._longest)
-        if self._patience is not None and now + pause - since > self._patience:
+        if self._timeout is not None and now + pause - since > self._timeout:
             raise missed.error
         await asyncio.sleep(pause)
 

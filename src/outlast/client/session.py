@@ -125,8 +125,8 @@ class RemoteSession(Generic[Out]):
         check_answered(request_id, option, text)
         response = some(request_id=request_id, option=option, text=text, args=args)
         body = {"answers": [response], "dispatch_id": self._dispatch(dispatch_id)}
-        clock, patience = self._connection.clock, self._connection.patience
-        trouble = RetryBudget(clock, patience, longest=LOOKS_WITHIN)
+        clock, retry_timeout = self._connection.clock, self._connection.retry_timeout
+        trouble = RetryBudget(clock, retry_timeout, longest=LOOKS_WITHIN)
         for _ in range(LOOKS_AGAIN):
             try:
                 return await self._answer(body, is_ours=dispatch_id is None)

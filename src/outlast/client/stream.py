@@ -23,7 +23,7 @@ async def read_page(
 ) -> AsyncGenerator[Event, None]:
     """Give every event after a cursor once, up to the end of the stream."""
     clock = connection.clock
-    trouble = RetryBudget(clock, connection.stream_patience)
+    trouble = RetryBudget(clock, connection.stream_timeout)
     cursor = after
     while True:
         opened: float | None = None
@@ -56,7 +56,7 @@ async def read_to_rest(
     one of a server that died.
     """
     clock = connection.clock
-    trouble = RetryBudget(clock, connection.stream_patience)
+    trouble = RetryBudget(clock, connection.stream_timeout)
     cursor, is_resting = after, False
     while True:
         before, began = cursor, clock.monotonic()

@@ -208,7 +208,7 @@ def call_model(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
     """Go on with the open model call, or make another attempt at it."""
     model = turn.model
     assert model is not None
-    if model.lost >= policy.max_attempts:
+    if model.lost >= policy.max_crashes:
         return FailTurn(turn=turn.id, error=no_progress(model.call_id, model.lost))
     if model.status == "retry" and model.not_before > now:
         if model.parked:
@@ -267,7 +267,7 @@ def settle_calls(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
         if call.status == RUNNING:
             running.append(call.call_id)
             continue
-        if call.lost >= policy.max_attempts:
+        if call.lost >= policy.max_crashes:
             return FailTurn(turn=turn.id, error=no_progress(call.call_id, call.lost))
         match disposition(call, lane, policy, now):
             case "approval" | "interrupted" as kind:
@@ -296,7 +296,7 @@ def ask_human(call: OpenCall, kind: str, policy: Policy, now: int) -> AskHuman:
     return AskHuman(
         call_id=call.call_id,
         kind=kind,  # type: ignore[arg-type]
-        expires_at=now + tool.answer_within if tool.answer_within else 0,
+        expires_at=now + tool.answer_timeout if tool.answer_timeout else 0,
         on_expiry=tool.on_expiry,
         restricted=tool.restricted,
     )

@@ -7,31 +7,45 @@ from typing import Any
 
 from outlast.errors import InvalidInput
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST = 253_402_300_799_999
 """The last millisecond of the year 9999, since the epoch: calendars end there."""
 LONGEST = timedelta(days=365_250)
 
+Span = timedelta | float
+"""A length of time as users give it; a number is seconds."""
+
 
 def milliseconds(duration: Any) -> int:
     """Return a span of time, of a thousand years at most."""
-    if not isinstance(duration, timedelta):
-        raise InvalidInput(f"a duration is a timedelta, not {type(duration).__name__}")
-    if duration > LONGEST:
+    if isinstance(duration, timedelta):
+        seconds = duration.total_seconds()
+    elif isinstance(duration, int | float) and not isinstance(duration, bool):
+        seconds = float(duration)
+    else:
+        kind = type(duration).__name__
+        raise InvalidInput(f"a duration is a timedelta or a number of seconds, not {kind}")
+    if not seconds <= LONGEST.total_seconds():  # NaN is not either
         raise InvalidInput("a duration is a thousand years at most")
-    return int(duration.total_seconds() * 1000)
+    return int(max(seconds, 0.0) * 1000)
 
 
 def since_epoch(what: str, at: Any) -> int:
     """Return an instant that has a time zone, in milliseconds."""
     if getattr(at, "tzinfo", None) is None:
         raise InvalidInput(f"{what} needs a time zone: datetime(…, tzinfo=UTC)")
-    return not_too_late(what, int(at.timestamp() * 1000))
+    return not_too_late(what, milliseconds_at(at))
 
 
 def not_too_late(what: str, instant: int) -> int:
     if instant > LATEST:
         raise InvalidInput(f"{what} is before the year 10000")
     return instant
+
+
+def milliseconds_at(at: datetime) -> int:
+    """Return an instant in whole milliseconds since the epoch, without the error of a float."""
+    return (at - EPOCH) // timedelta(milliseconds=1)
 
 
 def date_of(instant: int) -> datetime:

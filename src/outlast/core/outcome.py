@@ -289,7 +289,7 @@ def model_failed(lane: Lane, result: ModelFailed, policy: Policy, now: int) -> I
     model = lane.turn.model
     yield from result.deltas
     parked = result.retry_after > policy.patience
-    if result.kind == "transient" and (parked or model.failed + 1 < policy.model_tries):
+    if result.kind == "transient" and (parked or model.failed + 1 < policy.max_attempts):
         yield r.ModelRetrying(
             call_id=model.call_id,
             attempt=model.attempt,
@@ -328,7 +328,9 @@ def tool_ended(
             )
             yield from close_opened(lane, call.call_id)
         case Raised():
-            again = end.error.code != "RETRY" and call.failed + 1 < policy.tool(call.tool).tries
+            again = (
+                end.error.code != "RETRY" and call.failed + 1 < policy.tool(call.tool).max_attempts
+            )
             yield r.ToolFailed(
                 call_id=call.call_id,
                 attempt=call.attempt,

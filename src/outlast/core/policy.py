@@ -23,14 +23,14 @@ HOUR = 60 * MINUTE
 class ToolPolicy(Struct, frozen=True, gc=False):
     """What an interruption means for a tool, and how often a failure is tried again.
 
-    A human has `answer_within` to say whether it may run (0: any time); what becomes of it if
+    A human has `answer_timeout` to say whether it may run (0: any time); what becomes of it if
     nobody does, `on_expiry` says: the call is denied, or the turn fails. Of a `restricted` one
     not everybody may say so. A `readonly` tool has no effect that the log must know of before.
     """
 
     on_interrupt: Interruption = "report"
-    tries: int = 1
-    answer_within: int = 0
+    max_attempts: int = 1
+    answer_timeout: int = 0
     on_expiry: OnExpiry = "deny"
     restricted: bool = False
     readonly: bool = False
@@ -42,10 +42,10 @@ class Policy(Struct, frozen=True, gc=False):
     on_busy: OnBusy = "queue"
     on_partial: OnPartial = "continue"
     max_steps: int = 50
-    max_attempts: int = 10
+    max_crashes: int = 10
     max_corrections: int = 3
     turn_timeout: int = HOUR
-    model_tries: int = 4
+    max_attempts: int = 4
     patience: int = 5 * SECOND
     typed: bool = False
     at_once: int = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from typing import Any, TypeVar, get_args
 
 from outlast.core.instant import LONGEST
@@ -32,7 +33,8 @@ def count_of(what: str, value: Any, least: int = 1) -> int:
 
 
 def seconds_of(what: str, value: Any, *, or_none: bool = False) -> float:
-    """Return a span of time in seconds; with `or_none` 0 is one."""
+    """Return a number or a timedelta as seconds; with `or_none` 0 is allowed."""
+    value = value.total_seconds() if isinstance(value, timedelta) else value
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not value >= 0 or (value == 0 and not or_none):
         least = "of 0 or more" if or_none else "over 0"
@@ -53,6 +55,13 @@ def settings_of(kind: type[T], what: str, value: T | None) -> T | None:
     """Return settings, if they are of their kind, or none."""
     if value is not None and not isinstance(value, kind):
         raise InvalidDefinition(f"{what} is {kind.__name__}(…) or None, not {value!r}")
+    return value
+
+
+def group_of(kind: type[T], what: str, value: T) -> T:
+    """Return a group of settings, if it is of its kind."""
+    if not isinstance(value, kind):
+        raise InvalidDefinition(f"{what} is {kind.__name__}(…), not {value!r}")
     return value
 
 

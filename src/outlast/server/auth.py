@@ -62,7 +62,7 @@ class AuthMiddleware:
         inside = self._app
         if scope["type"] == "http" and not is_open(path_of(scope)):
             try:
-                principal = await in_time(self._identify(scope), self._settings.patience)
+                principal = await in_time(self._identify(scope), self._settings.timeout)
                 self._check_rate(principal)
                 scope.setdefault("state", {})[PRINCIPAL] = principal
             except ErrorResponse as refusal:

@@ -62,7 +62,7 @@ class ServerBackend:
     async def owned_session(self, principal: Principal, session_id: str) -> SessionInfo:
         info = None
         if is_id(session_id):
-            info = await in_time(self.app.store.session(session_id), self.settings.patience)
+            info = await in_time(self.app.store.session(session_id), self.settings.timeout)
         if info is None or info.tenant != principal.tenant:
             shown = session_id[:MAX_ID]
             raise UnknownSession(f"there is no session {shown}", session=shown)

@@ -69,7 +69,7 @@ class JsonRoute(APIRoute):
                 check_type(request)
             if not self.is_timed:
                 return await handle(request)
-            return await in_time(handle(request), request.app.state.backend.settings.patience)
+            return await in_time(handle(request), request.app.state.backend.settings.timeout)
 
         return checked
 

@@ -60,7 +60,7 @@ class RequestLimitMiddleware:
         except ErrorResponse as refusal:
             await refusal.response()(scope, receive, send)
         else:
-            body = CountedReceive(receive, self._settings.max_body, self._settings.body_patience)
+            body = CountedReceive(receive, self._settings.max_body, self._settings.body_timeout)
             await self._app(scope, body, send)
 
     def _check(self, scope: Scope) -> None:
@@ -110,10 +110,10 @@ class HeaderedSend:
 class CountedReceive:
     """What is received: counted, and not waited for without end."""
 
-    def __init__(self, receive: Receive, most: int, patience: float) -> None:
+    def __init__(self, receive: Receive, most: int, timeout: float) -> None:
         self._receive = receive
         self._most = most
-        self._patience = patience
+        self._timeout = timeout
         self._size = 0
         self._is_whole = False
 
@@ -121,13 +121,13 @@ class CountedReceive:
         if self._is_whole:
             return await self._receive()
         try:
-            async with asyncio.timeout(self._patience):
+            async with asyncio.timeout(self._timeout):
                 message = await self._receive()
         except TimeoutError:
             raise ErrorResponse(
                 408,
                 "BODY_TIMEOUT",
-                f"nothing more of the body came for {self._patience:g} seconds",
+                f"nothing more of the body came for {self._timeout:g} seconds",
                 headers={"Connection": "close"},
             ) from None
         self._size += len(message.get("body", b""))

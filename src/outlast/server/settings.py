@@ -25,7 +25,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     `rate` requests a second are taken from a key, `burst` at once; 0 is any number. A stream
     that has nothing to say says so every `heartbeat` seconds, and a long poll of one that has
     nothing new is answered after `long_poll` seconds. A request is answered within
-    `patience` seconds, or with 503; whoever sends a body has `body_patience` between two pieces.
+    `timeout` seconds, or with 503; whoever sends a body has `body_timeout` between two pieces.
     """
 
     host: str = "127.0.0.1"
@@ -42,5 +42,5 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     max_streams_per_key: int = 1000
     heartbeat: float = 15.0
     long_poll: float = 20.0
-    patience: float = 10.0
-    body_patience: float = 30.0
+    timeout: float = 10.0
+    body_timeout: float = 30.0

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import datetime
+from typing import Any, Literal, cast
 
 import msgspec
 from msgspec import Struct
 
 from outlast.core import record as r
+from outlast.core.instant import date_of
 from outlast.core.record import Option
 from outlast.store import RequestInfo
+
+RequestKind = Literal["approval", "question", "interrupted"]
 
 
 class Request(Struct, frozen=True, kw_only=True):
@@ -19,7 +23,7 @@ class Request(Struct, frozen=True, kw_only=True):
     """
 
     request_id: str
-    kind: str
+    kind: RequestKind
     prompt: str
     options: tuple[Option, ...]
     allow_freeform: bool
@@ -28,7 +32,7 @@ class Request(Struct, frozen=True, kw_only=True):
     call_id: str = ""
     args: Any = None
     digest: str = ""
-    expires_at: int = 0
+    expires_at: datetime | None = None
     path: tuple[str, ...] = ()
     agent: str = ""
 
@@ -38,7 +42,7 @@ def request_of(info: RequestInfo) -> Request:
     asked = msgspec.json.decode(info.data, type=r.RequestOpened)
     return Request(
         request_id=asked.request_id,
-        kind=asked.kind,
+        kind=cast(RequestKind, asked.kind),
         prompt=asked.prompt,
         options=asked.options,
         allow_freeform=asked.allow_freeform,
@@ -47,7 +51,7 @@ def request_of(info: RequestInfo) -> Request:
         call_id=asked.call_id,
         args=msgspec.json.decode(asked.args) if asked.args else None,
         digest=asked.digest,
-        expires_at=asked.expires_at,
+        expires_at=date_of(asked.expires_at) if asked.expires_at else None,
         path=asked.path,
         agent=asked.agent or info.agent,
     )

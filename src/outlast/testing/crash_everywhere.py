@@ -43,7 +43,7 @@ async def crash_everywhere(
     ledger: Ledger | None = None,
     deps: Deps | None = None,
     store: Callable[[], Store] | None = None,
-    within: float = 30.0,
+    timeout: float = 30.0,
     **options: Any,
 ) -> CrashReport:
     """Run the scenario once undisturbed, then once for each crash before and after a commit.
@@ -56,7 +56,7 @@ async def crash_everywhere(
     check(agents, store, options)
     ledger = ledger or Ledger()
     watched = watch(agents, ledger)
-    rehearsal = CrashRun(scenario, watched, ledger, deps, store, within, options)
+    rehearsal = CrashRun(scenario, watched, ledger, deps, store, timeout, options)
     undisturbed, commits = await rehearsal.run(UNDISTURBED)
     runs: list[CrashedRun] = []
     for point in points():
@@ -101,7 +101,7 @@ class CrashRun:
     ledger: Ledger
     deps: Deps | None
     make_store: Callable[[], Store] | None
-    within: float
+    timeout: float
     options: Mapping[str, Any]
 
     async def run(self, point: CrashPoint) -> tuple[CrashedRun, int]:
@@ -132,7 +132,7 @@ class CrashRun:
                 raise InvalidDefinition("the scenario is an `async def` function, given the app")
             scenario = asyncio.create_task(played)
             await asyncio.wait(
-                [scenario, worker], timeout=self.within, return_when=asyncio.FIRST_COMPLETED
+                [scenario, worker], timeout=self.timeout, return_when=asyncio.FIRST_COMPLETED
             )
             if scenario.done():
                 return scenario.result()
@@ -140,7 +140,7 @@ class CrashRun:
             await asyncio.wait([scenario])
         if worker.done():
             worker.result()
-        raise TimeoutError(f"the scenario did not end within {self.within:g} s")
+        raise TimeoutError(f"the scenario did not end within {self.timeout:g} s")
 
     @asynccontextmanager
     async def _working(

@@ -21,7 +21,7 @@ from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import SpanKind, StatusCode
 from scene import FAST, agent, log_of, running, until
 
-from outlast import Agent, Outlast, Telemetry, tool
+from outlast import Agent, Approval, Outlast, Telemetry, tool
 from outlast.core.name import request_name
 from outlast.errors import StoreUnavailable
 from outlast.integration.telemetry.trace import TurnIds, trace_of
@@ -302,7 +302,7 @@ async def test_a_call_that_was_asked_about_anew_names_the_request_that_was_answe
 ) -> None:
     lenient = [True]
 
-    @tool(approval="always", approvers=lambda who: who == "ada" or lenient[0])
+    @tool(approval=Approval("always", approvers=lambda who: who == "ada" or lenient[0]))
     async def pay() -> str:
         return "paid"
 

@@ -164,7 +164,7 @@ async def test_processes_that_claim_different_lanes_at_once_keep_an_agents_limit
 
 # Limits
 
-ONE = Bound("lane:shop", concurrency=1)
+ONE = Bound("mutex:shop", concurrency=1)
 
 
 def wish(claim: Claim, worker: str) -> PermitRequest:

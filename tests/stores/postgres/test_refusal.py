@@ -10,7 +10,7 @@ import pytest
 from rival import opened, rivalling
 from scene import agent, results_of, running, the
 
-from outlast import Limit, tool
+from outlast import DedupeKey, Limit, tool
 from outlast.errors import InvalidName, StoreError, StoreFull, StoreUnavailable
 from outlast.stores.postgres import PostgresStore
 from outlast.stores.postgres.error import explain
@@ -101,10 +101,9 @@ async def test_names_as_long_as_they_may_be_fit_into_every_index(postgres_url: s
     account, tenant, lane, token, dispatch = (long_name(chance, 512) for _ in range(5))
 
     @tool(
-        lane="{account}",
+        mutex="{account}",
         limit=Limit(concurrency=1, rate=10),
-        idempotency_key=lambda args: args["account"],
-        dedupe="tenant",
+        idempotency_key=DedupeKey(lambda args: args["account"], "tenant"),
     )
     async def charge(account: str) -> str:
         return "charged"

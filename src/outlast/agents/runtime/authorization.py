@@ -6,12 +6,12 @@ What the log keeps of it is how it went. The token is looked up anew in every ru
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 
 import msgspec
 
 from outlast.agents.runtime.durable_wait import WaitTracker
 from outlast.agents.runtime.environment import TokenSource
+from outlast.core.instant import Span
 from outlast.core.result import NewWait
 from outlast.errors import AuthorizationError
 
@@ -22,7 +22,7 @@ async def require(
     connection: str,
     *,
     scopes: Sequence[str],
-    within: timedelta | None,
+    timeout: Span | None,
     instead_of: str,
 ) -> str:
     """Return a live token of whom the session acts for; else wait until they have signed in."""
@@ -39,7 +39,7 @@ async def require(
         raise await waiting.stop_at(NewWait(name))
     wanted = (*(grant.scopes if grant else ()), *scopes)
     with waiting.busy():
-        begun = await account.begin(wanted, within, waiting.desk.now())
+        begun = await account.begin(wanted, timeout, waiting.desk.now())
     raise await waiting.stop_at(NewWait(name, authorization=begun))
 
 

@@ -7,14 +7,13 @@ address is opened by `ctx.callback`, and `session/callback.py` accepts what is p
 from __future__ import annotations
 
 from base64 import b64decode
-from datetime import timedelta
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from outlast.agents.runtime.durable_wait import WaitTracker
-from outlast.core.instant import milliseconds
+from outlast.core.instant import Span, milliseconds
 from outlast.core.name import PAUSE
 from outlast.core.result import NewWait
 from outlast.errors import ToolError
@@ -54,7 +53,7 @@ class Callback:
             raise await self._waiting.stop_at(NewWait(self.name))
         return self._received(known)
 
-    async def wait_for(self, duration: timedelta) -> ReceivedCallback | None:
+    async def wait_for(self, timeout: Span) -> ReceivedCallback | None:
         """Wait likewise, but for a while only; None if nobody has called by then."""
         self._pauses += 1
         pause = f"{self.name}{PAUSE}{self._pauses}"
@@ -62,7 +61,7 @@ class Callback:
             return None
         if (known := self._waiting.come_since(self.name)) is not None:
             return self._received(known)
-        raise await self._waiting.stop_until(pause, milliseconds(duration))
+        raise await self._waiting.stop_until(pause, milliseconds(timeout))
 
     def _received(self, known: str) -> ReceivedCallback:
         came = msgspec.json.decode(known)

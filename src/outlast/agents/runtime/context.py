@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import wraps
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
@@ -21,7 +21,7 @@ from outlast.agents.runtime.durable_wait import Steps, WaitTracker
 from outlast.agents.runtime.environment import ALONE, Environment
 from outlast.agents.runtime.json_value import from_json, slice_name, to_json
 from outlast.agents.runtime.subagent_call import Subagent
-from outlast.core.instant import milliseconds, since_epoch
+from outlast.core.instant import Span, date_of, milliseconds, since_epoch
 from outlast.core.lane import Lane, OpenCall
 from outlast.core.message import check_text
 from outlast.core.name import KEYED, check_id, check_token, effect_key, round_token
@@ -110,7 +110,7 @@ class SessionContext:
         self.principal = lane.principal
         self.parent = lane.parent.session_id if lane.parent else None
         self.can_ask = lane.can_ask
-        self.deadline = lane.deadline
+        self.deadline = date_of(lane.deadline) if lane.deadline else None
         self.changes: list[StateChanged | SessionRekeyed | SliceUpdate] = []
         self._slices = slices
         self._desk = desk
@@ -258,10 +258,10 @@ class Context(Generic[Deps]):
         options: Sequence[str | Option] = (),
         *,
         allow_freeform: bool = True,
-        within: timedelta | None = None,
+        timeout: Span | None = None,
         on_expiry: OnExpiry = "deny",
     ) -> Answer:
-        """Ask a human and wait, for a week if need be, or only `within` a time.
+        """Ask a human and wait, for a week if need be, or only for a `timeout`.
 
         If nobody has answered by then, ToolError is raised; with `on_expiry="fail"` the turn
         fails.
@@ -281,7 +281,7 @@ class Context(Generic[Deps]):
         choices = choices_of(options)
         if not choices and not allow_freeform:
             raise InvalidInput("a question needs options, or allow_freeform=True")
-        expires_at = 0 if within is None else self._desk.now() + max(1, milliseconds(within))
+        expires_at = 0 if timeout is None else self._desk.now() + max(1, milliseconds(timeout))
         question = Question(
             check_text("a prompt", prompt),
             choices,
@@ -292,7 +292,7 @@ class Context(Generic[Deps]):
         raise await self.waiting.stop_at(NewWait(name, question=question))
 
     @for_async_tools
-    async def sleep(self, duration: timedelta) -> None:
+    async def sleep(self, duration: Span) -> None:
         """Wait, holding nothing. The call is run again from its first line afterwards."""
         self._not_in_transaction("sleep")
         name, known = self.waiting.next("sleep")
@@ -309,7 +309,7 @@ class Context(Generic[Deps]):
             raise await self.waiting.stop_at(NewWait(name, due_at=due_at))
 
     @for_async_tools
-    async def callback(self, name: str, *, timeout: timedelta) -> Callback:  # noqa: ASYNC109
+    async def callback(self, name: str, *, timeout: Span) -> Callback:
         """Open an address at which a service outside can call this tool, once.
 
         Hand its `url` over within a `ctx.step`, then `await callback.wait()`. Only a digest of
@@ -323,7 +323,7 @@ class Context(Generic[Deps]):
         return Callback(self.waiting, name, self._callback_url(token))
 
     @for_async_tools
-    async def signed_callback(self, token: str, *, within: timedelta) -> Callback:
+    async def signed_callback(self, token: str, *, timeout: Span) -> Callback:
         """Open an address that is the same in every run of the call, as its `token` is.
 
         What comes in there is refused unless it is signed as the tool's `callback_secret` says;
@@ -339,7 +339,7 @@ class Context(Generic[Deps]):
             await self._desk.open_callback(
                 self.call_id,
                 name,
-                milliseconds(within),
+                milliseconds(timeout),
                 token=round_token(token, rounds),
                 signer=self.tool,
             )
@@ -363,14 +363,14 @@ class Context(Generic[Deps]):
         connection: str,
         *,
         scopes: Sequence[str] = (),
-        within: timedelta | None = None,
+        timeout: Span | None = None,
         instead_of: str = "",
     ) -> str:
         """Return an access token for a connection of the app; wait for a sign-in if need be.
 
         It is the principal's, or the app's, and good for these `scopes`. Where somebody has to
         sign in first, the call ends here and is run again from its first line when they have;
-        ToolError is raised if they said no, or did nothing `within` the time. A token that the
+        ToolError is raised if they said no, or did nothing before the `timeout`. A token that the
         service has refused is given as `instead_of`, for another one.
         """
         self._not_in_transaction("require_auth")
@@ -384,7 +384,7 @@ class Context(Generic[Deps]):
             self._around.sign_ins,
             connection,
             scopes=scopes,
-            within=within,
+            timeout=timeout,
             instead_of=instead_of,
         )
 

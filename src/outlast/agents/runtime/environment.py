@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import timedelta
 from typing import Any, Protocol
 
 from msgspec import Struct
 
 from outlast.agents.decision import Decider
+from outlast.core.instant import Span
 from outlast.core.record import NewOutboxCursor
 from outlast.core.result import NewAuthorization
 
@@ -33,7 +33,7 @@ class AccountTokens(Protocol):
         ...
 
     async def begin(
-        self, scopes: Iterable[str], within: timedelta | None, now: int
+        self, scopes: Iterable[str], timeout: Span | None, now: int
     ) -> NewAuthorization:
         """Begin a sign-in."""
         ...

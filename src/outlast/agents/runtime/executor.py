@@ -110,7 +110,7 @@ class AgentExecutor:
 
     def bounds_of_tool(self, call: OpenCall, lane: Lane) -> tuple[Bound, ...]:
         tool = self._agent.tools.get(call.tool)
-        if tool is None or (tool.lane is None and tool.limit is None):
+        if tool is None or (tool.mutex is None and tool.limit is None):
             return ()
         try:
             return tool.bounds(tool.arguments.parse(call.args), lane.tenant)

@@ -23,7 +23,7 @@ def read(tool: Tool, call: OpenCall, lane: Lane) -> tuple[dict[str, Any], str]:
 
 def dedupe_of(tool: Tool, args: dict[str, Any], lane: Lane) -> str:
     """Return the scope and key under which a call must not happen twice, if it has one."""
-    if tool.dedupe == "call" or tool.idempotency_key is None:
+    if not tool.dedupe:
         return ""
     return f"{scope_of(tool, lane)}\n{own_key(tool, args)}"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -114,6 +115,7 @@ def json_out(value: Any) -> None:
     print(msgspec.json.format(text, indent=2) if is_terminal() else text, flush=True)
 
 
-def moment(milliseconds: int) -> str:
+def moment(at: datetime | int) -> str:
     """Return an instant as people read it, in UTC, as the Z says."""
-    return f"{date_of(milliseconds):%Y-%m-%d %H:%M:%SZ}"
+    at = at if isinstance(at, datetime) else date_of(at)
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"

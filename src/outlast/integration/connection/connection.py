@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from outlast.core.instant import Span
 from outlast.errors import InvalidDefinition, InvalidInput
 from outlast.integration.connection.redacted import Redacted
 from outlast.net.address import check_url
@@ -29,8 +30,8 @@ class Connection(Redacted, frozen=True):
     """Where to sign in, who we are there, and what for.
 
     The token of `owner="user"` is the session's principal's own; with "app" all sessions of a
-    tenant share one. Without a `client_secret` the app is a public client. A sign-in that nobody
-    has come back from `within` a time has failed. `revoke_url` is where tokens are given back,
+    tenant share one. Without a `client_secret` the app is a public client. A sign-in that is not
+    completed before the `sign_in_timeout` has failed. `revoke_url` is where tokens are given back,
     `issuer` what the provider calls itself in `iss`, and `authorize_params` go into the address
     to sign in at. Providers in private networks, and without TLS, are refused unless
     `allow_private`. Each request to the provider has `timeout` seconds.
@@ -47,7 +48,7 @@ class Connection(Redacted, frozen=True):
     authorize_params: Mapping[str, str] = {}
     revoke_url: str = ""
     issuer: str = ""
-    within: timedelta = A_DAY
+    sign_in_timeout: Span = A_DAY
     allow_private: bool = False
     timeout: float = 10.0
     tls: ssl.SSLContext | None = None
@@ -77,9 +78,10 @@ def problems(it: Connection) -> Iterator[str]:
         yield "scopes are a list of texts, one for each scope"
     if taken := sorted(OURS & it.authorize_params.keys()):
         yield f"authorize_params cannot have {', '.join(taken)}"
-    if not is_time(it.within):
-        yield f"within is a time over 0, as in timedelta(minutes=30), not {it.within!r}"
-    if not is_number(it.timeout):
+    if not is_span(it.sign_in_timeout):
+        given = it.sign_in_timeout
+        yield f"sign_in_timeout is a time over 0, as in timedelta(minutes=30), not {given!r}"
+    if not is_span(it.timeout):
         yield f"timeout is a number of seconds over 0, not {it.timeout!r}"
     # The first is opened by a browser, in whatever network that is; the others from here.
     yield from problems_of("authorize_url", it.authorize_url, it, is_private=True)
@@ -88,12 +90,11 @@ def problems(it: Connection) -> Iterator[str]:
         yield from problems_of("revoke_url", it.revoke_url, it, is_private=it.allow_private)
 
 
-def is_time(given: Any) -> bool:
-    return isinstance(given, timedelta) and given > timedelta(0)
-
-
-def is_number(given: Any) -> bool:
-    return isinstance(given, int | float) and given > 0
+def is_span(given: Any) -> bool:
+    """Say whether this is a length of time over 0: a timedelta or a number of seconds."""
+    if isinstance(given, timedelta):
+        return given > timedelta(0)
+    return isinstance(given, int | float) and not isinstance(given, bool) and given > 0
 
 
 def problems_of(what: str, url: str, it: Connection, *, is_private: bool) -> Iterator[str]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import timedelta
 
 from msgspec import Struct
 
 from outlast.clock import Clock
-from outlast.core.instant import milliseconds
+from outlast.core.instant import Span, milliseconds
 from outlast.core.result import NewAuthorization
 from outlast.errors import InvalidDefinition, InvalidInput, UnknownConnection
 from outlast.integration.connection.connection import Connection
@@ -34,9 +33,9 @@ class AccountSignIn(Struct, frozen=True):
         return await self.connections.live(self.account, instead_of)
 
     async def begin(
-        self, scopes: Iterable[str], within: timedelta | None, now: int
+        self, scopes: Iterable[str], timeout: Span | None, now: int
     ) -> NewAuthorization:
-        return await self.connections.begin(self.account, scopes, within, now)
+        return await self.connections.begin(self.account, scopes, timeout, now)
 
 
 class Connections:
@@ -96,7 +95,7 @@ class Connections:
         return await self._keeper.live(account, instead_of)
 
     async def begin(
-        self, account: Account, scopes: Iterable[str], within: timedelta | None, now: int
+        self, account: Account, scopes: Iterable[str], timeout: Span | None, now: int
     ) -> NewAuthorization:
         """Begin a sign-in, for what the connection and whoever asks need; `now` it is for them."""
         connection = account.connection
@@ -105,7 +104,7 @@ class Connections:
                 "a sign-in needs the address at which this app is reached from outside:"
                 ' Outlast(public_url="https://…")'
             )
-        span = milliseconds(connection.within if within is None else within)
+        span = milliseconds(connection.sign_in_timeout if timeout is None else timeout)
         wanted = tuple(dict.fromkeys((*connection.scopes, *scopes)))
         redirect_uri = f"{self._address()}/v1/connections/{connection.name}/callback"
         return await self._flow.begin(account, wanted, now + max(1, span), redirect_uri)

@@ -26,7 +26,7 @@ class RemoteAgent:
 
     `agent` is what it is called there, if not by the same name; `token` is a key with the scopes
     read, send and approve. `output_type` is that of its answers. A server that is away for
-    more than `patience` seconds is tried again later, holding nothing meanwhile. The first look
+    more than `timeout` seconds is tried again later, holding nothing meanwhile. The first look
     at what it does comes after `poll` seconds, the next ones after more and more.
     """
 
@@ -39,13 +39,13 @@ class RemoteAgent:
         agent: str = "",
         description: str = "",
         output_type: type | None = None,
-        patience: float = 10.0,
+        timeout: float = 10.0,
         poll: float = 2.0,
     ) -> None:
         self.name = checked_name(name)
         self.description = description
         self.poll = poll
-        self.far = Peer(url, token, agent or name, patience)
+        self.far = Peer(url, token, agent or name, timeout)
         self._key = (token or "").encode()
         self.output_type = output_type
 

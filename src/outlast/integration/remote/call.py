@@ -17,6 +17,7 @@ from outlast.agents.runtime.context import Context
 from outlast.agents.runtime.durable_wait import Parked
 from outlast.agents.runtime.subagent_call import check_depth
 from outlast.core import record as r
+from outlast.core.instant import milliseconds_at
 from outlast.core.lane import OpenRequest as Open
 from outlast.core.name import request_name
 from outlast.core.request import Shown, authorization_ends
@@ -49,7 +50,7 @@ class RemoteCall:
     async def run(self) -> Any:
         token = self._remote.callback_token(self._ctx.idempotency_key)
         if token and self._ctx.has_address:
-            self._hook = await self._ctx.signed_callback(token, within=A_MONTH)
+            self._hook = await self._ctx.signed_callback(token, timeout=A_MONTH)
         try:
             started = await self._start()
             session_id = started.session_id
@@ -64,11 +65,9 @@ class RemoteCall:
         raise await self._pause()
 
     async def _start(self) -> RemoteStarted:
-        session, key = self._ctx.session, self._ctx.idempotency_key
-        depth = check_depth(self._remote.name, self._waiting.lane.depth, self._ctx.max_depth)
-        commission = self._remote.commission(
-            key, self._message, session.can_ask, session.deadline, depth
-        )
+        lane, key = self._waiting.lane, self._ctx.idempotency_key
+        depth = check_depth(self._remote.name, lane.depth, self._ctx.max_depth)
+        commission = self._remote.commission(key, self._message, lane.can_ask, lane.deadline, depth)
         url = self._hook.url if self._hook else ""
         known = await self._ctx.step("start", self._far.start, commission, url)
         started = msgspec.convert(known, RemoteStarted)
@@ -166,7 +165,7 @@ class RemoteCall:
             args=msgspec.json.encode(request.args).decode() if request.args is not None else "",
             digest=request.digest,
             name=name,
-            expires_at=request.expires_at,
+            expires_at=milliseconds_at(request.expires_at) if request.expires_at else 0,
             path=(session_id, *request.path),
             agent=elsewhere(request.agent, self._remote),
         )

@@ -83,11 +83,11 @@ class RemoteState(Struct, frozen=True):
 class Peer:
     """One agent of one server."""
 
-    def __init__(self, url: str, token: str | None, agent: str, patience: float) -> None:
+    def __init__(self, url: str, token: str | None, agent: str, retry_timeout: float) -> None:
         self.url = url
         self._token = token
         self._agent = agent
-        self._patience = patience
+        self._timeout = retry_timeout
         Client(url, token)  # says at once what is wrong with URL and token
 
     @cached_property
@@ -96,9 +96,13 @@ class Peer:
         return httpx.create_ssl_context(trust_env=False)
 
     def _client(self) -> Client:
-        patience = self._patience
+        retry_timeout = self._timeout
         return Client(
-            self.url, self._token, patience=patience, stream_patience=patience, tls=self._tls
+            self.url,
+            self._token,
+            retry_timeout=retry_timeout,
+            stream_timeout=retry_timeout,
+            tls=self._tls,
         )
 
     async def start(self, wanted: RemoteRequest, callback_url: str) -> RemoteStarted:

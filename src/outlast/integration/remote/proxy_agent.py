@@ -15,6 +15,7 @@ import msgspec
 from outlast.agents.agent import Agent
 from outlast.agents.model.client import FinishedAnswer, ModelFailure, ModelRequest, Said
 from outlast.agents.model.error import classify
+from outlast.agents.options import Limits, ModelOptions
 from outlast.core.message import Text, ToolCall, ToolOutputs, UserMessage, text_of
 from outlast.core.record import Failure
 
@@ -31,9 +32,9 @@ def envoy_of(remote: RemoteAgent) -> Agent[Any, Any]:
         remote.name,
         ProxyModel(remote.name),
         output_type=Any,
-        stream=False,
+        model_options=ModelOptions(stream=False),
         subagents=[remote],
-        max_depth=ANY_DEPTH,
+        limits=Limits(max_depth=ANY_DEPTH),
     )
     envoy.output_type = remote.output_type or Any  # no model is told of it: it needs no schema
     return envoy

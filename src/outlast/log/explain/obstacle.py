@@ -20,7 +20,7 @@ def the_permits(info: LaneInfo, lane: Lane, evidence: ExplainEvidence) -> Iterat
     for permit in evidence.permits:
         if permit.lane != info.lane or permit.held:
             continue
-        is_rate = permit.name.endswith(":rate") and not permit.name.startswith("lane:")
+        is_rate = permit.name.endswith(":rate") and not permit.name.startswith("mutex:")
         wish = "its next start under the rate" if is_rate else "a place under the limit"
         behind = f", behind {permit.ahead}" if permit.ahead else ""
         turn, step = turn_and_step(permit.call_id)

@@ -15,7 +15,7 @@ from outlast.server.model.shape import (
     Instant,
     Out,
     example,
-    instant_or_none,
+    rfc3339,
 )
 from outlast.session import Request as Asked
 
@@ -81,7 +81,7 @@ def request_out(asked: Asked, agent: str = "") -> RequestOut:
         allow_freeform=asked.allow_freeform,
         action=action,
         digest=asked.digest,
-        expires_at=instant_or_none(asked.expires_at),
+        expires_at=rfc3339(asked.expires_at),
         path=list(asked.path),
     )
 

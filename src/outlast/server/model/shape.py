@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from outlast.core.instant import date_of
+from outlast.core.instant import date_of, milliseconds_at
 from outlast.core.name import MAX_ID
 
 SESSION = "ses_01K5ZJ3M8Q4V6X2T9R7B1C0D5F"
@@ -27,6 +28,11 @@ def instant(milliseconds: int) -> str:
     """Return an instant as RFC 3339 has it, in UTC and to the millisecond."""
     moment = date_of(milliseconds)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{milliseconds % 1000:03d}Z"
+
+
+def rfc3339(at: datetime | None) -> str | None:
+    """Return a public instant as RFC 3339 has it, if there is one."""
+    return instant(milliseconds_at(at)) if at else None
 
 
 def instant_or_none(milliseconds: int | None) -> str | None:

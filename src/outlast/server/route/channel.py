@@ -48,7 +48,7 @@ async def take_in(name: str, request: Request, backend: Served) -> ReceivedOut |
     if not is_id(name):
         raise UnknownChannel("this app has no such channel")
     work = backend.app.receive(name, dict(request.headers), body)
-    received = await in_time(work, backend.settings.patience)
+    received = await in_time(work, backend.settings.timeout)
     return at_once(received.answer) if received.answer else receipt_of(received)
 
 

@@ -76,7 +76,7 @@ async def come_back(
             tenant=tenant,
             principal=principal,
         )
-        ending = await in_time(work, backend.settings.patience)
+        ending = await in_time(work, backend.settings.timeout)
     except (StoreError, ErrorResponse):
         ending = "again"  # what was begun goes on without us
     return page(ending)

@@ -62,7 +62,7 @@ async def read_result(
     session, info = await backend.handle(caller, session_id)
     result: Result[Any] | None = None
     if await is_settled(backend, info, delivery_id):
-        result = await outcome(session, delivery_id, backend.settings.patience)
+        result = await outcome(session, delivery_id, backend.settings.timeout)
     elif wait:
         async with backend.hold(caller):
             result = await outcome(session, delivery_id, wait)
@@ -76,7 +76,7 @@ async def is_settled(backend: ServerBackend, info: SessionInfo, delivery_id: str
     """Whether a result is there without waiting for it."""
     if delivery_id is None:
         return is_at_rest(info)
-    delivery = await in_time(backend.app.store.delivery(delivery_id), backend.settings.patience)
+    delivery = await in_time(backend.app.store.delivery(delivery_id), backend.settings.timeout)
     if delivery is None or delivery.session_id != info.session_id:
         raise UnknownDelivery(f"this session never got {delivery_id}", delivery=delivery_id)
     if delivery.state == "settled" and delivery.outcome != "answered":

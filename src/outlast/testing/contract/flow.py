@@ -33,7 +33,7 @@ from outlast.testing.contract.builder import (
 )
 from outlast.testing.contract.subject import Subject
 
-ONE = Bound("lane:shop", concurrency=1)
+ONE = Bound("mutex:shop", concurrency=1)
 WAITS = Permit(granted=False)
 GRANTED = Permit(granted=True)
 
@@ -177,7 +177,7 @@ class FlowContract(Subject):
     async def test_limits_of_other_names_are_apart(self, store: Store, clock: ManualClock) -> None:
         first, second = await start_some(store, clock, 2)
         assert await ask_to_begin(store, first) == GRANTED
-        assert await ask_to_begin(store, second, Bound("lane:office", concurrency=1)) == GRANTED
+        assert await ask_to_begin(store, second, Bound("mutex:office", concurrency=1)) == GRANTED
 
     async def test_a_permit_that_is_given_back_makes_the_next_lane_ready(
         self, store: Store, clock: ManualClock
@@ -329,7 +329,7 @@ class FlowContract(Subject):
         self, store: Store, clock: ManualClock
     ) -> None:
         one, two = await start_some(store, clock, 2)
-        other = Bound("lane:other", concurrency=1)
+        other = Bound("mutex:other", concurrency=1)
         assert await ask_to_begin(store, one, ONE) == GRANTED
         assert await ask_to_begin(store, two, ONE) == WAITS
         await write(store, park(two, awaits_permit=True))
@@ -338,15 +338,15 @@ class FlowContract(Subject):
         assert again.session_id == two.session_id
         assert await ask_to_begin(store, again, ONE) == GRANTED
         assert [(p.name, p.session_id) for p in await store.permits()] == [
-            ("lane:other", one.session_id),
-            ("lane:shop", two.session_id),
+            ("mutex:other", one.session_id),
+            ("mutex:shop", two.session_id),
         ]
 
     async def test_a_call_that_is_freed_with_a_rest_is_not_rested_for(
         self, store: Store, clock: ManualClock
     ) -> None:
         one, two = await start_some(store, clock, 2)
-        bounds = {"t1.s1.c1": ONE, "t1.s1.c2": Bound("lane:other", concurrency=1)}
+        bounds = {"t1.s1.c1": ONE, "t1.s1.c2": Bound("mutex:other", concurrency=1)}
         for call_id, bound in bounds.items():
             assert await ask_to_begin(store, one, bound, call_id=call_id) == GRANTED
             assert await ask_to_begin(store, two, bound, call_id=call_id) == WAITS

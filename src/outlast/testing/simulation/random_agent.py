@@ -14,8 +14,9 @@ from msgspec import Struct
 
 from outlast.agents.agent import Agent
 from outlast.agents.limit import Limit
+from outlast.agents.options import Limits, ModelOptions
 from outlast.agents.runtime.context import Context
-from outlast.agents.tool import NotDone, Tool, tool
+from outlast.agents.tool import Approval, DedupeKey, NotDone, Tool, tool
 from outlast.errors import Retry, ToolError
 from outlast.testing.scripted import ScriptedModel
 from outlast.testing.simulation.history import History, TokenUsed
@@ -111,13 +112,17 @@ def random_agents(seed: int, outside: OutsideService) -> list[Agent[Any, Any]]:
             tools=at_hand,
             output_type=kind,
             on_busy=chance.choice(["queue", "join", "interrupt"]),
-            on_partial=chance.choice(["continue", "restart"]),
-            max_attempts=10,
-            max_depth=2,
-            max_steps=chance.choice([3, 50]),
-            max_corrections=chance.choice([1, 3]),
-            limit=chance.choice([None, Limit(concurrency=3), Limit(rate=5, per=10)]),
-            model_limit=chance.choice([None, None, Limit(concurrency=2), Limit(rate=10, per=5)]),
+            model_options=ModelOptions(
+                on_partial=chance.choice(["continue", "restart"]),
+                limit=chance.choice([None, None, Limit(concurrency=2), Limit(rate=10, per=5)]),
+            ),
+            limits=Limits(
+                max_crashes=10,
+                max_depth=2,
+                max_steps=chance.choice([3, 50]),
+                max_corrections=chance.choice([1, 3]),
+                turns=chance.choice([None, Limit(concurrency=3), Limit(rate=5, per=10)]),
+            ),
         )
         for name, kind in (("free", None), ("typed", int), ("plain", None))
     ]
@@ -133,7 +138,7 @@ def plain_tools(outside: OutsideService) -> list[Tool]:
     async def find(ctx: Context[Any], n: int) -> str:
         return await outside.work(ctx)
 
-    @tool(idempotent=True, retry=2)
+    @tool(idempotent=True, max_attempts=3)
     async def note(ctx: Context[Any], n: int) -> str:
         ctx.session.append(OrderLine(f"line {n}"))
         ctx.session.update(CallTally, lambda tally: CallTally(tally.count + 1 if tally else 1))
@@ -178,11 +183,11 @@ def careful_tools(outside: OutsideService) -> list[Tool]:
     async def transfer(ctx: Context[Any], n: int) -> str:
         return await outside.work(ctx)
 
-    @tool(idempotency_key=lambda args: str(args["n"] % 3), dedupe="session")
+    @tool(idempotency_key=DedupeKey(lambda args: str(args["n"] % 3), "session"))
     async def reserve(ctx: Context[Any], n: int) -> str:
         return await outside.work(ctx)
 
-    @tool(idempotent=True, idempotency_key=lambda args: str(args["n"] % 3), dedupe="tenant")
+    @tool(idempotent=True, idempotency_key=DedupeKey(lambda args: str(args["n"] % 3), "tenant"))
     async def register(ctx: Context[Any], n: int) -> str:
         return await outside.work(ctx)
 
@@ -205,7 +210,7 @@ def waiting_tools(outside: OutsideService) -> list[Tool]:
     async def survey(ctx: Context[Any], n: int) -> str:
         counted = await ctx.step("mile 0", outside.walk, 0)
         within = timedelta(seconds=40) if n % 2 else None
-        answer = await ctx.ask("Well?", within=within)
+        answer = await ctx.ask("Well?", timeout=within)
         return f"{counted} {answer.text}"
 
     @tool
@@ -239,7 +244,7 @@ def waiting_tools(outside: OutsideService) -> list[Tool]:
             return str(await ctx.step("mile 0", outside.walk, 0))
 
         async def inquire() -> str:
-            answer = await ctx.ask("Well?", within=timedelta(seconds=40))
+            answer = await ctx.ask("Well?", timeout=timedelta(seconds=40))
             return f"{answer.text} {await hand_on('then')}"
 
         async def hand_on(task: str) -> str:
@@ -261,24 +266,24 @@ def expectant_tools(outside: OutsideService) -> list[Tool]:
             await ctx.step("mile 0", outside.walk, 0)
         return (await callback.wait()).text
 
-    @tool(approval="always", answer_within=25)
+    @tool(approval=Approval("always", timeout=25))
     async def permit(ctx: Context[Any], n: int) -> str:
         return await outside.work(ctx)
 
-    @tool(approval="always", answer_within=40, on_expiry="fail", idempotent=True)
+    @tool(approval=Approval("always", timeout=40, on_expiry="fail"), idempotent=True)
     async def stake(ctx: Context[Any], n: int) -> str:
         return await outside.work(ctx)
 
     @tool(on_interrupt="rerun")
     async def enter(ctx: Context[Any], n: int) -> str:
-        token = await ctx.require_auth("oauth_service", within=timedelta(seconds=30 + n % 3 * 20))
+        token = await ctx.require_auth("oauth_service", timeout=timedelta(seconds=30 + n % 3 * 20))
         return await outside.enter(ctx, token)
 
     return [order, permit, stake, enter]
 
 
 def limited_tools(outside: OutsideService) -> list[Tool]:
-    @tool(lane="desk")
+    @tool(mutex="desk")
     async def edit(ctx: Context[Any], n: int) -> str:
         if n % 5 == 0:
             await ctx.sleep(timedelta(seconds=n))
