@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks.model import Model, Saying, texts
-from outlast import Agent, Context, Tool, tool
+from outlast import Agent, Context, Limits, Tool, tool
 
 STEPS = 1000
 TEXTS = texts(1024)
@@ -47,7 +47,9 @@ def stepper(
             on_step(step)
         return Saying(text(step), using.name if step < steps else "", step)
 
-    return Agent("stepper", Model(say, delay=delay), tools=[using], max_steps=steps + 1)
+    return Agent(
+        "stepper", Model(say, delay=delay), tools=[using], limits=Limits(max_steps=steps + 1)
+    )
 
 
 def asker() -> Agent[None, str]:

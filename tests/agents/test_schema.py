@@ -211,7 +211,7 @@ class Asynchronous:
         (takes_its_place, {}, "leave out the /"),
         (fine, {"name": "two words"}, "cannot be a tool's name"),
         (fine, {"name": "x" * 65}, "cannot be a tool's name"),
-        (fine, {"retry": 2}, "readonly=True or idempotent=True"),
+        (fine, {"max_attempts": 3}, "readonly=True or idempotent=True"),
         (fine, {"idempotency_key": DedupeKey(None)}, "has no key"),
         (fine, {"transactional": True}, "make it async"),
         (7, {}, "give a function"),

@@ -247,7 +247,7 @@ async def test_no_more_sessions_of_an_agent_are_at_work_than_its_limit_says(stor
         await inside.visit("agent")
         return "thought"
 
-    agent = worker_of([think], limit=Limit(concurrency=2))
+    agent = worker_of([think], limits=Limits(turns=Limit(concurrency=2)))
     async with running(agent, store=store) as app:
         sessions = [await app.start(agent, "Go") for _ in range(6)]
         assert {(await session.wait()).output for session in sessions} == {"Done."}

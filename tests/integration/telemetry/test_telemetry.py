@@ -21,7 +21,7 @@ from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import SpanKind, StatusCode
 from scene import FAST, agent, log_of, running, until
 
-from outlast import Agent, Approval, Outlast, Telemetry, tool
+from outlast import Agent, Approval, ModelOptions, Outlast, Telemetry, tool
 from outlast.core.name import request_name
 from outlast.errors import StoreUnavailable
 from outlast.integration.telemetry.trace import TurnIds, trace_of
@@ -389,7 +389,7 @@ SECRET = "sk-never-to-be-told"
 def talkative() -> Agent[Any, Any]:
     return looking(
         instructions="Be brief about the harvest.",
-        model_settings={"extra_headers": {"authorization": SECRET}},
+        model_options=ModelOptions(settings={"extra_headers": {"authorization": SECRET}}),
     )
 
 
