@@ -6,6 +6,7 @@ that there is none.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,19 +14,51 @@ from typing import Any
 from fastapi import Request
 
 from outlast.app import Outlast
+from outlast.clock import Clock
 from outlast.core.index import PEOPLE, RELAYED
 from outlast.core.name import MAX_ID, is_storable
-from outlast.errors import StoreUnavailable, UnknownRequest, UnknownSession
+from outlast.errors import StoreError, StoreUnavailable, UnknownRequest, UnknownSession
 from outlast.server.auth import caller, principal_of
 from outlast.server.body import in_time
 from outlast.server.error import ErrorResponse
 from outlast.server.limit import StreamLimiter
 from outlast.server.principal import LOCAL, Principal
-from outlast.server.readiness import Readiness
 from outlast.server.settings import ServerSettings
 from outlast.server.stream.feed import SessionFeeds
 from outlast.session import Session
-from outlast.store import RequestInfo, SessionInfo
+from outlast.store import RequestInfo, SessionInfo, Store
+
+FRESH = 1.0
+PATIENCE = 2.0
+NOBODY = "ses_nobody"
+"""A session that does not exist; asking for it is the cheapest question there is."""
+
+
+class Readiness:
+    """Remembers the last answer for a second."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        self._asked_at: float | None = None
+        self._is_ready = False
+
+    async def is_ready(self) -> bool:
+        async with self._lock:
+            now = self._clock.monotonic()
+            if self._asked_at is None or now - self._asked_at >= FRESH:
+                self._is_ready = await self._ask()
+                self._asked_at = self._clock.monotonic()
+            return self._is_ready
+
+    async def _ask(self) -> bool:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self._store.session(NOBODY)
+        except (StoreError, TimeoutError):
+            return False
+        return True
 
 
 class ServerBackend:

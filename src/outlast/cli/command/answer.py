@@ -8,16 +8,17 @@ import msgspec
 import typer
 
 from outlast.cli.command.send import show_receipt
-from outlast.cli.terminal.run import command
-from outlast.cli.terminal.store_url import (
+from outlast.cli.terminal.option import (
     DEFAULT_STORE,
     AppName,
     AsJson,
+    By,
     StoreUrl,
     note_idleness,
     open_place_or_app,
+    person,
 )
-from outlast.cli.terminal.user import By, person
+from outlast.cli.terminal.run import command
 from outlast.errors import UnknownRequest
 
 

@@ -6,9 +6,7 @@ from typing import Annotated
 
 import typer
 
-from outlast.cli.terminal.output import json_out, out
-from outlast.cli.terminal.run import command
-from outlast.cli.terminal.store_url import (
+from outlast.cli.terminal.option import (
     DEFAULT_STORE,
     AsJson,
     SessionId,
@@ -16,6 +14,8 @@ from outlast.cli.terminal.store_url import (
     note_idleness,
     open_place,
 )
+from outlast.cli.terminal.output import json_out, out
+from outlast.cli.terminal.run import command
 
 
 @command

@@ -13,9 +13,8 @@ from outlast.cli.command.worker import LogFormat, LogLevel
 from outlast.cli.terminal.conversation import Conversation
 from outlast.cli.terminal.loading import load_app
 from outlast.cli.terminal.log_format import set_up_logging
+from outlast.cli.terminal.option import AsJson, By, person
 from outlast.cli.terminal.run import INTERRUPTED, command
-from outlast.cli.terminal.store_url import AsJson
-from outlast.cli.terminal.user import By, person
 from outlast.errors import InvalidInput, UnknownAgent
 
 

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from outlast.cli.terminal.option import DEFAULT_STORE, AsJson, StoreUrl, open_place
 from outlast.cli.terminal.output import json_out, out
 from outlast.cli.terminal.run import command
-from outlast.cli.terminal.store_url import DEFAULT_STORE, AsJson, StoreUrl, open_place
 from outlast.store import Store
 
 LOOK_EVERY = 0.2

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from outlast.cli.terminal.option import DEFAULT_STORE, AsJson, SessionId, StoreUrl, open_place
 from outlast.cli.terminal.output import STATUS_STYLES, clean, json_out, moment, out
 from outlast.cli.terminal.run import command
-from outlast.cli.terminal.store_url import DEFAULT_STORE, AsJson, SessionId, StoreUrl, open_place
 from outlast.log.explain import Cause, Explanation
 
 STYLES = {"failure": "red", "request": "yellow", "provider": "yellow", "retry": "yellow"}

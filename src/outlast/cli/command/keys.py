@@ -7,15 +7,15 @@ from typing import Annotated, Any
 
 import typer
 
-from outlast.cli.terminal.output import error_out, json_out, moment, out, table
-from outlast.cli.terminal.run import command
-from outlast.cli.terminal.store_url import (
+from outlast.cli.terminal.option import (
     DEFAULT_STORE,
     AsJson,
     StoreOfApp,
     StoreUrl,
     open_place_or_app,
 )
+from outlast.cli.terminal.output import error_out, json_out, moment, out, table
+from outlast.cli.terminal.run import command
 from outlast.errors import UnknownKey
 from outlast.server.key import mint, parse
 from outlast.server.principal import SCOPES

@@ -10,9 +10,9 @@ import typer
 
 from outlast.cli.terminal.event_line import event_line
 from outlast.cli.terminal.follow import follow as follow_session
+from outlast.cli.terminal.option import DEFAULT_STORE, AsJson, SessionId, StoreUrl, open_place
 from outlast.cli.terminal.output import json_line, out
 from outlast.cli.terminal.run import command
-from outlast.cli.terminal.store_url import DEFAULT_STORE, AsJson, SessionId, StoreUrl, open_place
 from outlast.core.event import Event
 from outlast.session.merged_events import LocalSource, MergedEvents
 

@@ -12,21 +12,22 @@ from msgspec.structs import asdict
 from outlast.app import Outlast
 from outlast.cli.command.answer import parse_arguments
 from outlast.cli.command.send import result_of, show_receipt, show_result
-from outlast.cli.terminal.editor import edit_arguments
-from outlast.cli.terminal.output import json_out, out, table
-from outlast.cli.terminal.request_list import asks
-from outlast.cli.terminal.request_screen import RequestScreen, until_left
-from outlast.cli.terminal.run import command
-from outlast.cli.terminal.store_url import (
+from outlast.cli.terminal.option import (
     DEFAULT_STORE,
     AppName,
     AsJson,
+    By,
     StoreUrl,
     note_idleness,
+    one_of,
     open_place_or_app,
+    person,
 )
-from outlast.cli.terminal.user import By, person
-from outlast.cli.terminal.wording import one_of
+from outlast.cli.terminal.output import json_out, out, table
+from outlast.cli.terminal.prompt import edit_arguments
+from outlast.cli.terminal.request_list import asks
+from outlast.cli.terminal.request_screen import RequestScreen, until_left
+from outlast.cli.terminal.run import command
 from outlast.core.index import PEOPLE, RELAYED
 from outlast.errors import UnknownRequest
 from outlast.session import Request, request_of

@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from outlast.cli.command.send import show_receipt
-from outlast.cli.terminal.run import command
-from outlast.cli.terminal.store_url import (
+from outlast.cli.terminal.option import (
     DEFAULT_STORE,
     AsJson,
     SessionId,
@@ -16,6 +15,7 @@ from outlast.cli.terminal.store_url import (
     note_idleness,
     open_place,
 )
+from outlast.cli.terminal.run import command
 
 
 @command

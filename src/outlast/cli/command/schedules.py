@@ -16,9 +16,7 @@ from msgspec.structs import asdict
 
 from outlast.app import Outlast
 from outlast.cli.terminal.loading import load_app
-from outlast.cli.terminal.output import json_out, moment, out, table
-from outlast.cli.terminal.run import command
-from outlast.cli.terminal.store_url import (
+from outlast.cli.terminal.option import (
     DEFAULT_STORE,
     AsJson,
     StoreUrl,
@@ -26,6 +24,8 @@ from outlast.cli.terminal.store_url import (
     one_place,
     open_place,
 )
+from outlast.cli.terminal.output import json_out, moment, out, table
+from outlast.cli.terminal.run import command
 from outlast.integration.schedule.cron import CronTimes
 from outlast.integration.schedule.schedule import read_fingerprint
 from outlast.integration.schedule.schedules import find, unknown

@@ -10,17 +10,18 @@ import typer
 from msgspec.structs import asdict
 
 from outlast.cli.terminal.event_line import call_text, value_text
-from outlast.cli.terminal.output import error_out, json_out, out
-from outlast.cli.terminal.run import command
-from outlast.cli.terminal.store_url import (
+from outlast.cli.terminal.option import (
     DEFAULT_STORE,
     AsJson,
+    By,
     SessionId,
     StoreUrl,
     note_idleness,
     open_place,
+    person,
 )
-from outlast.cli.terminal.user import By, person
+from outlast.cli.terminal.output import error_out, json_out, out
+from outlast.cli.terminal.run import command
 from outlast.session import Receipt, Result
 from outlast.session.inbox import deadline_of
 

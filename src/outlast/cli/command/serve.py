@@ -8,6 +8,7 @@ from outlast.app import Outlast
 from outlast.cli.command.worker import Format, Level, LogFormat, LogLevel
 from outlast.cli.terminal.loading import load_app
 from outlast.cli.terminal.log_format import set_up_logging
+from outlast.cli.terminal.option import AsJson
 from outlast.cli.terminal.output import json_out, out
 from outlast.cli.terminal.run import command
 from outlast.cli.terminal.service import (
@@ -23,7 +24,6 @@ from outlast.cli.terminal.service import (
     server_settings,
     url_of,
 )
-from outlast.cli.terminal.store_url import AsJson
 
 
 @command

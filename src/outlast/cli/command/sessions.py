@@ -9,9 +9,9 @@ import typer
 from msgspec.structs import asdict
 
 from outlast.app import STATUSES
+from outlast.cli.terminal.option import DEFAULT_STORE, AsJson, StoreUrl, open_place
 from outlast.cli.terminal.output import json_out, moment, out, table
 from outlast.cli.terminal.run import command
-from outlast.cli.terminal.store_url import DEFAULT_STORE, AsJson, StoreUrl, open_place
 from outlast.store import SessionInfo
 
 

@@ -8,9 +8,9 @@ from msgspec import Struct, field
 from msgspec.structs import asdict
 
 from outlast.cli.terminal.event_line import call_text, failure_text
+from outlast.cli.terminal.option import DEFAULT_STORE, AsJson, SessionId, StoreUrl, open_place
 from outlast.cli.terminal.output import fields, json_out, moment, one_line, out, table
 from outlast.cli.terminal.run import command
-from outlast.cli.terminal.store_url import DEFAULT_STORE, AsJson, SessionId, StoreUrl, open_place
 from outlast.core import record as r
 from outlast.core.message import text_of
 from outlast.core.record import AnyRecord, Tokens

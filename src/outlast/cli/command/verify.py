@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from outlast.cli.terminal.option import DEFAULT_STORE, AsJson, StoreUrl, open_place
 from outlast.cli.terminal.output import console, is_terminal, json_out, out
 from outlast.cli.terminal.run import command
-from outlast.cli.terminal.store_url import DEFAULT_STORE, AsJson, StoreUrl, open_place
 from outlast.errors import UnknownSession
 from outlast.log.verify import Finding
 from outlast.log.verify import verify as verify_session

@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 import typer
 from msgspec.structs import replace
 
+from outlast.cli.terminal.option import DEFAULT_STORE, AsJson, StoreUrl, open_place
 from outlast.cli.terminal.output import json_out, moment, one_line, out, table
 from outlast.cli.terminal.run import command
-from outlast.cli.terminal.store_url import DEFAULT_STORE, AsJson, StoreUrl, open_place
 from outlast.store import DeadLetter, OutboxCursor
 
 CURSORS = ("SESSION", "NAME", "RECEIVER", "TOLD TO", "STATE", "NEXT", "TRIES", "ERROR")

@@ -16,10 +16,9 @@ from msgspec.structs import replace
 from outlast.app import Outlast
 from outlast.cli.terminal.loading import load_app
 from outlast.cli.terminal.log_format import set_up_logging
+from outlast.cli.terminal.option import AsJson, one_of
 from outlast.cli.terminal.output import json_out, out
 from outlast.cli.terminal.run import command
-from outlast.cli.terminal.store_url import AsJson
-from outlast.cli.terminal.wording import one_of
 from outlast.engine.settings import WorkerSettings
 from outlast.engine.worker import Worker
 from outlast.errors import StoreError

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import asdict
 
+from outlast.cli.terminal.option import DEFAULT_STORE, AsJson, StoreUrl, open_place
 from outlast.cli.terminal.output import json_out, moment, out, table
 from outlast.cli.terminal.run import command
-from outlast.cli.terminal.store_url import DEFAULT_STORE, AsJson, StoreUrl, open_place
 from outlast.engine.counters import tally_of
 from outlast.store import WorkerInfo
 

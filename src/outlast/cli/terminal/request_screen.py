@@ -12,10 +12,9 @@ from rich.live import Live
 from rich.text import Text
 
 from outlast.app import Outlast
-from outlast.cli.terminal.editor import edit_arguments
 from outlast.cli.terminal.keyboard import Keyboard
 from outlast.cli.terminal.output import clean, console, moment
-from outlast.cli.terminal.prompt import ParsedAnswer, parse_answer
+from outlast.cli.terminal.prompt import ParsedAnswer, edit_arguments, parse_answer
 from outlast.cli.terminal.request_list import RequestList, asks
 from outlast.cli.terminal.run import INTERRUPTED
 from outlast.errors import OutlastError

@@ -1,15 +1,17 @@
-"""Where sessions are kept: the options of commands that need no agent's code.
+"""Options that several commands share: the store or app, the user, and words out of a few.
 
-Looking never creates: a file that is not there, or is another program's, is an error.
+Looking never creates: a file that is missing, or belongs to another program, is an error.
 """
 
 from __future__ import annotations
 
+import getpass
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import typer
@@ -21,6 +23,34 @@ from outlast.clock import Clock
 from outlast.errors import StoreUnavailable
 from outlast.store import Store
 from outlast.stores.sqlite.migration import probe
+
+Word = TypeVar("Word", bound=StrEnum)
+
+
+def one_of(kind: type[Word]) -> Callable[[str], Word]:
+    """Return a parser for the members of an enum; its error lists them."""
+
+    def read(text: str) -> Word:
+        try:
+            return kind(text)
+        except ValueError:
+            raise typer.BadParameter(f"{text!r} is none of: {', '.join(kind)}") from None
+
+    return read
+
+
+By = Annotated[str | None, typer.Option("--by", help="Who you are; by default your login.")]
+
+
+def person(by: str | None) -> str:
+    """Return the given name, or else the login."""
+    if by is not None:
+        return by
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""
+
 
 NAME_YOURS = "name yours with --store or OUTLAST_STORE"
 
