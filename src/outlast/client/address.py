@@ -15,7 +15,7 @@ from outlast.errors import InvalidInput, InvalidUrl
 from outlast.net.address import check_parts
 
 TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")
-"""What a bearer token is made of, by RFC 6750."""
+"""The characters of a bearer token, by RFC 6750."""
 
 
 def check_server(url: Any) -> str:

@@ -26,7 +26,7 @@ CONNECTS_WITHIN = 10.0
 
 POOL = httpx.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=4.0)
 """A connection is let go before the server does so (after 5 seconds, uvicorn's): of what was sent
-on one that is just being closed nobody knows whether it arrived."""
+on one that is just being closed it is unknown whether it arrived."""
 
 PERHAPS = "; it may have been done all the same: look before you try again"
 
@@ -173,7 +173,7 @@ def given(query: Query) -> dict[str, Any]:
 
 
 def uncertain(error: OutlastError) -> OutlastError:
-    """Return an error of which nobody knows whether what was asked for was done."""
+    """Return an error that leaves it unknown whether the request was carried out."""
     error.message += PERHAPS
     error.args = (error.message,)
     return error

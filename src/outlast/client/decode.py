@@ -1,4 +1,4 @@
-"""What the server answers, as the types that are used without a wire."""
+"""Turns the server's answers into the types that an app in this process returns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is sent, as the server takes it: checked here as it would be without a wire."""
+"""Turns arguments into the server's requests, with the checks of an app in this process."""
 
 from __future__ import annotations
 

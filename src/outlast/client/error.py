@@ -21,7 +21,7 @@ BY_CODE: Mapping[str, type[OutlastError]] = {
 }
 
 PASSING = (408, 429, 502, 503, 504)
-"""Another try may succeed. Of those over 500 nobody knows whether it was done nevertheless."""
+"""Another try may succeed. Above 500 it is unknown whether the request was carried out."""
 
 HIDDEN = "…"
 
@@ -69,7 +69,7 @@ def raisable(problem: WireProblem, secret: str | None) -> OutlastError:
 
 
 def foreign(response: httpx.Response) -> OutlastError:
-    """Return what it means that somebody else than a Outlast server answers."""
+    """Return the error for an answer that no Outlast server gave."""
     status = response.status_code
     if response.is_redirect:
         said = "answers with a redirect, which is not followed: give the address that it leads to"

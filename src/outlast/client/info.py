@@ -1,6 +1,6 @@
 """Sessions as the server shows them, whole or in a list.
 
-What is not told to callers is empty: the tenant, and who owns a lane.
+Fields that callers may not see are empty: the tenant, and a lane's owner.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class RemoteLane(Struct):
 
 
 class RemoteWait(Struct, frozen=True, kw_only=True):
-    """What a lane waits for, since when, and until when if it goes on by itself."""
+    """A wait of a lane: for what, since when, and until when if it ends by itself."""
 
     lane: str
     status: str

@@ -38,7 +38,7 @@ class WireRequests(Struct):
 
 
 class WireLane(Struct):
-    """A lane. Who owns it is told only to those with the scope `internals`."""
+    """A lane. Its owner is shown only with the scope `internals`."""
 
     session_id: str
     agent: str

@@ -1,6 +1,6 @@
 """Tries that failed: what each one means, and how long they are borne.
 
-Knows no route. Whether something may be tried again is for whoever asked for it to say.
+Knows no route. The caller says whether a request may be tried again.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def missed_connection(error: httpx.RequestError, url: str) -> FailedTry:
 
 
 def is_distrusted(error: BaseException) -> bool:
-    """Whether the server could not prove who it is: it will not be able to the next time."""
+    """Whether the server's certificate was refused, which another try will not change."""
     return any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes(error))
 
 

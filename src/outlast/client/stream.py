@@ -1,4 +1,4 @@
-"""A session's events over the wire: from a cursor on, through whatever happens to the wire."""
+"""A session's events over HTTP, from a cursor on; reconnects when the connection breaks."""
 
 from __future__ import annotations
 

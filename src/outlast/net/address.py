@@ -1,7 +1,7 @@
 """Which URLs and addresses a call that a user configured may reach.
 
 Looks at texts only: it resolves no name and opens nothing. What is neither public nor
-allowed by `allow_private` is refused, and what nobody has a good reason to call always is.
+allowed by `allow_private` is refused; addresses that no webhook needs are always refused.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def check_parts(url: str, parts: SplitResult) -> None:
 
 
 def is_of_a_name(character: str) -> bool:
-    """Whether a host's name may have a character in it, in whatever script."""
+    """Whether a host name may contain a character, in any script."""
     return character in "-." or category(character)[0] in "LMN"
 
 

@@ -119,7 +119,7 @@ class ReceiverConnection:
         self._timeout = timeout
 
     async def post(self, body: bytes, headers: Mapping[str, str]) -> HttpAnswer:
-        """Post once and return the answer, whatever its status; no answer is Unreachable."""
+        """Post once and return the answer, of any status; raise Unreachable if there is none."""
         async with self._in_time():
             response = await self._send(body, headers)
         self._client.cookies.clear()

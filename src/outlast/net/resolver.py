@@ -1,4 +1,4 @@
-"""Names to addresses, by the system's resolver, in threads that hold up nobody."""
+"""Resolves names to addresses with the system's resolver, in threads that block no exit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def look_up(host: str, port: int) -> Sequence[str]:
 
     def work() -> None:
         addresses = addresses_of(host, port)
-        with suppress(RuntimeError):  # the loop was closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop was closed: no caller waits any more
             loop.call_soon_threadsafe(settle, addresses)
 
     threading.Thread(target=work, name="outlast resolver", daemon=True).start()

@@ -43,7 +43,7 @@ def verify(
     """Return what a webhook says, if it was signed with the secret or one of several.
 
     `body` is what was received, not what a framework made of it. A timestamp that is more than
-    `tolerance` seconds from now is refused, so that what somebody recorded cannot be sent again
+    `tolerance` seconds from now is refused, so that a recorded request cannot be sent again
     later. Raises InvalidSignature; answer that with 401.
     """
     raw = body.encode() if isinstance(body, str) else body

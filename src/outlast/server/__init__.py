@@ -1,6 +1,6 @@
 """The HTTP server: routes, streams, authentication. `asgi.create` makes it of an app.
 
-What is imported here needs nothing of the extra `server`; the rest does.
+Names imported here need nothing of the extra `server`; the other modules do.
 """
 
 from outlast.server.principal import Principal

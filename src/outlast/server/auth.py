@@ -1,4 +1,4 @@
-"""Who is let in: says whose each request is before anything of it is read.
+"""Authentication: decides whose request this is before any of its body is read.
 
 All is closed that is not named here as open. Knows no route beyond that.
 """
@@ -33,7 +33,7 @@ from outlast.store import Store
 
 OPEN = (*PROBES, "/v1/openapi.json")
 CALLBACKS = "/v1/callbacks/"
-"""Whoever knows what stands behind this may call it: the token is the key."""
+"""Paths that carry their own secret: the unguessable token behind the prefix is the key."""
 RETURNS = re.compile(r"/v1/connections/[^/]*/callback")
 """Where browsers come back to from signing in; the state is the key."""
 CHANNELS = re.compile(r"/v1/channels/[^/]*")
@@ -44,7 +44,7 @@ SAFE = ("GET", "HEAD", "OPTIONS")
 
 
 def principal_of(request: Request) -> Principal:
-    """Return who sent a request; nobody can be here unless the doorman let them in."""
+    """Return the principal that the middleware found; no request gets here without one."""
     found: Principal = request.scope["state"][PRINCIPAL]
     return found
 

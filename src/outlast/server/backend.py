@@ -1,6 +1,6 @@
-"""What routes may ask for: the app, who is calling, and sessions that are theirs.
+"""The app as routes use it: the calling principal, and the sessions of its tenant.
 
-The one place where an id that somebody sent becomes a session: whose tenant is another is told
+The one place where an id from outside becomes a session: for a session of another tenant it says
 that there is none.
 """
 
@@ -73,7 +73,7 @@ class ServerBackend:
         self.feeds = SessionFeeds(app.store, app.clock)
 
     def principal(self, request: Request, scope: str = "") -> Principal:
-        """Return who is calling, if they may do what needs this scope."""
+        """Return the calling principal, or refuse it if it lacks the scope."""
         principal = principal_of(request)
         if scope and not principal.may(scope):
             raise ErrorResponse(
@@ -88,7 +88,7 @@ class ServerBackend:
     async def session(
         self, request: Request, session_id: str, scope: str = "read"
     ) -> tuple[Principal, SessionInfo]:
-        """Return who is calling and a session of theirs; another's does not exist for them."""
+        """Return the principal and a session of its tenant; others do not exist for it."""
         principal = self.principal(request, scope)
         return principal, await self.owned_session(principal, session_id)
 
@@ -136,7 +136,7 @@ class ServerBackend:
             self.streams.leave(name)
 
     async def still_valid(self, principal: Principal) -> bool:
-        """Say whether the key that somebody came with is good, as far as the store can tell."""
+        """Say whether the principal's key is still valid, as far as the store can tell."""
         if not principal.key_id:
             return True
         try:

@@ -34,7 +34,7 @@ def decode(raw: bytes) -> Any:
 
 
 def refuse_repeats(pairs: list[tuple[str, Any]]) -> None:
-    """Refuse a name that stands twice: who read the first and who the last would disagree."""
+    """Refuse a repeated name: parsers disagree on whether the first or the last value counts."""
     seen: set[str] = set()
     for name, _ in pairs:
         if name in seen:

@@ -1,4 +1,4 @@
-"""What routes depend on: who is calling with which scope, the backend, and documented errors."""
+"""FastAPI dependencies of the routes: principal and scope, the backend, documented errors."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def check(
     needed: SecurityScopes,
     _: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)] = None,
 ) -> Principal:
-    """Return who is calling; the doorman knows, and the bearer is here for the documentation."""
+    """Return the principal that the middleware found; `bearer` is here for the OpenAPI document."""
     return (await gate_of(request)).principal(request, *needed.scopes)
 
 

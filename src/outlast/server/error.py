@@ -1,4 +1,4 @@
-"""What is wrong, as HTTP says it: a status, and one shape of body for every error.
+"""Errors over HTTP: a status, and one shape of body for every error.
 
 Chooses statuses; knows no route. What a store says about itself stays in the log: whoever is
 outside is told only whether to try again.

@@ -1,4 +1,4 @@
-"""Who sends a request, and what that lets them do."""
+"""The principal of a request, and the scopes that say what it may do."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCOPES = {
 
 
 class Principal(Struct, frozen=True):
-    """Somebody known: whose data they reach, what they are called, and what they may do.
+    """An authenticated caller: its tenant, its name and its scopes.
 
     `key_id` is that of the key that they came with, if it was one of the store's.
     """
@@ -35,4 +35,4 @@ class Principal(Struct, frozen=True):
 
 
 LOCAL = Principal("default", "local", frozenset(SCOPES))
-"""Whoever is on this machine, where nobody asks for a key."""
+"""The caller on this machine, where no key is required."""

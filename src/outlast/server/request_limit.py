@@ -1,4 +1,4 @@
-"""What every request passes first: the right host, headers and a body that are not too large.
+"""The first middleware: checks the host and bounds the size of headers and body.
 
 Knows no route and no caller. Adds to every answer what browsers need to be told, and answers for
 what nobody foresaw.
@@ -18,7 +18,7 @@ from outlast.server.settings import ServerSettings
 log = get_logger("outlast.server")
 
 PROBES = ("/healthz", "/readyz", "/v1/healthz", "/v1/readyz")
-"""Asked for by what watches the process, under whatever name or address it knows."""
+"""Health checks call these under any host name or address."""
 
 SECURITY = (
     (b"x-content-type-options", b"nosniff"),
@@ -91,7 +91,7 @@ class RequestLimitMiddleware:
 
 
 class HeaderedSend:
-    """What is sent, with the headers that belong to every answer."""
+    """Sends a response with the headers that every response has."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -108,7 +108,7 @@ class HeaderedSend:
 
 
 class CountedReceive:
-    """What is received: counted, and not waited for without end."""
+    """Receives a body, with a bound on its size and on the pause between two pieces."""
 
     def __init__(self, receive: Receive, most: int, timeout: float) -> None:
         self._receive = receive

@@ -47,7 +47,7 @@ def open_socket(settings: ServerSettings) -> socket.socket:
 
 
 async def check_closed(app: Outlast, settings: ServerSettings, name: str = "MODULE:APP") -> None:
-    """Refuse to listen where others can reach it, if nobody would be asked who they are.
+    """Refuse to listen beyond loopback without authentication.
 
     `name` is where the app is: a key for it belongs into its own store.
     """
@@ -62,7 +62,7 @@ async def check_closed(app: Outlast, settings: ServerSettings, name: str = "MODU
 
 
 class UvicornServer(uvicorn.Server):
-    """Uvicorn, with signals left to whoever started it."""
+    """Uvicorn without signal handlers: the caller handles signals."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)

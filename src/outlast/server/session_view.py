@@ -25,7 +25,7 @@ MOST_LOOKED_AT = 500
 
 
 async def portray(store: Store, info: SessionInfo, caller: Principal) -> SessionOut:
-    """Return a session as somebody may see it."""
+    """Return a session as the principal may see it."""
     states = {n.lane: await read_state(store, info.session_id, n.lane) for n in info.lanes}
     since = await began(store, info, [n.lane for n in info.lanes if n.status in RESTS])
     deadlines = [state.deadline for state in states.values() if state.deadline]

@@ -1,4 +1,4 @@
-"""How the server goes about its work: where it listens, whom it lets in, how much it takes."""
+"""Settings of the server: where it listens, how it authenticates, how much it accepts."""
 
 from __future__ import annotations
 

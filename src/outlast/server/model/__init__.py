@@ -1,1 +1,1 @@
-"""What goes over the wire, as types: the OpenAPI document is made of these."""
+"""The types of requests and responses; the OpenAPI document is made of them."""

@@ -1,4 +1,4 @@
-"""What a channel's sender is told."""
+"""The response to a channel's sender."""
 
 from __future__ import annotations
 

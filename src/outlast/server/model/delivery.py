@@ -1,4 +1,4 @@
-"""What is sent to sessions over the wire, and the receipts for it."""
+"""Deliveries to sessions, and their receipts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Reason = Annotated[str, Field(max_length=1000, examples=["no longer needed"])]
 
 
 class Capabilities(In):
-    """What there is where the session's user is."""
+    """What the session's user interface can do."""
 
     request_input: bool = Field(True, description="Whether somebody can be asked.")
 

@@ -37,7 +37,7 @@ A_WORKER = {
 
 
 class LaneOut(Out):
-    """A lane, and who owns it."""
+    """A lane and its owner."""
 
     model_config = example(A_LANE)
 

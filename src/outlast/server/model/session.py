@@ -78,7 +78,7 @@ class SessionPage(Out):
 
 
 class LaneWait(Out):
-    """What a lane waits for."""
+    """A wait of a lane."""
 
     lane: str
     status: str
@@ -91,7 +91,7 @@ class LaneWait(Out):
 
 
 class UsageOut(Out):
-    """What model calls cost."""
+    """The usage of model calls."""
 
     input_tokens: int
     output_tokens: int
@@ -138,7 +138,7 @@ class FailureOut(Out):
 
 
 class ResultOut(Out):
-    """What a turn came to."""
+    """The result of a turn."""
 
     model_config = example(
         {
@@ -197,4 +197,4 @@ def result_out(result: Result[Any], output: Any, agent: str) -> ResultOut:
 
 
 RUNNING = Result[Any](status="running")
-"""What there is to say of a turn that has come to nothing yet."""
+"""Return the result of a turn that has not ended yet."""

@@ -1,4 +1,4 @@
-"""What all that goes over the wire has in common: ids, instants, pages, errors."""
+"""Shapes that all requests and responses share: ids, instants, pages, errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INSTANT = "2026-01-31T12:00:00.000Z"
 Id = Annotated[
     str, Field(min_length=1, max_length=MAX_ID, pattern=r"^[^\x00]+$", examples=["order-17"])
 ]
-"""A name that somebody chose, as every store can keep it."""
+"""A name from a caller, limited to what every store can keep."""
 
 Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"}, examples=[INSTANT])]
 
@@ -52,7 +52,7 @@ class Out(BaseModel):
 
 
 class ErrorDetail(Out):
-    """What went wrong, and what to do about it."""
+    """An error: what went wrong and what to do about it."""
 
     code: str = Field(description="Stable: programs look at this.", examples=["UNKNOWN_SESSION"])
     message: str = Field(examples=["there is no session ses_01K5ZJ3M8Q4V6X2T9R7B1C0D5F"])

@@ -1,6 +1,6 @@
 """Callbacks: an outside event wakes a tool that waits for it.
 
-Whoever has the token may call; nobody else is told anything, and looking changes nothing.
+The token is the authorization: without it a caller learns nothing, and a GET changes nothing.
 """
 
 from __future__ import annotations

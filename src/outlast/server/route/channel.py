@@ -1,6 +1,6 @@
 """Channels: what is said elsewhere comes in here.
 
-Anybody may call; the channel itself verifies who it is, and before that nothing is done.
+No key is needed: the channel verifies the request itself before anything is done with it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Where people come back to from signing in, and are told in a sentence how that ended.
 
-Whoever knows the `state` may come: it is good for one sign-in. Only where the app knows people by
-`authenticate` it has to be who was asked. What is shown is plain text, the same for everybody.
+The `state` is the authorization and is good for one sign-in. Where the app has `authenticate`, the
+user must also be the one who was asked. The page is plain text and the same for all users.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ async def come_back(
     error: Given = "",
     iss: Given = "",
 ) -> HTMLResponse:
-    """Take in somebody who comes back from signing in to a connection. The state is the key."""
+    """Complete a sign-in when the user returns from the provider. The state is the key."""
     try:
         tenant, principal = await caller_of(request, backend)
         work = backend.app.complete_authorization(

@@ -1,4 +1,4 @@
-"""Steering a session: cancel, end, retry. Each is queued, and done by whoever owns the lane."""
+"""Steering a session: cancel, end, retry. Each is queued, and done by the lane's owner."""
 
 from __future__ import annotations
 

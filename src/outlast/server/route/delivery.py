@@ -1,4 +1,4 @@
-"""What is sent to a session, by its id or by its continuation token."""
+"""Deliveries to a session, by its id or by its continuation token."""
 
 from __future__ import annotations
 

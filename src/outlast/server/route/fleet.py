@@ -83,7 +83,7 @@ def place_of(cursor: str) -> tuple[str, str]:
 
 @router.get("/workers", responses=answers())
 async def list_workers(caller: Insider, backend: Served) -> WorkersOut:
-    """List the living workers, oldest first. They are not a tenant's, but everybody's."""
+    """List the living workers, oldest first. Workers belong to no tenant."""
     return WorkersOut(workers=[worker_out(info) for info in await backend.app.workers()])
 
 

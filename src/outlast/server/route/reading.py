@@ -1,4 +1,4 @@
-"""What a session has come to: its conversation, and the result of its last turn.
+"""Reading a session: its conversation, and the result of its last turn.
 
 The log itself is read as a stream: see `outlast.server.stream`.
 """

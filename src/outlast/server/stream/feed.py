@@ -1,4 +1,4 @@
-"""What is new in one session, told to all who read it: one listener, one reader of its log.
+"""The live end of a session's log, shared by its readers: one listener, one reader of the log.
 
 A feed lives while it has readers, and for a moment longer. It gives what is committed and
 nothing else. Its readers have a cursor and no queue: none of them can hold up another, and a
@@ -24,7 +24,7 @@ log = get_logger("outlast.server")
 
 AT_REST_POLL = 5 * POLL
 BEHIND = 128
-"""So many records before the log's end a feed begins: who reconnects finds them in its window."""
+"""Records before the log's end with which a feed begins: a reader that reconnects finds them."""
 
 
 class SessionFeed:
@@ -87,7 +87,7 @@ class SessionFeed:
     # The work
 
     async def run(self) -> None:
-        """Follow the log until it is erased, cannot be read, or nobody wants it any more."""
+        """Follow the log until it is erased, cannot be read, or has no reader left."""
         stop = self._store.listen(self._hear, self.session_id)
         try:
             while True:
@@ -163,7 +163,7 @@ class SessionFeed:
 
 
 LINGER = 2.0
-"""Seconds that a feed is kept for readers who come back, as those that poll do."""
+"""Seconds that a feed is kept for readers that come back, as polling ones do."""
 
 
 class SessionFeeds:

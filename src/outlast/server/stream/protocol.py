@@ -37,7 +37,7 @@ LONGEST_CURSOR = 15
 
 
 class DurableQuery(Struct, frozen=True):
-    """What a client wants to read: from where, and whether it waits for more."""
+    """A client's query: from which offset, and whether it waits for more."""
 
     offset: str
     live: str

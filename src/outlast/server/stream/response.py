@@ -23,7 +23,7 @@ HEADERS = {
 
 
 def come_again() -> ErrorResponse:
-    """Return what a reader is told who asks for more than this process can give now."""
+    """Return the error for a reader that this process cannot serve now."""
     headers = {"Retry-After": "1", "Connection": "close"}
     return ErrorResponse(
         503, "STREAM_CUT", "the stream cannot be followed here now", headers=headers
@@ -48,7 +48,7 @@ class StreamResponse(StreamingResponse):
         self._hold = hold
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # Who runs the server has it stop, and waits no longer: then this stream is cut, too.
+        # The server is stopping and waits no longer, so this stream is cut.
         with suppress(asyncio.CancelledError):
             async with self._hold:
                 await unless_gone(receive, self._send(send))

@@ -25,7 +25,7 @@ CURSOR = "Outlast-Cursor"
 
 
 class StreamQuery(Struct, frozen=True):
-    """What is read: after which offset, how far (see the route's `follow`), and in which form."""
+    """A query: after which offset, how far (see the route's `follow`), and in which encoding."""
 
     after: int
     follow: str
@@ -114,7 +114,7 @@ DURABLE: dict[int | str, dict[str, Any]] = {
 
 
 def may_see(backend: ServerBackend, request: Request, internals: bool) -> None:
-    """Refuse internal events to whoever lacks the scope for them."""
+    """Refuse internal events to a principal without the scope `internals`."""
     if internals:
         backend.principal(request, INTERNALS)
 

@@ -1,4 +1,4 @@
-"""The newest lines of one log, shared by all who read it. Does no I/O.
+"""The newest events of one log, shared by its readers, and pages for readers behind them.
 
 Offsets rise by one, so a cursor is a place in the list: nothing is searched for.
 """
