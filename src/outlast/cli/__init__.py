@@ -93,7 +93,7 @@ def main() -> None:
     # most commands do.
     gc.freeze()
     for stream in (sys.stdout, sys.stderr):
-        # Whoever reads a pipe waits for lines, not for a buffer to be full.
+        # The reader of a pipe waits for lines, not for a full buffer.
         stream.reconfigure(errors="replace", line_buffering=True)  # type: ignore[union-attr]
     for argument in sys.argv[1:]:
         if not argument.isascii() and not is_storable(argument):

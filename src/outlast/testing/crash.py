@@ -47,7 +47,7 @@ class CrashingStore(WrappedStore):
     """Crashes before or after the commit number `at`; with 0 it only counts.
 
     `how="kill"` ends the whole process by SIGKILL. `how="raise"` raises Crashed from the commit
-    and from every call after it, and sets `crashed`; whoever runs the worker then throws it away.
+    and from every call after it, and sets `crashed`; the caller then drops the worker.
     """
 
     def __init__(self, store: Store, at: int = 0, when: When = "before", how: How = "kill") -> None:

@@ -89,7 +89,7 @@ class SharedStore(WrappedStore):
     """A store that its users share: none of them closes it."""
 
     async def close(self) -> None:
-        """Leave that to whoever opened it."""
+        """Do nothing: the test that opened the store closes it."""
 
 
 @dataclass(frozen=True)

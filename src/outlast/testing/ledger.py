@@ -1,4 +1,4 @@
-"""What tools have done to the outside world, kept apart from the store."""
+"""Effects of tools on the outside world, recorded apart from the store."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Ledger:
 
 
 def watch(agents: Iterable[Agent[Any, Any]], ledger: Ledger) -> list[Agent[Any, Any]]:
-    """Return agents, and those that they ask, with tools that tell the ledger who they are."""
+    """Return the agents and their subagents with tools that note their name in the ledger."""
     watched: dict[int, Agent[Any, Any]] = {}
 
     def of(agent: Agent[Any, Any]) -> Agent[Any, Any]:

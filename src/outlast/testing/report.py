@@ -1,4 +1,4 @@
-"""What `crash_everywhere` found: one run per crash, compared with the run that had none."""
+"""The report of `crash_everywhere`: one run per crash, compared with the run without one."""
 
 from __future__ import annotations
 

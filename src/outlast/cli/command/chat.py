@@ -42,9 +42,9 @@ async def chat(
     Example: outlast chat shop:app support
     """
     opened = load_app(app)
-    # A turn that fails is shown; whoever wants log lines too sets them up in the app.
+    # A failed turn is shown anyway; log lines on top of it are for the app to set up.
     set_up_logging(LogFormat.text, LogLevel.error)
-    # A session says by itself whom it is with.
+    # The session itself says which agent it is with.
     name = "" if session is not None and agent is None else agent_name(opened, agent)
     async with opened:
         talk = Conversation(opened, name, by=person(by), as_json=as_json)

@@ -76,7 +76,7 @@ class DemoScreen(Console):
             self.width = PIPE_WIDTH
 
     def on_broken_pipe(self) -> None:
-        """Let whoever prints know, so that the workers are sent home before this process ends."""
+        """Raise where it is printed, so that the workers are stopped before this process ends."""
         raise BrokenPipeError
 
 

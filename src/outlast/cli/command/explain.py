@@ -16,7 +16,7 @@ async def explain(
 ) -> None:
     """Explain what a session does or waits for, lane by lane.
 
-    Each line leads to the next: the open turn, who carries it, what it waits for, since when
+    Each line leads to the next: the open turn, its worker, what it waits for, since when
     and until when, and what is queued behind it.
 
     Example: outlast explain ses_01J9ZK

@@ -1,4 +1,4 @@
-"""`outlast keys`: who may call the server."""
+"""`outlast keys`: the keys to the server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`outlast lanes`: which lanes there are, and who owns them."""
+"""`outlast lanes`: the lanes and their owners."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def lanes(
 ) -> None:
     """List lanes, those of the newest session first.
 
-    READY is when a lane that nobody owns is to be taken up. FENCE counts how often it was.
+    READY is when a lane without an owner is to be claimed. FENCE counts its claims.
 
     Example: outlast lanes --status running
     """

@@ -36,7 +36,7 @@ HEADERS = ("REQUEST", "SESSION", "AGENT", "KIND", "ASKS")
 
 
 class RequestAction(StrEnum):
-    """What is done with a request."""
+    """An action on a request."""
 
     approve = "approve"
     deny = "deny"

@@ -91,7 +91,7 @@ def show_receipt(receipt: Receipt[Any], *, as_json: bool, did: str = "queued") -
 
 
 async def result_of(receipt: Receipt[Any]) -> Result[Any]:
-    """Wait for what a message comes to; tell who leaves before that where to look later."""
+    """Wait for a message's result; on Ctrl-C say where to look for it later."""
     try:
         return await receipt.result()
     except asyncio.CancelledError:  # Ctrl-C

@@ -70,7 +70,7 @@ async def serve(
 
 
 class ServerInfo:
-    """What a server says of itself."""
+    """The line that a server prints when it listens."""
 
     def __init__(self, app: Outlast, url: str, *, as_json: bool) -> None:
         self._app = app

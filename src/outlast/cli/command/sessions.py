@@ -58,7 +58,7 @@ def row(info: SessionInfo, *, with_tenant: bool) -> tuple[str, ...]:
 
 
 def plain(info: SessionInfo) -> dict[str, Any]:
-    """Return a session without its continuation token: who reads a list needs no keys."""
+    """Return a session without its continuation token: a list should hand out no keys."""
     values = asdict(info)
     del values["token"]
     return values

@@ -20,7 +20,7 @@ from outlast.store import SessionInfo, Store
 
 
 class LogSummary(Struct):
-    """What only the log tells: the whole cost, what each lane waits for, the queue's words."""
+    """Facts that only the log has: the whole cost, the lanes' waits, the queued messages."""
 
     usage: Tokens = Tokens()
     waits: dict[str, tuple[str, ...]] = field(default_factory=dict)

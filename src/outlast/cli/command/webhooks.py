@@ -1,4 +1,4 @@
-"""`outlast webhooks`: whom sessions tell of their events, and what could not be told."""
+"""`outlast webhooks`: where events are posted, and which could not be delivered."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def list_webhooks(
     store: StoreUrl = DEFAULT_STORE,
     as_json: AsJson = False,
 ) -> None:
-    """List whom sessions tell of their events, those of the newest session first.
+    """List where sessions post their events, the newest session first.
 
     TOLD TO is the offset up to which all was told. RECEIVER is `-` where the app's code names it.
 

@@ -144,7 +144,7 @@ class WorkerRun:
         self._signalled.set()
 
     async def work(self) -> None:
-        """Work until a signal or somebody elsewhere asks for the end, then drain."""
+        """Work until a signal or `outlast drain` asks for the end, then drain."""
         worker = self._app.worker
         assert worker is not None
         self._name = worker.name

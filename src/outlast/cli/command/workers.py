@@ -1,4 +1,4 @@
-"""`outlast workers`: who is at work on a store."""
+"""`outlast workers`: the workers of a store."""
 
 from __future__ import annotations
 

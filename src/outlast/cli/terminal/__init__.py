@@ -1,1 +1,1 @@
-"""What commands share: how they read, write and ask on a terminal."""
+"""Shared by the commands: how they read, print and ask on a terminal."""

@@ -30,7 +30,7 @@ NEWS = SessionProgress()
 
 
 class Conversation:
-    """Between one agent and who sits at the keyboard, or what comes through the pipe."""
+    """A chat between one agent and the user at the keyboard, or the lines of a pipe."""
 
     def __init__(self, app: Outlast, agent: str, *, by: str, as_json: bool) -> None:
         self._app = app
@@ -96,7 +96,7 @@ class Conversation:
             await self._say(line)
 
     async def _cancel(self) -> None:
-        """Stop a turn that neither works nor asks: it waits for a sign-in, or for somebody else."""
+        """Stop a turn that waits for a sign-in or for another person."""
         info = await self._session.info() if self._session else None
         lanes = [lane for lane in info.lanes if lane.lane == MAIN] if info else []
         if self._session and any(lane.turn or lane.queued for lane in lanes):
@@ -166,7 +166,7 @@ class Conversation:
             self._cursor = event.offset
 
     async def _stop_asked(self) -> str:
-        """Return the command that somebody typed, or /cancel for Ctrl-C."""
+        """Return the command that was typed, or /cancel for Ctrl-C."""
         command = asyncio.create_task(self._lines.next_command())
         interrupted = asyncio.create_task(self._interrupted.wait())
         try:
@@ -230,7 +230,7 @@ class Conversation:
             problem = answer.problem
         except InvalidInput as error:
             problem = error.message
-        except Conflict as error:  # somebody else was quicker
+        except Conflict as error:  # another answer came first
             self._shown.line(error.message)
             return True
         self._shown.line(problem, "red")
@@ -238,7 +238,7 @@ class Conversation:
 
 
 def is_unknown_command(line: str) -> bool:
-    """Say which commands there are if a line is like one; it is not said to anybody then."""
+    """List the commands if a line looks like one; it is not sent then."""
     found = A_COMMAND.fullmatch(line) is not None
     if found:
         error_out(f"there is no {line}: {COMMANDS}")

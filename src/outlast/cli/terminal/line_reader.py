@@ -1,4 +1,4 @@
-"""Lines that somebody types or a pipe brings, for a loop that has other things to do as well."""
+"""Reads lines from a terminal or a pipe without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class LineReader:
 
     def _read(self) -> None:
         left = b""
-        with suppress(RuntimeError):  # the loop is closed: nobody wants the lines any more
+        with suppress(RuntimeError):  # the loop is closed, so the lines are not wanted any more
             while data := self._read_some():
                 *lines, left = (left + data).split(b"\n")
                 self._hand_over(lines)

@@ -11,7 +11,7 @@ from outlast.cli.terminal.output import json_line
 from outlast.log_context import NAMES, KnownIds
 
 STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
-"""What every log record has; the rest was given as fields."""
+"""Attributes that every log record has; all others were given as fields."""
 TALKATIVE = ("httpx", "httpx2", "httpcore", "httpcore2")
 """They have a line for every call of a model."""
 

@@ -165,7 +165,7 @@ def is_ours(path: Path) -> bool:
     try:
         mark, _ = probe(path, Clock(), "mode=ro" if has_log else "mode=ro&immutable=1")
     except sqlite3.Error:
-        return True  # whoever opens it says what is wrong with it, before anything is written
+        return True  # opening it reports what is wrong, before anything is written
     return mark != 0
 
 
@@ -177,6 +177,6 @@ async def check_schema(store: Store) -> None:
 
 
 async def note_idleness(store: Store, *, as_json: bool) -> None:
-    """Say so if nobody is there to do what was asked."""
+    """Warn if no worker is there to do what was asked."""
     if not as_json and not await store.workers():
         error_out("note: no worker is running on this store now; it waits until one is")

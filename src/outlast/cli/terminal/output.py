@@ -1,4 +1,4 @@
-"""What commands print: Rich on a terminal, plain text in a pipe, JSON where asked for.
+"""Output of the commands: Rich on a terminal, plain text in a pipe, JSON with --json.
 
 Text from models, tools and users never reaches a terminal with its control characters.
 """

@@ -21,7 +21,7 @@ ALIASES = {"y": "approve", "yes": "approve", "n": "deny", "no": "deny"}
 
 
 class ParsedAnswer(Struct, frozen=True):
-    """What a line means for a request, or the `problem` with it."""
+    """A typed line, parsed as the answer to a request, or the `problem` with it."""
 
     option: str | None = None
     text: str | None = None

@@ -16,7 +16,7 @@ from outlast.session import Request
 
 MOST_NOTES = 6
 MOST_READ = 2000
-"""How far back the log is looked through for whoever answered."""
+"""How many records back the log is searched for the answer's principal."""
 
 
 class SentAnswer(Struct, frozen=True):
@@ -28,7 +28,7 @@ class SentAnswer(Struct, frozen=True):
 
 
 class RequestList:
-    """A number is given once and never to another request: nobody approves what moved up."""
+    """Numbers the open requests. A number is never reused, so that no one approves the wrong one."""
 
     def __init__(self, app: Outlast, *, tenant: str | None, agent: str | None, limit: int) -> None:
         self.open: dict[int, Request] = {}

@@ -51,7 +51,7 @@ class RequestScreen:
         return self._is_editing
 
     async def run(self) -> int:
-        """Show the list until somebody leaves."""
+        """Show the list until the user leaves."""
         stop = self._app.store.listen(lambda *_: self._news.set())
         await self._look()
         with self._keyboard, self._live:
@@ -64,7 +64,7 @@ class RequestScreen:
                 await asyncio.gather(looking, return_exceptions=True)
         return 0
 
-    # What is shown
+    # Display
 
     async def _look_repeatedly(self) -> None:
         while True:
@@ -104,7 +104,7 @@ class RequestScreen:
         yield line(self._problem or HELP, "red" if self._problem else "dim")
         yield line(f"> {self._keyboard.typed}▏")
 
-    # What is typed
+    # Input
 
     def _typed(self) -> None:
         self._draw()
@@ -123,7 +123,7 @@ class RequestScreen:
             await self._line.wait()
 
     async def _do(self, text: str) -> None:
-        """Answer what a line names; whatever is wrong with it is shown."""
+        """Carry out a typed line, and show what is wrong with it."""
         self._problem = ""
         async with self._lock:
             try:

@@ -81,7 +81,7 @@ def report(error: OutlastError, *, as_json: bool) -> None:
 
 
 def leave_quietly() -> NoReturn:
-    """End without a word because nobody reads on, the last flush included."""
+    """End silently because the reader of the pipe is gone, the last flush included."""
     forget_output()
     raise typer.Exit(BROKEN_PIPE)
 

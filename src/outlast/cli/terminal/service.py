@@ -1,4 +1,4 @@
-"""What `serve` and `dev` share: options, the settings they make, and signals.
+"""Shared by `serve` and `dev`: options, the settings made from them, and signals.
 
 The server itself is loaded when it is needed: it is an extra, and slow to import.
 """
@@ -44,7 +44,7 @@ CorsOrigins = Annotated[
 
 
 class ServerParts(NamedTuple):
-    """What of the server the commands use."""
+    """The parts of the server that the commands use."""
 
     open_socket: Callable[[ServerSettings], socket.socket]
     check_closed: Callable[[Outlast, ServerSettings, str], Coroutine[Any, Any, None]]

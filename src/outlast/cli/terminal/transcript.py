@@ -29,7 +29,7 @@ class Transcript:
         self._said_here.add(delivery_id)
 
     def show(self, event: Event) -> None:
-        """Print what an event means for somebody who looks on."""
+        """Print an event for a reader."""
         if self._as_json:
             print(json_line(event), flush=True)
         elif step := SHOWN.get(event.type):
@@ -46,7 +46,7 @@ class Transcript:
             out(text, style)
 
     def prompt(self) -> None:
-        """Show somebody at a terminal that it is their turn."""
+        """Show the user at a terminal that it is their turn."""
         if is_terminal() and not self._as_json:
             self.end_line()
             write("> ", "bold cyan")

@@ -86,7 +86,7 @@ def ended(session: SessionEvidence) -> dict[str, Entry]:
 def is_known(
     evidence: SimulationEvidence, note: EffectBegan, start: CommitWritten, end: Entry
 ) -> bool:
-    """Whether who began this could know that it had its outcome.
+    """Whether the worker that began this could know of its outcome.
 
     A worker whose lane was claimed by another meanwhile cannot: see
     docs/explanation/not-promised.md.
@@ -134,7 +134,7 @@ def lost_for_nothing(
 def has_changed_hands(evidence: SimulationEvidence, name: str, entry: Entry) -> bool:
     """Whether nothing was written before under the fence of a takeover.
 
-    An owner that somebody was quicker than, with a key or a token, takes over from itself.
+    An owner that lost a race for a key or a token takes over from itself.
     """
     taken = evidence.written(name, entry.offset)
     return taken is not None and not any(
@@ -159,7 +159,7 @@ def interrupted_effects_are_not_repeated(evidence: SimulationEvidence) -> Iterat
             if is_given(session, entry.record, wanted[call_id]):
                 continue
             if how == "completed" and wanted[call_id].tool == TRANSACTIONAL:
-                continue  # its row says what it came to, whoever lived to see it
+                continue  # its row tells the outcome, even if its worker died
             if not may_end(facts[call_id], how, value):
                 yield f"{name}@{entry.offset} {call_id} {how} with {value!r}: {facts[call_id]}"
 

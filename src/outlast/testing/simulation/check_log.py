@@ -68,7 +68,7 @@ def numbers_rise(name: str, writes: list[CommitWritten]) -> Iterator[str]:
 
 
 def all_work_ends(evidence: SimulationEvidence) -> Iterator[str]:
-    """Whatever befell the workers, nothing is left undone, and nobody stumbled."""
+    """After all faults, nothing is left undone and no unexpected error occurred."""
     yield from evidence.unfinished
     for surprise in evidence.history.of(UnexpectedError):
         yield f"at {surprise.at:.3f} {surprise.who}: {surprise.what}"
@@ -96,7 +96,7 @@ def only_the_owner_writes(evidence: SimulationEvidence) -> Iterator[str]:
 
 
 def models_are_shown_the_log(evidence: SimulationEvidence) -> Iterator[str]:
-    """What a model was asked with is what the log says up to that, however it was come by."""
+    """A model call's input equals the fold of the log up to it."""
     begun = {
         (note.session_id, note.call_id, note.attempt): note.shown
         for note in evidence.history.of(EffectBegan)

@@ -1,4 +1,4 @@
-"""Promises about sign-ins: none is made up, and nobody is given another's token."""
+"""Promises about sign-ins: none is invented, and no user gets another's token."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def sign_ins_are_ones_own(evidence: SimulationEvidence) -> Iterator[str]:
 def made_up(
     evidence: SimulationEvidence, session: SessionEvidence, said: list[UserSignedIn]
 ) -> Iterator[str]:
-    """Look for a yes or no that nobody had said by then."""
+    """Look for an outcome that no user had caused by then."""
     yes = min((n.number for n in said if n.how == "granted"), default=0)
     no = {n.request_id: n.number for n in reversed(said) if n.how == "denied"}
     asked = {e.request_id: asked_by(e.url) for e in session.records(r.AuthorizationRequired)}
@@ -41,7 +41,7 @@ def made_up(
 
 
 def asked_by(url: str) -> str:
-    """Return the request that somebody is sent off by: a child's own, where a child asks."""
+    """Return the request that a sign-in belongs to: the child's own, where a child asks."""
     return authorization_name(dict(parse_qsl(urlsplit(url).query))["state"])
 
 

@@ -1,7 +1,7 @@
 """Promises about waiting: a wait has one end, which comes in its time and not before.
 
 Time is the store's. A worker knows it from when it claimed the lane; where a clock has jumped
-since, nobody can say what it should have known.
+since, it cannot be said what it should have known.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def ends_early(evidence: SimulationEvidence, session: SessionEvidence) -> Iterat
 
 
 def expiry(entry: Entry) -> r.RequestExpired | r.CallbackClosed | r.AuthorizationFailed | None:
-    """Return a record if it says that somebody was waited for in vain."""
+    """Return a record if it says that a wait ran out."""
     match entry.record:
         case (
             r.RequestExpired()
@@ -100,7 +100,7 @@ def early(
 
 
 def is_told_the_time(evidence: SimulationEvidence, wrote: CommitWritten) -> bool:
-    """Whether no clock has jumped since who wrote something claimed its lane."""
+    """Whether no clock has jumped since the writer claimed its lane."""
     place = (wrote.session_id, wrote.lane)
     claimed = [c.number for c in evidence.claims.get(place, ()) if c.fence == wrote.fence]
     jumped = (n for n in evidence.jumps if claimed and claimed[0] < n < wrote.number)
@@ -126,11 +126,11 @@ def outlives_its_deadline(evidence: SimulationEvidence, session: SessionEvidence
                 yield f"{e} was begun {late} ms too late for its deadline"
 
 
-# What somebody outside said
+# Replies from outside
 
 
 def callers_are_quoted(evidence: SimulationEvidence) -> Iterator[str]:
-    """What a callback was closed with is what somebody said to it before."""
+    """A callback is closed with a value that was posted to it before."""
     said: dict[tuple[str, str], int] = {}
     for note in evidence.history.of(CallbackMade):
         said.setdefault((note.request_id, note.body), note.number)

@@ -7,7 +7,7 @@ from outlast.testing.simulation.loop import VirtualLoop
 
 
 class VirtualClock(ManualClock):
-    """Somebody's clock: the loop's time plus what it is ahead. Spans are always true."""
+    """A process's clock: the loop's time plus an offset. Spans are always exact."""
 
     def __init__(self, loop: VirtualLoop, seed: str) -> None:
         super().__init__(seed=seed)  # type: ignore[arg-type] # chance takes any text as a seed

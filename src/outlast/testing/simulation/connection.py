@@ -1,6 +1,6 @@
 """The store as one process reaches it: over a wire that is slow, breaks, and forgets to answer.
 
-What was sent arrives even if its sender has died meanwhile.
+A request that was sent arrives even if its sender has died meanwhile.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from outlast.testing.wrapped_store import WrappedStore, WrappedTransaction
 T = TypeVar("T")
 
 SERVER = Context()
-"""Where the database does its work: in nobody's life."""
+"""The database does its work outside all simulated processes."""
 
 
 class SimulatedConnection(WrappedStore):
@@ -104,7 +104,7 @@ class SimulatedConnection(WrappedStore):
     def _read_fault(self) -> str:
         return self._fault_plan.first(["read failed"])
 
-    # What is sent over it
+    # Requests
 
     async def admit(
         self, admissions: Sequence[Admission]
@@ -263,6 +263,6 @@ class WiredLease:
 
 
 def heed(task: asyncio.Task[Any]) -> None:
-    """Look at how a request ended, since whoever sent it may be gone."""
+    """Retrieve a request's result, since its sender may be gone."""
     if not task.cancelled():
         task.exception()

@@ -1,4 +1,4 @@
-"""What is left when a simulation is over, laid out for those who judge it."""
+"""Everything that is left when a simulation is over, prepared for the checks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Place = tuple[str, str]
 
 
 class SessionEvidence(Struct, frozen=True, kw_only=True):
-    """A session at the end. `events` are its events as a reader is given them who begins now."""
+    """A session at the end. `events` are its events as a reader that begins now gets them."""
 
     info: SessionInfo
     entries: tuple[Entry, ...]
@@ -46,7 +46,7 @@ class SessionEvidence(Struct, frozen=True, kw_only=True):
 class SimulationEvidence:
     """Everything that can be known of a simulation.
 
-    `rows` are what transactions have left, and `held` says who still holds what.
+    `rows` were left by transactions, and `held` are the holds that are still open.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class SimulationEvidence:
         }
 
     def written(self, session_id: str, offset: int) -> CommitWritten | None:
-        """Return the commit that put a record into the log; an arrival is nobody's commit."""
+        """Return the commit that put a record into the log; an arrival is part of no commit."""
         return self._written.get((session_id, offset))
 
     @cached_property

@@ -98,7 +98,7 @@ class FaultInjector:
             clock.jump(by)
 
     def make_good(self) -> None:
-        """End all misfortune: wake who is paused, mend what is broken, set the clocks right."""
+        """End all faults: resume paused workers, repair connections, set the clocks right."""
         self._workers.wake_all()
         clocks = [self._clock, *(process.clock for process in self._workers.living)]
         if any(clock.ahead for clock in clocks):

@@ -17,7 +17,7 @@ DETERMINISM = "the same seed gives the same"
 
 
 class SeedCounts(Struct, frozen=True):
-    """What is worth knowing of one seed, or of many. `failed` holds reports of broken promises."""
+    """Counts of one seed, or of many. `failed` holds reports of broken promises."""
 
     seeds: int = 0
     sessions: int = 0

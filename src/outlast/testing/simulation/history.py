@@ -40,7 +40,7 @@ class EffectBegan(HistoryNote, frozen=True, kw_only=True, tag=True):
 
 
 class EffectEnded(HistoryNote, frozen=True, kw_only=True, tag=True):
-    """What was begun came to an end that its worker could see. `how`: returned, raised, …"""
+    """An effect ended while its worker lived. `how`: returned, raised, …"""
 
     kind: str
     session_id: str
@@ -100,7 +100,7 @@ class ArrivalAdmitted(HistoryNote, frozen=True, kw_only=True, tag=True):
 
 
 class ReceiptReceived(HistoryNote, frozen=True, kw_only=True, tag=True):
-    """Somebody outside was given a receipt."""
+    """A user was given a receipt."""
 
     session_id: str
     lane: str
@@ -110,7 +110,7 @@ class ReceiptReceived(HistoryNote, frozen=True, kw_only=True, tag=True):
 
 
 class UserAsked(HistoryNote, frozen=True, kw_only=True, tag=True):
-    """Somebody outside wants something of a session, whether or not it will get there."""
+    """A user sent something to a session, whether or not it arrives."""
 
     what: str
     session_id: str
@@ -118,14 +118,14 @@ class UserAsked(HistoryNote, frozen=True, kw_only=True, tag=True):
 
 
 class CallbackMade(HistoryNote, frozen=True, kw_only=True, tag=True):
-    """Somebody outside calls a tool's callback, whether or not that will get there."""
+    """A tool's callback was called from outside, whether or not that arrives."""
 
     request_id: str
     body: str
 
 
 class UserSignedIn(HistoryNote, frozen=True, kw_only=True, tag=True):
-    """Somebody was at a service and said yes or no. `how`: granted or denied."""
+    """A user granted or denied a sign-in. `how`: granted or denied."""
 
     request_id: str
     owner: str
@@ -133,7 +133,7 @@ class UserSignedIn(HistoryNote, frozen=True, kw_only=True, tag=True):
 
 
 class TokenUsed(HistoryNote, frozen=True, kw_only=True, tag=True):
-    """A tool used a token; `owner` is who gave it, if it was still good."""
+    """A tool used a token; `owner` is the user it came from, if it was still valid."""
 
     session_id: str
     owner: str
@@ -155,7 +155,7 @@ class FaultInjected(HistoryNote, frozen=True, kw_only=True, tag=True):
 
 
 class UnexpectedError(HistoryNote, frozen=True, kw_only=True, tag=True):
-    """Something went wrong that nobody had in mind."""
+    """An error that no fault explains."""
 
     what: str
 

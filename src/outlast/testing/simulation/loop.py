@@ -1,4 +1,4 @@
-"""An event loop on which time passes only when nobody has anything to do.
+"""An event loop on which time passes only when no callback is ready.
 
 Single-threaded, without sockets and without sleeping: when nothing is ready it jumps to
 the next timer. Everything runs in the context of a `ProcessLife`, if of any; a life that is
@@ -20,7 +20,7 @@ LIFE: ContextVar[ProcessLife | None] = ContextVar("life", default=None)
 
 
 class NothingWillHappen(Exception):
-    """Everybody waits for something, and nothing is scheduled that could bring it."""
+    """All tasks wait, and nothing is scheduled that could wake one."""
 
 
 class ProcessLife:
@@ -152,6 +152,6 @@ def make_task(
 
 
 def note_unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Keep what went wrong with nobody to tell."""
+    """Keep an error that no task awaits."""
     assert isinstance(loop, VirtualLoop)
     loop.unhandled.append(f"{context['message']}: {context.get('exception')!r}")

@@ -1,4 +1,4 @@
-"""What may become of deliveries and calls: a small model of the outside of Outlast.
+"""The allowed fates of deliveries and calls: a small model of Outlast seen from outside.
 
 Pure, and made from the design alone: what people asked for and what the world saw of each
 call go in, what the log may say of it comes out. It knows nothing of how the engine works.
@@ -14,7 +14,7 @@ class DeliveryFacts(Struct, frozen=True, kw_only=True):
 
     kind: str
     stopped: bool
-    """Somebody cancelled or ended something there, or a newer message interrupts."""
+    """A user cancelled or ended something there, or a newer message interrupts."""
     over: bool
     """The session has ended."""
 

@@ -46,7 +46,7 @@ LIFE = 40
 
 @dataclass
 class TokenFamily:
-    """What came of one sign-in: whose it is, and what is still good of it."""
+    """The tokens of one sign-in: whose they are, and which are still valid."""
 
     owner: str
     access: set[str] = field(default_factory=set)

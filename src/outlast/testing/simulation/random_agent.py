@@ -1,6 +1,6 @@
 """Agents made by chance, with every kind of tool and every way for one to fail.
 
-What a tool does depends on the call and the attempt alone, so that a simulation can be
+A tool's behaviour depends on the call and the attempt alone, so that a simulation can be
 repeated; another attempt may well go otherwise.
 """
 
@@ -256,7 +256,7 @@ def waiting_tools(outside: OutsideService) -> list[Tool]:
 
 
 def expectant_tools(outside: OutsideService) -> list[Tool]:
-    """Tools that wait for somebody, and only for so long."""
+    """Tools that wait for a person, with a timeout."""
 
     @tool(on_interrupt="rerun")
     async def order(ctx: Context[Any], n: int) -> str:

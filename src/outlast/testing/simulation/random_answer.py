@@ -1,4 +1,4 @@
-"""What models say in a simulation: calls, words and thoughts, whole, in pieces or not at all."""
+"""Random answers of models: calls, text and reasoning, whole, streamed or cut off."""
 
 from __future__ import annotations
 

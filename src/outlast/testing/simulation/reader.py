@@ -1,4 +1,4 @@
-"""Those who read a session's stream, lose their connection, and go on at their cursor."""
+"""Readers of sessions' streams that lose their connection and go on at their cursor."""
 
 from __future__ import annotations
 
@@ -58,5 +58,5 @@ def digest_of(event: Event) -> str:
 
 
 async def all_events(session: Session[Any]) -> list[tuple[int, str]]:
-    """Return a session's events as somebody is given them who begins now."""
+    """Return a session's events as a reader that begins now gets them."""
     return [(e.offset, digest_of(e)) async for e in session.events(follow=False)]

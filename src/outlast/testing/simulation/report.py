@@ -1,4 +1,4 @@
-"""What a simulation came to."""
+"""The report of a simulation."""
 
 from __future__ import annotations
 

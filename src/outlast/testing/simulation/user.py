@@ -1,6 +1,6 @@
 """The users of a simulation: they start sessions, talk, answer, change their minds and read.
 
-They use Outlast as anybody would, over connections as bad as the workers', and insist: what
+They use Outlast as any program would, over connections as bad as the workers', and insist: what
 was not acknowledged is sent again under the same dispatch id.
 """
 
@@ -65,7 +65,7 @@ async def insist(ask: Callable[[], Awaitable[T]]) -> T:
 
 
 class SimulatedUser:
-    """Somebody with a few sessions. `messages` are what they may say."""
+    """A user with a few sessions, who sends some of `messages`."""
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class SimulatedUser:
             )
 
     async def _deliver(self) -> None:
-        """Say something to whoever has a continuation token now, or start a session there."""
+        """Send to the session that has a continuation token now, or start one there."""
         text, dispatch = self._words()
         tenant, number = self._chance.choice(["default", "acme"]), self._chance.randrange(20)
         agent = self._chance.choice([None, *self._app.agents])
@@ -247,7 +247,7 @@ class SimulatedUser:
     # Signing in
 
     async def _sign_in(self) -> None:
-        """Go where somebody has to sign in, say yes or no, and come back."""
+        """Open a sign-in page, grant or deny, and return to the app."""
         waiting = await self._app.store.requests(kinds=("authorization",), limit=50)
         if not waiting:
             return

@@ -61,7 +61,7 @@ class InlineThreads(ToolThreads):
 
 
 class InlineSlot(ThreadSlot):
-    """A place in the thread of whoever has it."""
+    """A slot that runs its work in the caller's thread."""
 
     def begin(self, function: Callable[[], T]) -> asyncio.Future[T]:
         ended: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -92,7 +92,7 @@ class SimulatedWorker:
 
     @property
     def name(self) -> str:
-        """What the worker is called in the registry; it changes when it was taken for dead."""
+        """The worker's name in the registry; it changes after the worker was declared dead."""
         return self.worker.name if self.worker else self.life.name
 
 
@@ -120,11 +120,11 @@ class SimulatedWorkers:
 
     @property
     def living(self) -> list[SimulatedWorker]:
-        """Those that neither died nor were stopped; some of them may be paused."""
+        """Workers that neither died nor were stopped; some of them may be paused."""
         return [p for p in self.processes if not p.is_gone and not self._has_crashed(p)]
 
     def _has_crashed(self, process: SimulatedWorker) -> bool:
-        """A crash at a commit stops a life without anybody being told."""
+        """Stop a process silently, as a crash at a commit does."""
         return process.life.is_stopped and not process.life.wakes
 
     def start(self) -> SimulatedWorker:

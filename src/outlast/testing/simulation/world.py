@@ -83,7 +83,7 @@ class SimulatedWorld:
         )
         self._connections: list[SimulatedConnection] = []
 
-    # What happens
+    # Run
 
     async def happen(self) -> SimulationEvidence:
         """Live through it all, and say what is left."""
@@ -136,7 +136,7 @@ class SimulatedWorld:
     # The end
 
     async def _finish(self) -> tuple[str, ...]:
-        """Answer whatever is asked until everything rests; say what does not."""
+        """Answer all requests until every session rests; return those that do not."""
         app = self._app(ProcessLife("closer"))
         person = self._user("closer", app)
         deadline, most = self.loop.time() + PATIENCE, len(self.history.notes) + EXCITEMENT
