@@ -28,7 +28,7 @@ class SentAnswer(Struct, frozen=True):
 
 
 class RequestList:
-    """Numbers the open requests. A number is never reused, so that no one approves the wrong one."""
+    """Numbers the open requests. A number is never reused, so the wrong one is never approved."""
 
     def __init__(self, app: Outlast, *, tenant: str | None, agent: str | None, limit: int) -> None:
         self.open: dict[int, Request] = {}
