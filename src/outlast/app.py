@@ -232,7 +232,7 @@ class Outlast:
             from outlast.server.asgi import create
         except ImportError as error:
             raise InvalidDefinition(
-                f"the server is not installed ({error}): pip install 'outlast[server]'"
+                f"the server is not installed ({error}): install Outlast with its extra 'server'"
             ) from error
         return create(self, settings)
 

@@ -338,9 +338,9 @@ async def test_a_worker_that_cannot_have_a_model_says_so_and_takes_nothing(
 @pytest.mark.parametrize(
     ("name", "package", "remedy"),
     [
-        ("anthropic:claude-opus-4-5", "anthropic", "pip install 'outlast[anthropic]'"),
-        ("openai:gpt-5.2", "openai", "pip install 'outlast[openai]'"),
-        ("google:gemini-3-pro", "google.genai", "pip install 'outlast[google]'"),
+        ("anthropic:claude-opus-4-5", "anthropic", "install Outlast with its extra 'anthropic'"),
+        ("openai:gpt-5.2", "openai", "install Outlast with its extra 'openai'"),
+        ("google:gemini-3-pro", "google.genai", "install Outlast with its extra 'google'"),
         ("groq:llama", "groq", "pip install 'pydantic-ai-slim[groq]'"),
     ],
 )

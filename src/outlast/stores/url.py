@@ -45,6 +45,7 @@ def open_postgres(url: str, clock: Clock) -> Store:
         from outlast.stores.postgres import PostgresStore
     except ImportError as error:
         raise UnsupportedStore(
-            f"the driver for PostgreSQL is missing ({error}): pip install 'outlast[postgres]'"
+            f"the driver for PostgreSQL is missing ({error}):"
+            " install Outlast with its extra 'postgres'"
         ) from error
     return PostgresStore(url, clock)

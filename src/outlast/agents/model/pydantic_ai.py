@@ -200,8 +200,9 @@ def remedy(error: ImportError) -> str:
     if found is None:
         return str(error)
     extra = found.group(1)
-    package = "outlast" if extra in EXTRAS else "pydantic-ai-slim"
-    return f"pip install '{package}[{extra}]'"
+    if extra in EXTRAS:
+        return f"install Outlast with its extra {extra!r}"
+    return f"pip install 'pydantic-ai-slim[{extra}]'"
 
 
 def secrets(model: Model | None) -> tuple[str, ...]:

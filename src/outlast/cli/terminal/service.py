@@ -56,7 +56,7 @@ def load_server() -> ServerParts:
         from outlast.server.serve import check_closed, listen, open_socket
     except ImportError as error:
         raise InvalidDefinition(
-            f"the server is not installed ({error}): pip install 'outlast[server]'"
+            f"the server is not installed ({error}): install Outlast with its extra 'server'"
         ) from error
     return ServerParts(open_socket, check_closed, listen)
 

@@ -36,6 +36,6 @@ def open_bureau(
         from outlast.integration.connection.connections import Connections
     except ImportError as error:
         raise InvalidDefinition(
-            f"connections are not installed ({error}): pip install 'outlast[connections]'"
+            f"connections are not installed ({error}): install Outlast with its extra 'connections'"
         ) from error
     return Connections(connections, secret_key, store, clock, address, admit, outbound)
