@@ -61,9 +61,9 @@ class Rival:
     async def admit(self, admission: Admission) -> None:
         assert await self._send(AdmissionItem(admission, Packer())) == "admitted"
 
-    async def _send(self, entry: WriteItem) -> str:
+    async def _send(self, item: WriteItem[Any]) -> str:
         buffer = GroupBuffer()
-        text = msgspec.json.encode([[entry.prepare(buffer)]]).decode()
+        text = msgspec.json.encode([[item.prepare(buffer)]]).decode()
         [(written,)] = await self.run("SELECT write(%s::jsonb, %b)", text, buffer.join())
         return str(written["answers"][0][0])
 

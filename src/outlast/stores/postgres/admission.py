@@ -1,6 +1,7 @@
-"""Arrivals: an admission as the database takes it, and what its answer means.
+"""An admission as the database takes it, and the meaning of its answer.
 
-The checks and the writing itself are in functions/admit.sql.
+functions/admit.sql checks and writes it. Admissions that a commit sends to other sessions go out
+with the commit: `commit.py`.
 """
 
 from __future__ import annotations
@@ -26,9 +27,8 @@ from outlast.store.refusal import (
     unknown_request,
     unknown_session,
 )
-from outlast.stores.postgres.blob import BlobPart, add_blobs
-from outlast.stores.postgres.row import ARRIVAL, STARTS_OR_ENDS
-from outlast.stores.postgres.writer import AGAIN, GroupBuffer, Hints, WriteRequest
+from outlast.stores.postgres.row import ARRIVAL, STARTS_OR_ENDS, BlobPart, add_blobs
+from outlast.stores.postgres.writer import GroupBuffer, Hints, WriteItem, WriteRequest
 
 
 class AdmissionJson(WriteRequest, omit_defaults=True, kw_only=True):
@@ -59,31 +59,22 @@ class AdmissionJson(WriteRequest, omit_defaults=True, kw_only=True):
     parent: str | UnsetType = UNSET
 
 
-class AdmissionItem:
+class AdmissionItem(WriteItem[AdmissionReceipt | OutlastError]):
     """An admission on its way.
 
-    A cancel that names no turn is made out to the one that is open at its place in the log.
-    Only the database knows which that is, and only here can it be written down: so it is
-    guessed first, and said again if the guess was wrong.
+    A cancel that names no turn is addressed to the turn that is open at its place in the log. Only
+    the database knows which that is, and only this process can encode it: so the first try names
+    none, and the answer names the open one for the next try.
     """
 
-    limits = ()
-
     def __init__(self, admission: Admission, packer: Packer) -> None:
-        self.session_id = admission.session_id
+        body = encode(admission.records)
+        super().__init__(admission.session_id, len(body))
         self._admission = admission
         self._packer = packer
-        body = encode(admission.records)
-        self.size = len(body)
         self._packed = packer.pack(body)
         self._turn = "" if has_open_cancel(admission.records) else None
         self._was_sent = False
-
-    def keys(self) -> list[object]:
-        return [self.session_id]
-
-    def alone(self) -> None:
-        """It has more to look at than one statement could."""
 
     def prepare(self, buffer: GroupBuffer) -> AdmissionJson:
         admission = self._admission
@@ -123,7 +114,7 @@ class AdmissionItem:
             wanted.blobs = add_blobs(self._packed, self._packer, buffer)
         return wanted
 
-    def accept(self, answer: list[Any], hints: Hints) -> AdmissionReceipt | OutlastError | object:
+    def accept(self, answer: list[Any], hints: Hints) -> AdmissionReceipt | OutlastError | None:
         match answer:
             case ["admitted", offset, position]:
                 hints[self.session_id] = True
@@ -139,8 +130,8 @@ class AdmissionItem:
                     duplicate=not is_this_one,
                 )
             case ["turn", turn]:
-                self.make_out_to(turn)
-                return AGAIN
+                self.address_to(turn)
+                return None
         return refuse(self._admission, answer)
 
     def _receipt(self, offset: int, position: int) -> AdmissionReceipt:
@@ -152,14 +143,14 @@ class AdmissionItem:
             position=position,
         )
 
-    def make_out_to(self, turn: str) -> None:
-        """Give a cancel that names no turn the one that is open."""
+    def address_to(self, turn: str) -> None:
+        """Address a cancel that names no turn to the open one."""
         self._turn = turn
         records = [with_turn(record, turn) for record in self._admission.records]
         self._packed = self._packer.pack(encode(records))
 
     def doubt(self) -> None:
-        """Should it be found to have been admitted, it was by this very attempt."""
+        """Remember that the admission, if the store has it, was made by this very item."""
         self._was_sent = True
 
 

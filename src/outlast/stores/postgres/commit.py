@@ -1,28 +1,106 @@
-"""What a lane's owner writes: a commit as the database takes it, and what its answer means.
+"""A commit of a lane's owner as the database takes it, and the meaning of its answer.
 
-The checks and the writing itself are in functions/commit.sql.
+functions/commit.sql checks and writes it. `Committer` is the way in for `store.py` and for a tool's
+transaction (`transaction.py`); groups and connections are the affair of `writer.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from outlast.core.codec import Packer
 from outlast.core.index import NO_CHANGES, Index, change_offset, end_offset
 from outlast.core.record import FORMAT, DeliverySettled
-from outlast.store import Commit, Committed, EffectClaim, Refused, Snapshot
-from outlast.stores.postgres.admission import AdmissionJson
-from outlast.stores.postgres.blob import BlobPart, add_blobs
-from outlast.stores.postgres.row import CHANGES_SLICES, STARTS_OR_ENDS, LogRow
-from outlast.stores.postgres.sending import SendsJson
+from outlast.errors import NotEncodable
+from outlast.store import Admission, Commit, Committed, EffectClaim, Refused, Snapshot
+from outlast.stores.postgres.admission import AdmissionItem, AdmissionJson
+from outlast.stores.postgres.notify import Notifier
+from outlast.stores.postgres.row import (
+    CHANGES_SLICES,
+    STARTS_OR_ENDS,
+    BlobMissing,
+    BlobPart,
+    LogRow,
+    Unpacker,
+    add_blobs,
+)
 from outlast.stores.postgres.statement import Query, Statement
-from outlast.stores.postgres.writer import AGAIN, GroupBuffer, Hints, WriteRequest
+from outlast.stores.postgres.writer import GroupBuffer, Hints, WriteItem, Writer, WriteRequest
 
 LEASE_LOST = Refused("lease_lost")
+ABSENT = Refused("absent")
+UNDONE = Refused("undone")
+
+
+class Committer:
+    """Writes commits, and unpacks the arrivals that their answers bring."""
+
+    def __init__(
+        self,
+        packer: Packer,
+        unpacker: Unpacker,
+        writer: Writer,
+        notifier: Notifier,
+        commit_alone: Query,
+    ) -> None:
+        self._packer = packer
+        self._unpacker = unpacker
+        self._writer = writer
+        self._notifier = notifier
+        self._commit_alone = commit_alone
+
+    async def commit(self, commits: Sequence[Commit]) -> list[Committed | Refused]:
+        """Write each commit whole or not at all, and say which for each."""
+        items = [CommitItem(commit, self._packer, self._commit_alone) for commit in commits]
+        if len(items) == 1:
+            found = [await self._writer.write(items[0])]
+        else:
+            found = await asyncio.gather(*(self._writer.submit(item) for item in items))
+        return [
+            await self._unpack(item, result) if item.arrivals else result
+            for item, result in zip(items, found, strict=True)
+        ]
+
+    def item(self, commit: Commit) -> CommitItem:
+        """Return a commit that a tool's transaction writes by itself."""
+        return CommitItem(commit, self._packer, self._commit_alone)
+
+    async def finish(
+        self, item: CommitItem, result: Committed | Refused, hints: Hints
+    ) -> Committed | Refused:
+        """Do for a commit outside the writer's groups what the writer does for its own."""
+        if hints:
+            self._notifier.tell(hints)
+        return await self._unpack(item, result)
+
+    async def find_out(self, commit: Commit) -> Committed | Refused:
+        """Return what became of a commit whose acknowledgement was lost.
+
+        A transaction that may still commit holds the session, so the answer comes after its end.
+        """
+        item = CommitItem(commit, self._packer, self._commit_alone, asks=True)
+        found = await self._writer.submit(item)
+        return UNDONE if found == ABSENT else await self._unpack(item, found)
+
+    async def _unpack(self, item: CommitItem, result: Committed | Refused) -> Committed | Refused:
+        """Add the arrivals to a result, now that their blobs can be read."""
+        if not item.arrivals:
+            return result
+        seen = item.commit.seen
+        try:
+            entries = await self._unpacker.entries(item.tenant, item.arrivals, seen)
+        except BlobMissing:
+            again = CommitItem(item.commit, self._packer, self._commit_alone, asks=True)
+            if await self._writer.submit(again) == LEASE_LOST:  # the session was erased meanwhile
+                return LEASE_LOST
+            raise
+        return replace(result, arrivals=tuple(entries))
 
 
 class SnapshotJson(Struct):
@@ -101,37 +179,35 @@ class CommitJson(WriteRequest, omit_defaults=True, kw_only=True):
         return self.frees is not UNSET or self.awaits_permit is not UNSET
 
 
-class PackedAnswer(Struct):
-    """An answer whose arrivals are still packed."""
+class CommitItem(WriteItem[Committed | Refused]):
+    """A commit on its way. With `asks` it writes nothing, and asks whether it was written.
 
-    result: Committed | Refused
-    tenant: str
-    seen: int
-    arrivals: list[LogRow]
+    `tenant` and `arrivals` are there once it is answered: the rows of the log that were added to
+    the lane since the owner last looked.
+    """
 
+    tenant = ""
+    arrivals: Sequence[LogRow] = ()
 
-class CommitItem:
-    """A commit on its way. `asks` only wants to know whether it has landed."""
-
-    limits = ()
-
-    def __init__(self, commit: Commit, packer: Packer, query: Query, *, asks: bool = False) -> None:
+    def __init__(
+        self, commit: Commit, packer: Packer, commit_alone: Query, *, asks: bool = False
+    ) -> None:
         self.session_id = commit.session_id
-        self._commit = commit
+        self.commit = commit
         self._packer = packer
-        self._query = query
+        self._commit_alone = commit_alone
         self._asks = asks
         self._packed = packer.pack(commit.body)
         self._digest = blake2b(commit.body, digest_size=16).digest()
-        self._letters = SendsJson(commit.sends, packer) if commit.sends else None
-        self.size = size_of(commit) + (self._letters.size if self._letters else 0)
+        self._sends = list(sent_items(commit.sends, packer)) if commit.sends else []
+        self.size = size_of(commit) + sum(send.size for send in self._sends)
 
     def alone(self) -> Statement | None:
-        """Return a plain commit as one statement, with nothing to be taken apart there."""
-        commit = self._commit
+        """Return `commit_alone` for a commit that changes its lane and the log only."""
+        commit = self.commit
         if self._asks or self._packed.blobs or not commit.is_plain:
             return None
-        return self._query.bind(
+        return self._commit_alone.bind(
             {
                 "session": commit.session_id,
                 "lane": commit.lane,
@@ -151,7 +227,7 @@ class CommitItem:
         )
 
     def prepare(self, buffer: GroupBuffer) -> CommitJson:
-        commit, index = self._commit, self._commit.index
+        commit, index = self.commit, self.commit.index
         has_records = bool(commit.records)
         start, size = buffer.add(self._packed.data) if has_records else (0, 0)
         wanted = CommitJson(
@@ -181,19 +257,19 @@ class CommitItem:
         if commit.awaits_permit or commit.frees or commit.slices_seen is not None:
             add_conditions(wanted, commit)
         self._add_bytes(wanted, buffer)
-        if self._letters and not self._asks:
-            wanted.sends, wanted.more = self._letters.prepare(buffer), True
+        if self._sends and not self._asks:
+            wanted.sends, wanted.more = [send.prepare(buffer) for send in self._sends], True
         return wanted
 
     def keys(self) -> list[object]:
-        commit = self._commit
-        sends = [admission.session_id for admission in commit.sends]
+        commit = self.commit
+        sends = [send.session_id for send in self._sends]
         effects = [(effect.scope, effect.key) for effect in commit.effects]
         tokens = [("", token) for token in commit.index.tokens]
         return [commit.session_id, *sends, *effects, *tokens]
 
     def _add_bytes(self, wanted: CommitJson, buffer: GroupBuffer) -> None:
-        commit = self._commit
+        commit = self.commit
         if commit.effects:
             last = {(effect.scope, effect.key): effect for effect in commit.effects}
             wanted.effects, wanted.more = list(last.values()), True
@@ -209,38 +285,42 @@ class CommitItem:
         data = self._packer.squeeze(snapshot.data)
         return SnapshotJson(snapshot.offset, snapshot.fold, *buffer.add(data))
 
-    def accept(
-        self, answer: list[Any], hints: Hints
-    ) -> Committed | Refused | PackedAnswer | object:
+    def accept(self, answer: list[Any], hints: Hints) -> Committed | Refused | None:
         match answer:
             case ["written", first_offset, at, tenant, arrivals]:
-                arrived = self._commit.release or hints.get(self.session_id, False)
+                arrived = self.commit.release or hints.get(self.session_id, False)
                 hints[self.session_id] = arrived
-                if self._letters:
-                    hints.update(self._letters.hints)
-                return self._with(Committed(first_offset, at), tenant, arrivals)
+                for send in self._sends:
+                    hints[send.session_id] = True
+                if arrivals:
+                    self._keep(tenant, arrivals)
+                return Committed(first_offset, at)
             case ["arrivals", tenant, arrivals]:
-                return self._with(Refused("arrivals"), tenant, arrivals)
+                self._keep(tenant, arrivals)
+                return Refused("arrivals")
             case ["effect_taken", held]:
                 return Refused("effect_taken", effect=EffectClaim(*held))
-            case ["turns", turns] if self._letters:
-                self._letters.make_out(turns)
-                return AGAIN
+            case ["turns", turns]:
+                for place, turn in turns:
+                    self._sends[place].address_to(turn)
+                return None
             case [reason]:
                 return Refused(reason)
         raise AssertionError(answer)
 
-    def _with(
-        self, result: Committed | Refused, tenant: str, arrivals: list[list[Any]]
-    ) -> Committed | Refused | PackedAnswer:
-        if not arrivals:
-            return result
-        lane, seen = self._commit.lane, self._commit.seen
-        rows = [LogRow(first, lane, at, bytes.fromhex(data)) for first, at, data in arrivals]
-        return PackedAnswer(result, tenant, seen, rows)
+    def _keep(self, tenant: str, rows: list[list[Any]]) -> None:
+        lane = self.commit.lane
+        self.tenant = tenant
+        self.arrivals = [LogRow(first, lane, at, bytes.fromhex(data)) for first, at, data in rows]
 
-    def doubt(self) -> None:
-        """Nothing to note: the lane's commit number and digest tell whether it has landed."""
+
+def sent_items(sends: Sequence[Admission], packer: Packer) -> Iterator[AdmissionItem]:
+    """Yield the admissions that a commit sends; one that cannot be encoded is dropped."""
+    for admission in sends:
+        try:
+            yield AdmissionItem(admission, packer)
+        except NotEncodable:
+            continue
 
 
 def size_of(commit: Commit) -> int:

@@ -9,7 +9,7 @@ from outlast.clock import Clock
 from outlast.core.codec import Packer
 from outlast.stores.listener import Listeners
 from outlast.stores.postgres.aside import SideConnection
-from outlast.stores.postgres.committer import Committer
+from outlast.stores.postgres.commit import Committer
 from outlast.stores.postgres.erasure import Eraser
 from outlast.stores.postgres.key import KeyTable
 from outlast.stores.postgres.limit import StalePermits

@@ -1,16 +1,23 @@
-"""From rows of the log to entries: what was packed is unpacked, blobs included."""
+"""Rows of the log: their marks, the unpacking of a row with its blobs, and blobs on their way in.
+
+A blob is a value too large for its row (functions/blob.sql). How records are packed is not known
+here: see `core/codec.py`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from outlast.core.codec import HAS_BLOBS, Packer, blob_names, version_of
+from msgspec import Struct
+
+from outlast.core.codec import HAS_BLOBS, Packed, Packer, blob_names, version_of
 from outlast.core.record import Entry
 from outlast.errors import StoreCorrupt
 from outlast.stores.page import size_of_row, size_of_value
+from outlast.stores.postgres.writer import GroupBuffer
 
-# What a row of the log is marked with, so that who needs it not can skip it unread.
+# The marks of a row, by which a reader skips rows without reading them.
 ARRIVAL = 1
 CHANGES_SLICES = 2
 STARTS_OR_ENDS = 4
@@ -19,7 +26,7 @@ LoadBlobs = Callable[[str, Sequence[str]], Awaitable[Mapping[str, bytes]]]
 
 
 class BlobMissing(StoreCorrupt):
-    """A large value is not there: the store is damaged, unless its session was just erased."""
+    """A blob is not there: the store is damaged, unless its session was just erased."""
 
 
 class LogRow(NamedTuple):
@@ -73,3 +80,18 @@ class Unpacker:
         records = self._packer.unpack(row.data, load)
         for offset, record in enumerate(records, row.first_offset):
             yield Entry(offset, row.at, row.lane, record, version)
+
+
+class BlobPart(Struct):
+    """A blob by the hash of its content, and its part of the group's bytes."""
+
+    hash: str
+    start: int
+    size: int
+
+
+def add_blobs(packed: Packed, packer: Packer, buffer: GroupBuffer) -> list[BlobPart]:
+    """Add the blobs of an item to a group's bytes."""
+    return [
+        BlobPart(name, *buffer.add(packer.squeeze(value))) for name, value in packed.blobs.items()
+    ]

@@ -20,8 +20,7 @@ from psycopg.pq import TransactionStatus
 from outlast.clock import Clock
 from outlast.errors import InvalidInput, NotInTransaction, OutlastError, StoreUnavailable
 from outlast.store import Commit, Committed, Refused
-from outlast.stores.postgres.commit import CommitItem, PackedAnswer
-from outlast.stores.postgres.committer import UNDONE, Committer
+from outlast.stores.postgres.commit import UNDONE, CommitItem, Committer
 from outlast.stores.postgres.error import (
     explain,
     is_of_the_connection,
@@ -143,10 +142,10 @@ class PostgresTransaction:
             self._timer.cancel()
             self._over = NotInTransaction("this transaction was committed; open another one")
             hints: Hints = {}
-            entry = self._committer.entry(commit)
+            item = self._committer.item(commit)
             is_written = False
             try:
-                found = await self._write(entry, hints)
+                found = await self._write(item, hints)
                 is_written = bool(hints)  # only what was written leaves a hint
                 await self._connection.execute("COMMIT" if is_written else "ROLLBACK")
             except psycopg.Error as error:
@@ -158,20 +157,19 @@ class PostgresTransaction:
                 if isinstance(told, StoreUnavailable):
                     return UNDONE  # the server itself says that it did not
                 raise told from error
-        return await self._committer.finish(commit, found, hints)
+        return await self._committer.finish(item, found, hints)
 
-    async def _write(self, entry: CommitItem, hints: Hints) -> Committed | Refused | PackedAnswer:
-        """Have the commit written, said otherwise if that has to be."""
+    async def _write(self, item: CommitItem, hints: Hints) -> Committed | Refused:
+        """Have the commit written; once more, changed, if its answer says so."""
         while True:
-            found = entry.accept(await self._ask(entry, hints), hints)
-            if isinstance(found, Committed | Refused | PackedAnswer):
+            if found := item.accept(await self._ask(item, hints), hints):
                 return found
 
-    async def _ask(self, entry: CommitItem, hints: Hints) -> list[Any]:
+    async def _ask(self, item: CommitItem, hints: Hints) -> list[Any]:
         buffer = GroupBuffer()
-        wanted = msgspec.json.encode([[entry.prepare(buffer)]]).decode()
+        rounds = msgspec.json.encode([[item.prepare(buffer)]]).decode()
         async with psycopg.AsyncRawCursor(self._connection) as cursor:
-            await cursor.execute(self._rooms.queries["write"].text, [wanted, buffer.join()])
+            await cursor.execute(self._rooms.queries["write"].text, [rounds, buffer.join()])
             row = await cursor.fetchone()
         assert row is not None
         written = msgspec.json.decode(row[0], type=WriteAnswer)

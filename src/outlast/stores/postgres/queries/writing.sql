@@ -3,7 +3,7 @@
 SELECT set_config('outlast_clock.now', :now, true);
 
 -- name: write
-SELECT outlast.write(:wanted, :data)::text;
+SELECT outlast.write(:rounds, :data)::text;
 
 -- name: commit_alone
 SELECT outlast.commit_alone(:session, :lane, :worker, :fence, :number, :seen, :at, :ready_at,
