@@ -8,7 +8,7 @@ from scene import agent, at_standstill, log_of, results_of, running, the, types_
 
 from outlast import Agent, Context, Outlast, OutlastError, Session, tool
 from outlast.log.verify import verify
-from outlast.stores.memory import MemoryStore
+from outlast.stores.sqlite import MemoryStore
 from outlast.testing.scripted import call, calls, say
 from outlast.testing.wrapped_store import WrappedStore
 

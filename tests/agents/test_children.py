@@ -12,7 +12,7 @@ from outlast import Agent, Approval, Context, Limits, Outlast, OutlastError, Ses
 from outlast.core.instant import date_of
 from outlast.errors import StoreCorrupt
 from outlast.log.verify import verify
-from outlast.stores.memory import MemoryStore
+from outlast.stores.sqlite import MemoryStore
 from outlast.testing.clock import ManualClock
 from outlast.testing.scripted import ScriptedModel, ScriptedReply, call, calls, say
 

@@ -23,7 +23,7 @@ from outlast.core.record import Failure, MessageDelta
 from outlast.core.result import Usage
 from outlast.core.view import GO_ON
 from outlast.store import Commit, Committed, Refused
-from outlast.stores.memory import MemoryStore
+from outlast.stores.sqlite import MemoryStore
 from outlast.testing.scripted import ScriptedError, ScriptedModel, ScriptedReply, call, calls, say
 from outlast.testing.wrapped_store import WrappedStore
 

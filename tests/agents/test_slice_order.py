@@ -15,8 +15,7 @@ from outlast.core import record as r
 from outlast.errors import StoreUnavailable
 from outlast.log.verify import verify
 from outlast.store import Commit, Committed, Refused, Store, Transaction
-from outlast.stores.memory import MemoryStore
-from outlast.stores.sqlite import SqliteStore
+from outlast.stores.sqlite import MemoryStore, SqliteStore
 from outlast.testing.scripted import ScriptedReply, call, calls, say
 from outlast.testing.wrapped_store import WrappedStore
 

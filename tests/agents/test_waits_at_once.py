@@ -11,7 +11,7 @@ from scene import agent, at_standstill, results_of, running, seen, the, until
 
 from outlast import Agent, Context, Outlast, Retry, ToolError, tool
 from outlast.log.verify import verify
-from outlast.stores.memory import MemoryStore
+from outlast.stores.sqlite import MemoryStore
 from outlast.testing.clock import START
 from outlast.testing.crash_everywhere import crash_everywhere
 from outlast.testing.ledger import Ledger

@@ -2,14 +2,11 @@ from pathlib import Path
 
 from outlast.clock import Clock
 from outlast.store import Lease, Store
-from outlast.stores.memory import MemoryStore
-from outlast.testing.contract import StoreContract
+from outlast.stores.sqlite import MemoryStore
+from outlast.testing.contract import VolatileStoreContract
 
 
-class TestMemoryStore(StoreContract):
-    durable = False
-    has_transactions = False
-
+class TestMemoryStore(VolatileStoreContract):
     async def open_store(self, tmp_path: Path, clock: Clock) -> Store:
         return MemoryStore(clock)
 

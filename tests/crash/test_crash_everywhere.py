@@ -16,7 +16,7 @@ import pytest
 from outlast import Agent, Context, Outlast, Session, Tool, tool
 from outlast.errors import InvalidDefinition, UnknownCallback
 from outlast.log.verify import verify
-from outlast.stores.memory import MemoryStore
+from outlast.stores.sqlite import MemoryStore
 from outlast.testing import Ledger, ScriptedModel, call, calls, crash_everywhere, say
 from outlast.testing.report import CrashReport
 

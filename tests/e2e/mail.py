@@ -12,7 +12,7 @@ from outlast.integration.outbox.dispatcher import OutboxDispatcher
 from outlast.integration.outbox.webhook import WebhookConsumer
 from outlast.net.client import GuardedClient
 from outlast.store import OutboxCursor, Store
-from outlast.stores.memory import MemoryStore
+from outlast.stores.sqlite import MemoryStore
 from outlast.testing.clock import ManualClock
 from outlast.testing.scripted import ScriptedModel, say
 

@@ -32,7 +32,7 @@ from outlast.integration.channel.sender import ChannelSenders
 from outlast.integration.outbox import WebhookSettings, sign
 from outlast.server import ServerSettings
 from outlast.store import Admission, AdmissionReceipt, DeadLetter, OutboxCursor, Store
-from outlast.stores.memory import MemoryStore
+from outlast.stores.sqlite import MemoryStore
 from outlast.testing.clock import ManualClock
 from outlast.testing.scripted import ScriptedError, ScriptedModel, call, say
 from outlast.testing.wrapped_store import WrappedStore

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from outlast import Agent, Outlast, tool
 from outlast.cli.terminal.conversation import Conversation
 from outlast.store import DeliveryInfo, Store
-from outlast.stores.memory import MemoryStore
+from outlast.stores.sqlite import MemoryStore
 from outlast.testing import ScriptedModel, calls, say
 from outlast.testing.wrapped_store import WrappedStore
 

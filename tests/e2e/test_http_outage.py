@@ -16,7 +16,7 @@ from outlast.clock import Clock
 from outlast.errors import StoreCorrupt, StoreFull, StoreUnavailable
 from outlast.server import ServerSettings
 from outlast.store import Store
-from outlast.stores.memory import MemoryStore
+from outlast.stores.sqlite import MemoryStore
 from outlast.testing.wrapped_store import WrappedStore
 
 ELSEWHERE = {"/v1/healthz", *(path for _, path in OF_OTHERS)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from http_scene import FAST, OUTSIDE, scene
 from msgspec.structs import replace
 
-from outlast.stores.memory import MemoryStore
+from outlast.stores.sqlite import MemoryStore
 from outlast.testing.clock import ManualClock
 
 HOUR = 3_600_000

@@ -17,7 +17,7 @@ from outlast.errors import OutlastError
 from outlast.integration.remote.agent import RemoteAgent
 from outlast.log.verify import verify
 from outlast.server import ServerSettings
-from outlast.stores.memory import MemoryStore
+from outlast.stores.sqlite import MemoryStore
 from outlast.testing import crash_everywhere
 from outlast.testing.scripted import ScriptedModel, ScriptedReply, call, say
 

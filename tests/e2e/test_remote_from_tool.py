@@ -20,7 +20,7 @@ from outlast.integration.remote.agent import RemoteAgent
 from outlast.log.reader import Wakeups
 from outlast.log.verify import verify
 from outlast.server import ServerSettings
-from outlast.stores.memory import MemoryStore
+from outlast.stores.sqlite import MemoryStore
 from outlast.testing import crash_everywhere
 from outlast.testing.scripted import ScriptedModel, call, say
 

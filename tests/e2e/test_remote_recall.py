@@ -11,7 +11,7 @@ from remote_scene import Pair, boss, far_side, the, two_apps, until
 from outlast import Agent, Outlast, Session
 from outlast.errors import Unreachable
 from outlast.log.reader import Wakeups
-from outlast.stores.memory import MemoryStore
+from outlast.stores.sqlite import MemoryStore
 from outlast.testing import crash_everywhere
 from outlast.testing.scripted import ScriptedModel, call, say
 

@@ -16,7 +16,7 @@ from outlast.core.event import encode
 from outlast.errors import AddressRefused, InvalidDefinition, InvalidInput, InvalidSignature
 from outlast.integration.outbox import DEFAULT_EVENTS, Subscription, WebhookSettings, verify
 from outlast.net.client import GuardedClient
-from outlast.stores.memory import MemoryStore
+from outlast.stores.sqlite import MemoryStore
 from outlast.testing.scripted import ScriptedModel, call, say
 
 OTHER = "staple of another sort"
@@ -324,8 +324,6 @@ async def count(ctx: Context) -> int:
 
 
 async def test_what_was_recorded_in_a_tools_transaction_is_told(store_url: str) -> None:
-    if store_url == "memory://":
-        pytest.skip("it has no transactions for tools")
     settings = WebhookSettings(secret=SECRET, allow_private=True, poll=60.0)
     counter = Agent("counter", ScriptedModel([call("count"), say("one")]), tools=[count])
     async with Receiver() as hook:

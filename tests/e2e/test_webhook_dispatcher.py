@@ -15,7 +15,7 @@ from outlast.clock import Clock
 from outlast.errors import StoreUnavailable
 from outlast.integration.outbox import WebhookSettings
 from outlast.store import OutboxCursor
-from outlast.stores.memory import MemoryStore
+from outlast.stores.sqlite import MemoryStore
 from outlast.testing.wrapped_store import WrappedStore
 
 

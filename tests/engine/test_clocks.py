@@ -11,7 +11,7 @@ from scene import PATIENT, agent, results_of, running, the, types_of, until
 from outlast import Agent, Context, Outlast, Session, tool
 from outlast.core.instant import date_of
 from outlast.log.reader import Wakeups
-from outlast.stores.memory import MemoryStore
+from outlast.stores.sqlite import MemoryStore
 from outlast.testing.clock import START, ManualClock
 from outlast.testing.crash_everywhere import SharedStore
 from outlast.testing.scripted import calls, say

@@ -11,7 +11,7 @@ from outlast.core.record import Tokens
 from outlast.errors import DeadlineExceeded
 from outlast.log.explain import read_state
 from outlast.log.verify import verify
-from outlast.stores.memory import MemoryStore
+from outlast.stores.sqlite import MemoryStore
 from outlast.testing.clock import ManualClock
 from outlast.testing.scripted import call, calls, say
 from outlast.testing.wrapped_store import WrappedStore

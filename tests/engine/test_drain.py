@@ -8,7 +8,7 @@ from scene import FAST, agent, results_of, running
 
 from outlast import Outlast, tool
 from outlast.errors import UnknownAgent
-from outlast.stores.memory import MemoryStore
+from outlast.stores.sqlite import MemoryStore
 from outlast.testing.scripted import call, say
 
 SHORT = replace(FAST, lease=6.0, grace=60.0)

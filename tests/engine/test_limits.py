@@ -32,8 +32,7 @@ from outlast.engine import maintenance
 from outlast.errors import InvalidDefinition, InvalidName, QueueFull
 from outlast.log.verify import verify
 from outlast.store import Permit, PermitRequest, Refused, Store
-from outlast.stores.memory import MemoryStore
-from outlast.stores.sqlite import SqliteStore
+from outlast.stores.sqlite import MemoryStore, SqliteStore
 from outlast.testing import ScriptedModel, call, calls, say
 from outlast.testing.wrapped_store import WrappedStore
 

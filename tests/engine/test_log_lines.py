@@ -15,7 +15,7 @@ from outlast.errors import StoreUnavailable
 from outlast.integration.telemetry import Telemetry
 from outlast.log import reader as reading
 from outlast.log_context import KnownIds, enter, known
-from outlast.stores.memory import MemoryStore
+from outlast.stores.sqlite import MemoryStore
 from outlast.testing.scripted import ScriptedError, ScriptedModel, ScriptedReply, call, say
 
 LANE = ("session", "lane", "worker", "fence")

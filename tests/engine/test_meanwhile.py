@@ -14,8 +14,7 @@ from outlast import Agent, Context, DedupeKey, Limit, tool
 from outlast.core import record as r
 from outlast.errors import StoreUnavailable
 from outlast.store import Commit, Committed, Lease, LogPage, Refused, WorkerInfo
-from outlast.stores.memory import MemoryStore
-from outlast.stores.sqlite import SqliteStore
+from outlast.stores.sqlite import MemoryStore, SqliteStore
 from outlast.testing.scripted import ScriptedModel, call, calls, say
 from outlast.testing.wrapped_store import WrappedStore
 

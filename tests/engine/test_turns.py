@@ -12,7 +12,7 @@ from outlast.agents.model.client import ModelRequest
 from outlast.core.message import ModelAnswer, UserMessage, text_of
 from outlast.errors import OutputChanged, UnknownAgent
 from outlast.log.verify import verify
-from outlast.stores.memory import MemoryStore
+from outlast.stores.sqlite import MemoryStore
 from outlast.testing.crash import CrashingStore
 from outlast.testing.scripted import ScriptedReply, call, calls, say
 

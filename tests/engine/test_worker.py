@@ -12,7 +12,7 @@ from outlast import Agent, Context, Limits, Outlast, Session, WorkerSettings, to
 from outlast.core.message import Text, UserMessage
 from outlast.errors import InvalidInput, StoreUnavailable
 from outlast.store import Commit, Committed, Refused, WorkerInfo
-from outlast.stores.memory import MemoryStore
+from outlast.stores.sqlite import MemoryStore
 from outlast.testing.scripted import ScriptedReply, call, calls, say
 from outlast.testing.wrapped_store import WrappedStore
 
@@ -398,6 +398,8 @@ async def test_a_worker_that_cannot_listen_leaves_no_lease_behind() -> None:
 
 # A lease that ran out
 
+END_LEASES = "UPDATE outlast_workers SET lease_until = 0"
+
 
 async def test_a_worker_whose_lease_ran_out_lets_go_at_once_of_what_others_took() -> None:
     store, ended, ran = MemoryStore(), asyncio.Event(), asyncio.Event()
@@ -416,7 +418,7 @@ async def test_a_worker_whose_lease_ran_out_lets_go_at_once_of_what_others_took(
         session = await app.start("a", "go")
         await ran.wait()
         assert app.worker
-        store._tables.workers[app.worker.name].lease_until = 0
+        store.write_beside(lambda desk: desk.db.raw.execute(END_LEASES))
         heir = WorkerInfo(worker="heir", host="here", pid=1, started_at=0)
         await store.enlist(heir, 3_600_000)
         [taken] = await store.claim("heir", 1)

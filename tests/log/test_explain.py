@@ -17,7 +17,7 @@ from outlast.core.lane import Lane
 from outlast.errors import UnknownSession
 from outlast.log.explain import Cause, ExplainEvidence, Explanation, explain, gather
 from outlast.store import LaneInfo, SessionInfo, WorkerInfo
-from outlast.stores.memory import MemoryStore
+from outlast.stores.sqlite import MemoryStore
 from outlast.testing.clock import START
 from outlast.testing.scripted import ScriptedError, ScriptedModel, ScriptedReply, call, say
 

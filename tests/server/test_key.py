@@ -8,7 +8,7 @@ from outlast.clock import Clock
 from outlast.errors import InvalidInput, InvalidName
 from outlast.server.key import digest, find_principal, mint, parse
 from outlast.server.principal import SCOPES, Principal
-from outlast.stores.memory import MemoryStore
+from outlast.stores.sqlite import MemoryStore
 
 
 async def test_a_key_leads_to_whose_it_is() -> None:

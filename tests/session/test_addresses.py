@@ -7,7 +7,7 @@ from scene import agent, results_of, running, the
 from outlast import Agent, Context, Outlast, OutlastError, tool
 from outlast.errors import NoActiveSession
 from outlast.log.verify import verify
-from outlast.stores.memory import MemoryStore
+from outlast.stores.sqlite import MemoryStore
 from outlast.testing.scripted import ScriptedModel, call, say
 from outlast.testing.wrapped_store import WrappedStore
 

@@ -7,7 +7,7 @@ import pytest
 from scene import at_standstill, running, the, until
 
 from outlast import Agent, Approval, Context, Outlast, OutlastError, Request, Session, tool
-from outlast.stores.memory import MemoryStore
+from outlast.stores.sqlite import MemoryStore
 from outlast.testing.scripted import ScriptedError, ScriptedModel, ScriptedReply, call, say
 
 

@@ -13,7 +13,7 @@ from outlast.agents.model.client import ModelRequest
 from outlast.core.event import type_of
 from outlast.errors import StoreError
 from outlast.store import Commit, Committed, Refused, Store
-from outlast.stores.memory import MemoryStore
+from outlast.stores.sqlite import MemoryStore
 from outlast.testing.crash import CrashingStore
 from outlast.testing.crash_everywhere import SharedStore
 from outlast.testing.scripted import ScriptedModel, call, calls, say

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -26,9 +26,28 @@ from outlast.store import (
     Store,
     Transaction,
 )
-from outlast.stores.memory import MemoryStore
-from outlast.stores.memory.table import LaneRow
+from outlast.stores.sqlite import MemoryStore
 from outlast.testing.wrapped_store import WrappedStore, WrappedTransaction
+
+LANE = """
+SELECT l.fence, l.worker, l.number
+  FROM outlast_lanes AS l JOIN outlast_sessions AS s USING (sid)
+ WHERE s.id = ? AND l.lane = ?
+"""
+END = "SELECT last_offset FROM outlast_session_list WHERE id = ?"
+DROP_LAST_ROW = """
+DELETE FROM outlast_log
+ WHERE key = (SELECT max(g.key)
+                FROM outlast_sessions AS s
+                JOIN outlast_log AS g ON g.key BETWEEN s.sid << 32 AND s.sid << 32 | 4294967295
+               WHERE s.id = ?)
+"""
+
+
+class LaneRow(NamedTuple):
+    fence: int
+    worker: str
+    number: int
 
 
 class BrokenStore(WrappedStore):
@@ -37,10 +56,20 @@ class BrokenStore(WrappedStore):
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         assert isinstance(store, MemoryStore)
-        self.tables = store._tables
+        self.memory = store
+
+    def sql(self, statement: str, *params: Any) -> list[tuple[Any, ...]]:
+        return self.memory.write_beside(
+            lambda desk: desk.db.raw.execute(statement, params).fetchall()
+        )
 
     def lane(self, commit: Commit) -> LaneRow:
-        return self.tables.sessions[commit.session_id].lanes[commit.lane]
+        [row] = self.sql(LANE, commit.session_id, commit.lane)
+        return LaneRow(*row)
+
+    def end(self, session_id: str) -> int:
+        [(end,)] = self.sql(END, session_id)
+        return int(end)
 
 
 class IgnoresFences(BrokenStore):
@@ -68,12 +97,11 @@ class LosesAdmissions(BrokenStore):
         [wanted] = admissions
         if self.counted % 7 or wanted.new or not wanted.session_id:
             return await self.inner.admit(admissions)
-        session = self.tables.sessions[wanted.session_id]
         lost = AdmissionReceipt(
-            session_id=session.id,
+            session_id=wanted.session_id,
             lane=wanted.lane,
             delivery_id=wanted.delivery_id,
-            offset=session.end + 1,
+            offset=self.end(wanted.session_id) + 1,
         )
         return [lost]
 
@@ -143,12 +171,16 @@ class BooksAtOnce(BrokenStore):
     @asynccontextmanager
     async def transaction(self, limit: float = 5.0) -> AsyncIterator[Transaction]:
         async with self.inner.transaction(limit) as inner:
-            yield Hasty(inner)
+            yield Hasty(inner, self)
 
 
 class Hasty(WrappedTransaction):
+    def __init__(self, inner: Transaction, store: BrokenStore) -> None:
+        super().__init__(inner)
+        self._store = store
+
     async def execute(self, sql: str, params: Sequence[Any] = ()) -> int:
-        self.raw.rows.append(tuple(params))
+        self._store.sql(sql, *params)
         return 1
 
 
@@ -159,10 +191,7 @@ class KeepsFatBooks(BrokenStore):
         return await self.inner.commit([self._with_costs(commit) for commit in commits])
 
     def _with_costs(self, commit: Commit) -> Commit:
-        before = {
-            f"what all had cost at {n}": n
-            for n in range(self.tables.sessions[commit.session_id].end)
-        }
+        before = {f"what all had cost at {n}": n for n in range(self.end(commit.session_id))}
         records = tuple(
             replace(e, details=before) if isinstance(e, r.UsageRecorded) else e
             for e in commit.records
@@ -193,10 +222,8 @@ class TearsCommits(BrokenStore):
         results = await self.inner.commit(commits)
         for commit, result in zip(commits, results, strict=True):
             self.counted += 1
-            session = self.tables.sessions[commit.session_id]
             if isinstance(result, Committed) and commit.records and self.counted % 40 == 0:
-                session.rows.pop()
-                session.end -= len(commit.records)
+                self.sql(DROP_LAST_ROW, commit.session_id)
         return results
 
 

@@ -21,7 +21,7 @@ from outlast.integration.schedule.scheduler import Scheduler
 from outlast.integration.schedule.schedules import Schedules
 from outlast.session.inbox import Inbox
 from outlast.store import Admission, AdmissionReceipt, Store
-from outlast.stores.memory import MemoryStore
+from outlast.stores.sqlite import MemoryStore
 from outlast.testing.clock import ManualClock
 from outlast.testing.wrapped_store import WrappedStore
 

@@ -24,7 +24,7 @@ from outlast.store import (
     Renewal,
     WorkerInfo,
 )
-from outlast.stores.memory import MemoryStore
+from outlast.stores.sqlite import MemoryStore
 from outlast.testing.scripted import ScriptedError, ScriptedReply, call, calls, say
 from outlast.testing.wrapped_store import WrappedStore
 

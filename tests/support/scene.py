@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from outlast import Agent, Event, Outlast, Session, WorkerSettings
 from outlast.agents.model.client import ModelRequest
 from outlast.core.message import Message, ToolOutputs
-from outlast.stores.memory import MemoryStore
+from outlast.stores.sqlite import MemoryStore
 from outlast.testing.clock import ManualClock
 from outlast.testing.scripted import ScriptedModel, ScriptedReply
 

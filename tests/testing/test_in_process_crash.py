@@ -19,7 +19,7 @@ from outlast.core import record as r
 from outlast.core.record import Entry
 from outlast.errors import StoreUnavailable
 from outlast.store import Commit, Committed, Refused
-from outlast.stores.memory import MemoryStore
+from outlast.stores.sqlite import MemoryStore
 from outlast.testing.scripted import ScriptedModel, ScriptedReply, call, calls, say
 
 FAST = {"poll": 0.005, "watch": 0.005, "grace": 0.05, "stop_grace": 0.05, "flush": 0.0}

@@ -297,7 +297,7 @@ BROKEN: list[tuple[Rule, str, str]] = [
     (imports_downward, "core/fold.py", "from ..store import Store"),
     (imports_downward, "core/fold.py", "from .. import store"),
     (imports_downward, "clock.py", "from outlast.store import Store"),
-    (imports_downward, "store/contract.py", "from outlast.stores.memory import MemoryStore"),
+    (imports_downward, "store/contract.py", "from outlast.stores.sqlite import MemoryStore"),
     (imports_downward, "engine/worker.py", "from outlast.stores.sqlite import SqliteStore"),
     (imports_downward, "engine/worker.py", "def f():\n    from outlast.agents import Agent"),
     (imports_downward, "stores/memory.py", "from outlast.engine.worker import Worker"),

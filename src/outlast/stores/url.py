@@ -8,8 +8,7 @@ from urllib.parse import unquote, urlsplit
 from outlast.clock import Clock
 from outlast.errors import UnsupportedStore
 from outlast.store import Store
-from outlast.stores.memory import MemoryStore
-from outlast.stores.sqlite import SqliteStore
+from outlast.stores.sqlite import MemoryStore, SqliteStore
 
 
 def store_of(given: str | Store, clock: Clock) -> Store:

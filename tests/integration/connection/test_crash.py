@@ -13,7 +13,7 @@ from sign_in_scene import Hub, sign_in, visit
 from outlast import Context, Outlast, tool
 from outlast.errors import OutlastError, StoreUnavailable
 from outlast.store import Admission, AdmissionReceipt, StoredSecret
-from outlast.stores.memory import MemoryStore
+from outlast.stores.sqlite import MemoryStore
 from outlast.testing import Ledger, crash_everywhere
 from outlast.testing.clock import ManualClock
 from outlast.testing.scripted import call, say

@@ -15,7 +15,7 @@ from sign_in_scene import KEY, Hub, required, sign_in
 from outlast import Outlast, OutlastError, Session
 from outlast.errors import StoreUnavailable
 from outlast.store import StoredSecret
-from outlast.stores.memory import MemoryStore
+from outlast.stores.sqlite import MemoryStore
 from outlast.testing.clock import ManualClock
 from outlast.testing.wrapped_store import WrappedStore
 

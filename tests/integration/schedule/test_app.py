@@ -15,7 +15,7 @@ from timepiece import HOUR, MINUTE, at, hourly, messages, standing, started, tim
 from outlast import Context, Outlast, Schedule, Session, tool
 from outlast.core.message import UserMessage
 from outlast.errors import DispatchConflict, UnknownSchedule
-from outlast.stores.memory import MemoryStore
+from outlast.stores.sqlite import MemoryStore
 from outlast.testing.clock import ManualClock
 from outlast.testing.scripted import call, say
 

@@ -15,7 +15,7 @@ from outlast.core.record import DeliveryQueued, SessionStarted
 from outlast.errors import StoreUnavailable
 from outlast.integration.schedule.mark import SKIPPED, mark
 from outlast.integration.schedule.scheduler import Scheduler
-from outlast.stores.memory import MemoryStore
+from outlast.stores.sqlite import MemoryStore
 from outlast.testing.clock import ManualClock
 from outlast.testing.wrapped_store import WrappedStore
 

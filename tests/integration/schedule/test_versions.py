@@ -6,7 +6,7 @@ import pytest
 from timepiece import HOUR, MINUTE, at, hourly, messages, row, started, timekeeper
 
 from outlast.integration.schedule.scheduler import Scheduler
-from outlast.stores.memory import MemoryStore
+from outlast.stores.sqlite import MemoryStore
 from outlast.testing.clock import ManualClock
 
 EVERY_HOUR = "0 * * * *"

@@ -25,7 +25,7 @@ from outlast import Agent, Approval, ModelOptions, Outlast, Telemetry, tool
 from outlast.core.name import request_name
 from outlast.errors import StoreUnavailable
 from outlast.integration.telemetry.trace import TurnIds, trace_of
-from outlast.stores.memory import MemoryStore
+from outlast.stores.sqlite import MemoryStore
 from outlast.testing.scripted import ScriptedError, ScriptedModel, ScriptedReply, call, calls, say
 
 

@@ -1,5 +1,6 @@
-"""A store in one SQLite file, safe for many processes of one machine."""
+"""A store in one SQLite file, safe for many processes of one machine; and one in memory."""
 
+from outlast.stores.sqlite.memory import MemoryStore
 from outlast.stores.sqlite.store import SqliteStore
 
-__all__ = ["SqliteStore"]
+__all__ = ["MemoryStore", "SqliteStore"]

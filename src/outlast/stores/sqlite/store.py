@@ -60,7 +60,7 @@ from outlast.stores.sqlite.shelf import SideTables
 from outlast.stores.sqlite.transaction import OpenTransaction
 from outlast.stores.sqlite.unit_of_work import UnitOfWork, to_json
 from outlast.stores.sqlite.worker import Registry
-from outlast.stores.sqlite.writer import Work, Writer, do_works
+from outlast.stores.sqlite.writer import Do, Work, Writer, do_works
 
 T = TypeVar("T")
 
@@ -129,7 +129,12 @@ class SqliteStore(SideTables):
         return self._gatherings.setdefault(loop, LoopBatcher(writer))
 
     async def _write(self, *works: Work, size: int = 0) -> list[Any]:
-        return await self._gathering().write(do_works, works, size)
+        return await self._write_all(do_works, works, size)
+
+    async def _write_all(
+        self, do: Do, items: Sequence[Any], size: int = 0, session: str = ""
+    ) -> list[Any]:
+        return await self._gathering().write(do, items, size, session)
 
     async def _read(self, question: Callable[[UnitOfWork], T]) -> T:
         self._open_writer()
@@ -190,7 +195,7 @@ class SqliteStore(SideTables):
         return list(claims)
 
     async def acquire(self, wishes: Sequence[PermitRequest]) -> Sequence[Permit | Refused]:
-        return await self._gathering().write(write_wishes, wishes)
+        return await self._write_all(write_wishes, wishes)
 
     async def permits(
         self, session_id: str | None = None, name: str | None = None, limit: int = 500
@@ -208,7 +213,7 @@ class SqliteStore(SideTables):
     async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
         size = sum(map(size_of, commits))
         session = commits[0].session_id if len(commits) == 1 else ""
-        return await self._gathering().write(write_commits, commits, size, session)
+        return await self._write_all(write_commits, commits, size, session)
 
     def transaction(self, limit: float = 5.0) -> AbstractAsyncContextManager[Transaction]:
         return OpenTransaction(self._open_writer, limit)

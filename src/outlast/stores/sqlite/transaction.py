@@ -184,11 +184,14 @@ class SqliteTransaction:
         try:
             [result] = write_commits(desk, [commit])
             if isinstance(result, Committed):
-                self._writer.commit(desk)
-                self._writer.announce(desk, [], desk.hints)
+                self._make_durable(desk)
         except sqlite3.Error as error:
             raise explain(error, desk.db.path) from error
         return result
+
+    def _make_durable(self, desk: UnitOfWork) -> None:
+        self._writer.commit(desk)
+        self._writer.announce(desk, [], desk.hints)
 
     def _expire(self, desk: UnitOfWork) -> None:
         """On the timer's thread: stop the statement that runs, and refuse any other."""

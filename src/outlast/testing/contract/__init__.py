@@ -6,7 +6,8 @@ A store passes by completing the class (a pytest file of ten lines):
         async def open_store(self, tmp_path: Path, clock: Clock) -> Store:
             return MyStore(tmp_path / "my.db", clock)
 
-Hooks and flags that a store may also set are in `subject.py`. Needs pytest and pytest-asyncio.
+The other hooks that it gives are in `subject.py`. A store that keeps nothing beyond its process
+completes `VolatileStoreContract` instead. Needs pytest and pytest-asyncio.
 """
 
 import pytest
@@ -20,7 +21,7 @@ pytest.register_assert_rewrite(*(f"{__name__}.{topic}" for topic in TOPICS.split
 from outlast.testing.contract.admission import AdmissionContract  # noqa: E402
 from outlast.testing.contract.commit import CommitContract  # noqa: E402
 from outlast.testing.contract.consequence import ConsequenceContract  # noqa: E402
-from outlast.testing.contract.durability import DurabilityContract  # noqa: E402
+from outlast.testing.contract.durability import DurabilityContract, LifeContract  # noqa: E402
 from outlast.testing.contract.erasure import ErasureContract  # noqa: E402
 from outlast.testing.contract.flow import FlowContract  # noqa: E402
 from outlast.testing.contract.key import KeyContract  # noqa: E402
@@ -35,10 +36,10 @@ from outlast.testing.contract.transaction import TransactionContract  # noqa: E4
 from outlast.testing.contract.vault import VaultContract  # noqa: E402
 from outlast.testing.contract.wake_up import WakeUpContract  # noqa: E402
 
-__all__ = ["StoreContract"]
+__all__ = ["StoreContract", "VolatileStoreContract"]
 
 
-class StoreContract(
+class VolatileStoreContract(
     AdmissionContract,
     RequestContract,
     OwnershipContract,
@@ -55,6 +56,10 @@ class StoreContract(
     ScheduleContract,
     WakeUpContract,
     TransactionContract,
-    DurabilityContract,
+    LifeContract,
 ):
+    """Every sentence of `outlast.store` that holds while the process lives, as a test."""
+
+
+class StoreContract(VolatileStoreContract, DurabilityContract):
     """Every sentence of `outlast.store` as a test."""

@@ -1,4 +1,7 @@
-"""A store's life: brought up to date, closed, and opened again with all that it held."""
+"""A store's life: brought up to date, closed, and opened again with all that it held.
+
+`LifeContract` holds for every store, `DurabilityContract` for those that outlive their process.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from msgspec.structs import replace
 
 from outlast.core import record as r
 from outlast.core.lane import FOLD
-from outlast.errors import DispatchConflict, StoreCorrupt, StoreFromTheFuture
+from outlast.errors import DispatchConflict, SessionErased, StoreCorrupt, StoreFromTheFuture
 from outlast.store import Refused, Snapshot, Store
 from outlast.testing.clock import ManualClock
 from outlast.testing.contract.builder import (
@@ -32,12 +35,7 @@ from outlast.testing.contract.subject import Subject
 PATIENCE = 30.0
 
 
-class DurabilityContract(Subject):
-    @pytest.fixture
-    def needs_durability(self) -> None:
-        if not self.durable:
-            pytest.skip("this store keeps nothing beyond its process")
-
+class LifeContract(Subject):
     async def test_migrating_again_changes_nothing(self, store: Store, clock: ManualClock) -> None:
         session = (await admit(store, new_session(clock))).session_id
         before = await store.session(session)
@@ -68,7 +66,8 @@ class DurabilityContract(Subject):
             await store.close()
             assert await asyncio.gather(*asked) == [before] * 5
 
-    @pytest.mark.usefixtures("needs_durability")
+
+class DurabilityContract(Subject):
     async def test_what_was_written_is_there_when_the_store_is_opened_again(
         self, store: Store, tmp_path: Path, clock: ManualClock
     ) -> None:
@@ -105,7 +104,6 @@ class DurabilityContract(Subject):
         async with self.reopened(store, tmp_path, clock) as again:
             assert await everything(again) == before
 
-    @pytest.mark.usefixtures("needs_durability")
     async def test_dispatches_are_remembered_when_the_store_is_opened_again(
         self, store: Store, tmp_path: Path, clock: ManualClock
     ) -> None:
@@ -116,7 +114,6 @@ class DurabilityContract(Subject):
             other = new_session(clock, "other", dispatch_id="d1")
             assert isinstance(await admit_in_vain(again, other), DispatchConflict)
 
-    @pytest.mark.usefixtures("needs_durability")
     async def test_an_owner_goes_on_when_the_store_is_opened_again(
         self, store: Store, tmp_path: Path, clock: ManualClock
     ) -> None:
@@ -129,7 +126,6 @@ class DurabilityContract(Subject):
             assert await write_in_vain(again, stale) == Refused("lease_lost")
             assert (await write(again, commit(claim, delta(), number=1))).first_offset == 4
 
-    @pytest.mark.usefixtures("needs_durability")
     async def test_offsets_go_on_when_the_store_is_opened_again(
         self, store: Store, tmp_path: Path, clock: ManualClock
     ) -> None:
@@ -137,7 +133,6 @@ class DurabilityContract(Subject):
         async with self.reopened(store, tmp_path, clock) as again:
             assert (await admit(again, message(clock, session))).offset == 3
 
-    @pytest.mark.usefixtures("needs_durability")
     async def test_two_open_stores_see_each_others_commits(
         self, store: Store, tmp_path: Path, clock: ManualClock
     ) -> None:
@@ -154,7 +149,6 @@ class DurabilityContract(Subject):
         finally:
             await other.close()
 
-    @pytest.mark.usefixtures("needs_durability")
     async def test_a_store_of_the_future_is_refused(
         self, store: Store, tmp_path: Path, clock: ManualClock
     ) -> None:
@@ -164,7 +158,6 @@ class DurabilityContract(Subject):
             async with self.reopened(store, tmp_path, clock):
                 pass
 
-    @pytest.mark.usefixtures("needs_durability")
     async def test_a_store_that_cannot_be_read_is_refused(
         self, store: Store, tmp_path: Path, clock: ManualClock
     ) -> None:
@@ -173,3 +166,14 @@ class DurabilityContract(Subject):
         with pytest.raises(StoreCorrupt):
             async with self.reopened(store, tmp_path, clock):
                 pass
+
+    async def test_an_erased_session_stays_erased(
+        self, store: Store, clock: ManualClock, tmp_path: Path
+    ) -> None:
+        start = new_session(clock, dispatch_id="order-17")
+        receipt = await admit(store, start)
+        await store.erase(receipt.session_id)
+
+        async with self.reopened(store, tmp_path, clock) as again:
+            assert await again.session(receipt.session_id) is None
+            assert isinstance(await admit_in_vain(again, start), SessionErased)

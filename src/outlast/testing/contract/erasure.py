@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from msgspec.structs import replace
 
@@ -214,19 +212,6 @@ class ErasureContract(Subject):
         assert await store.erase(claim.session_id)
 
         assert await store.find_token("default", DESK, living=False) is None
-
-    async def test_an_erased_session_stays_erased(
-        self, store: Store, clock: ManualClock, tmp_path: Path
-    ) -> None:
-        if not self.durable:
-            pytest.skip("this store keeps nothing")
-        start = new_session(clock, dispatch_id="order-17")
-        receipt = await admit(store, start)
-        await store.erase(receipt.session_id)
-
-        async with self.reopened(store, tmp_path, clock) as again:
-            assert await again.session(receipt.session_id) is None
-            assert isinstance(await admit_in_vain(again, start), SessionErased)
 
 
 async def acquire(store: Store, claim: Claim) -> Permit:

@@ -8,7 +8,7 @@ from importlib.resources import files
 
 import pytest
 
-from outlast.errors import OutlastError, UnsupportedStore
+from outlast.errors import OutlastError
 from outlast.store import AdmissionReceipt, Claim, Committed, Refused, Store
 from outlast.testing.clock import ManualClock
 from outlast.testing.contract.builder import (
@@ -41,11 +41,6 @@ async def count_notes(store: Store) -> int:
 
 
 class TransactionContract(Subject):
-    @pytest.fixture
-    def needs_transactions(self) -> None:
-        if not self.has_transactions:
-            pytest.skip("this store has no transactions for tools")
-
     async def make_notes(self, store: Store, clock: ManualClock) -> Claim:
         """Make a table with one note in it, in the first commit of a lane."""
         claim = await start_and_claim(store, clock)
@@ -55,14 +50,6 @@ class TransactionContract(Subject):
             assert await tx.commit(commit(claim, delta())) == Committed(3, clock.now())
         return claim
 
-    async def test_a_store_without_transactions_says_so(self, store: Store) -> None:
-        if self.has_transactions:
-            pytest.skip("this store has transactions")
-        with pytest.raises(UnsupportedStore):
-            async with store.transaction():
-                pass
-
-    @pytest.mark.usefixtures("needs_transactions")
     async def test_a_tools_statements_and_its_commit_are_one(
         self, store: Store, clock: ManualClock
     ) -> None:
@@ -71,7 +58,6 @@ class TransactionContract(Subject):
         assert await end_of(store, claim.session_id) == 3
         await write(store, commit(claim, delta(), number=1))
 
-    @pytest.mark.usefixtures("needs_transactions")
     async def test_a_transaction_left_without_a_commit_undoes_all(
         self, store: Store, clock: ManualClock
     ) -> None:
@@ -81,7 +67,6 @@ class TransactionContract(Subject):
             assert await tx.fetch(SQL["count_notes"]) == [(2,)]
         assert await count_notes(store) == 1
 
-    @pytest.mark.usefixtures("needs_transactions")
     async def test_a_transaction_that_an_error_left_undoes_all(
         self, store: Store, clock: ManualClock
     ) -> None:
@@ -96,7 +81,6 @@ class TransactionContract(Subject):
             await stumble()
         assert await count_notes(store) == 1
 
-    @pytest.mark.usefixtures("needs_transactions")
     async def test_a_refused_commit_undoes_the_tools_statements(
         self, store: Store, clock: ManualClock
     ) -> None:
@@ -108,7 +92,6 @@ class TransactionContract(Subject):
         assert await count_notes(store) == 1
         assert await end_of(store, claim.session_id) == 3
 
-    @pytest.mark.usefixtures("needs_transactions")
     async def test_what_arrives_during_a_transaction_outlives_its_undoing(
         self, store: Store, clock: ManualClock
     ) -> None:
@@ -122,7 +105,6 @@ class TransactionContract(Subject):
         assert await count_notes(store) == 1
         assert await end_of(store, claim.session_id) == receipt.offset
 
-    @pytest.mark.usefixtures("needs_transactions")
     async def test_a_transaction_that_takes_too_long_is_undone(
         self, store: Store, clock: ManualClock
     ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from outlast.stores.memory import MemoryStore
+from outlast.stores.sqlite import MemoryStore
 from outlast.testing.simulation.clock import VirtualClock
 from outlast.testing.simulation.fault_plan import FaultPlan
 from outlast.testing.simulation.history import FaultInjected, History

@@ -20,6 +20,7 @@ from outlast.agents.tool import Approval, DedupeKey, NotDone, Tool, tool
 from outlast.errors import Retry, ToolError
 from outlast.testing.scripted import ScriptedModel
 from outlast.testing.simulation.history import History, TokenUsed
+from outlast.testing.simulation.ledger import SQL
 from outlast.testing.simulation.oauth_service import OAuthService
 from outlast.testing.simulation.probe import note_step
 from outlast.testing.simulation.random_answer import chance_of, script
@@ -196,7 +197,7 @@ def careful_tools(outside: OutsideService) -> list[Tool]:
         chance = chance_of(ctx.idempotency_key, ctx.attempt)
         value = f"{ctx.tool} {chance.randrange(1000)}"
         row = (ctx.session.id, ctx.call_id, value)
-        await ctx.tx.execute("one more row", row)
+        await ctx.tx.execute(SQL["book"], row)
         await asyncio.sleep(chance.choice([0.0, 0.01, 0.5]))
         if chance.random() < 0.1:
             raise ToolError("it broke")

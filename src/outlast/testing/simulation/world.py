@@ -15,14 +15,14 @@ from outlast.app import Outlast
 from outlast.log.verify import verify
 from outlast.session import AT_REST, Session
 from outlast.store import SessionInfo, Store
-from outlast.stores.memory import MemoryStore
+from outlast.stores.sqlite import MemoryStore
 from outlast.testing.simulation.clock import VirtualClock
 from outlast.testing.simulation.connection import SimulatedConnection
 from outlast.testing.simulation.evidence import SessionEvidence, SimulationEvidence
 from outlast.testing.simulation.fault import FaultInjector
 from outlast.testing.simulation.fault_plan import FaultPlan
 from outlast.testing.simulation.history import History
-from outlast.testing.simulation.ledger import LedgerStore, Row
+from outlast.testing.simulation.ledger import LedgerStore
 from outlast.testing.simulation.loop import LIFE, ProcessLife, VirtualLoop
 from outlast.testing.simulation.probe import watch
 from outlast.testing.simulation.random_agent import OutsideService, random_agents
@@ -60,10 +60,9 @@ class SimulatedWorld:
         self._messages = messages
         self._fault_plan = FaultPlan(seed)
         self._clock = VirtualClock(self.loop, f"{seed}/store")
-        self._rows: list[Row] = []
         self.memory = MemoryStore(self._clock)
         if agents is None:
-            self.memory = LedgerStore(self._clock, self._rows)
+            self.memory = LedgerStore(self._clock)
         self._store = RecordingStore(wrap(self.memory), self.history, self._clock)
         self._outside = OutsideService(seed, self.history)
         self._oauth_service = self._outside.oauth_service if agents is None else None
@@ -196,7 +195,7 @@ class SimulatedWorld:
                 findings=tuple(await verify(self.memory, name)),
             )
         agents = {agent.name: agent for agent in self._agents}
-        rows = tuple(self._rows)
+        rows = tuple(self.memory.bookings()) if isinstance(self.memory, LedgerStore) else ()
         return SimulationEvidence(self.history, sessions, agents, rows, held, unfinished)
 
     # After the end
