@@ -27,7 +27,7 @@ class Reader(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        path = f"/v1/sessions/{self.session_id}/stream?start_index={self._after}"
+        path = f"/v1/sessions/{self.session_id}/stream?after={self._after}"
         transport.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
 
     def data_received(self, data: bytes) -> None:

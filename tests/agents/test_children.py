@@ -386,7 +386,7 @@ async def test_an_answer_on_any_level_reaches_the_child_and_closes_the_others(le
         levels = await asked_everywhere(app)
         [asked] = (await levels[level].wait()).requests
 
-        await levels[level].answer(asked.request_id, "approve", args={"cents": 3}, by="ada")
+        await levels[level].answer(asked.request_id, "approve", args={"cents": 3}, principal="ada")
 
         assert await output_of(levels[0]) == "done"
         assert bank.paid == [(3, "ada")]
@@ -483,7 +483,7 @@ async def test_an_answer_given_above_in_time_counts_whenever_it_is_handed_down()
         [request] = await top.requests()
     async with Outlast([bank.agent], store=store, clock=clock, worker=None) as app:
         top = await app.session(top.id)
-        await top.answer(request.request_id, "approve", by="ada")
+        await top.answer(request.request_id, "approve", principal="ada")
     clock.advance(DAY)
     async with running(bank.agent, store=store, clock=clock, settings=PATIENT) as app:
         top = await app.session(top.id)

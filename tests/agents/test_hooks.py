@@ -69,7 +69,7 @@ async def test_a_hook_lets_a_call_through_denies_it_or_changes_it() -> None:
         assert requested[2]["args"] == {"cents": 50}
         assert requested[2]["changed"] == {"cents": 10}
         [denied] = await the(session, "tool.denied")
-        assert denied.data["by"] == "hook:guard"
+        assert denied.data["principal"] == "hook:guard"
         assert (asked[0].session_id, asked[0].tenant, asked[0].principal) == (
             session.id,
             "acme",

@@ -65,7 +65,7 @@ async def test_an_approved_call_runs_and_knows_who_approved_it() -> None:
     async with running(bank.agent(pays(5), say("done"))) as app:
         session = await app.start("a", "go")
         asked = await session.wait()
-        await session.answer(asked.requests[0].request_id, "approve", by="ada")
+        await session.answer(asked.requests[0].request_id, "approve", principal="ada")
 
         assert (await session.wait()).output == "done"
         assert (bank.paid, bank.approved_by) == ([5], ["ada"])
@@ -76,13 +76,13 @@ async def test_a_denied_call_never_runs_and_the_model_is_told_why() -> None:
     async with running(bank.agent(pays(5), say("sorry"))) as app:
         session = await app.start("a", "go")
         asked = await session.wait()
-        await session.answer(asked.requests[0].request_id, "deny", text="too much", by="ada")
+        await session.answer(asked.requests[0].request_id, "deny", text="too much", principal="ada")
         await session.wait()
 
         assert bank.paid == []
         assert await results_of(session) == ["Not run: too much."]
         [denied] = await the(session, "tool.denied")
-        assert denied.data["by"] == "ada"
+        assert denied.data["principal"] == "ada"
 
 
 async def test_approved_arguments_may_be_edited_and_the_model_is_told() -> None:
@@ -533,11 +533,13 @@ async def test_the_log_says_who_approved_which_arguments_and_when() -> None:
     async with running(bank.agent(pays(500, 7), say("done"))) as app:
         session = await app.start("a", "go")
         asked = await open_requests(session)
-        await session.answer(asked[500].request_id, "approve", args={"cents": 5}, by="ada")
-        await session.answer(asked[7].request_id, "approve", by="bob")
+        await session.answer(asked[500].request_id, "approve", args={"cents": 5}, principal="ada")
+        await session.answer(asked[7].request_id, "approve", principal="bob")
         await session.wait()
 
-        resolved = {event.data["by"]: event for event in await the(session, "request.resolved")}
+        resolved = {
+            event.data["principal"]: event for event in await the(session, "request.resolved")
+        }
         assert resolved["bob"].data["digest"] == asked[7].digest
         assert resolved["ada"].data["digest"] not in ("", asked[500].digest)
         assert resolved["ada"].at <= resolved["bob"].at

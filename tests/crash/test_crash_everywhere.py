@@ -306,7 +306,9 @@ async def test_three_levels_with_a_relayed_approval_survive_a_crash_at_every_com
         top: Session[Any] = await app.start("owner", "Go")
         while not (result := await top.wait()).requests:
             assert result.status == "waiting", result
-        await top.answer(result.requests[0].request_id, "approve", args={"cents": 5}, by="ada")
+        await top.answer(
+            result.requests[0].request_id, "approve", args={"cents": 5}, principal="ada"
+        )
         async for event in top.events(children=True):
             if event.type == "turn.completed" and event.session_id == top.id:
                 break

@@ -49,7 +49,7 @@ def stream(post: Post) -> bytes:
 
 def start_of(post: Post) -> int:
     """Return the cursor from which somebody wants to read."""
-    return int(parse_qs(urlsplit(post.path).query)["start_index"][0])
+    return int(parse_qs(urlsplit(post.path).query)["after"][0])
 
 
 def shown(end: int = EVENTS[-1].offset, status: str = "idle") -> Reply:

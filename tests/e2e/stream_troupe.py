@@ -107,7 +107,7 @@ def answered(response: httpx.Response) -> httpx.Response:
 async def read_ndjson(http: httpx.AsyncClient, session_id: str, seen: Watched) -> Events:
     while True:
         cursor = seen.events[-1]["offset"] if seen.events else 0
-        query = {"start_index": cursor}
+        query = {"after": cursor}
         try:
             async with http.stream("GET", f"/sessions/{session_id}/stream", params=query) as found:
                 async for line in answered(found).aiter_lines():

@@ -64,7 +64,7 @@ async def test_a_thread_is_a_session_and_what_it_answers_is_posted(
         [queued, *_] = [
             e async for e in session.events(follow=False) if e.type == "delivery.queued"
         ]
-        assert queued.data["by"] == "ada"
+        assert queued.data["principal"] == "ada"
 
 
 async def test_the_same_thing_twice_is_delivered_once() -> None:
@@ -73,7 +73,7 @@ async def test_the_same_thing_twice_is_delivered_once() -> None:
         await desk.told(1)
         again = await desk.say("room-7", "hello", id="msg_a")
 
-        assert (first["deduplicated"], again["deduplicated"]) == (False, True)
+        assert (first["duplicate"], again["duplicate"]) == (False, True)
         assert again["delivery_id"] == first["delivery_id"]
         assert await desk.deliveries(first["session_id"]) == [first["delivery_id"]]
         refused = await desk.post("room-7", "something else", id="msg_a")
@@ -86,7 +86,7 @@ async def test_no_dispatch_id_of_a_user_takes_a_messages_place() -> None:
 
         said = await desk.say("room-7", "hello", id="msg_a")
 
-        assert not said["deduplicated"]
+        assert not said["duplicate"]
         assert (await desk.told(1))[0]["session_id"] == said["session_id"]
 
 
@@ -159,7 +159,7 @@ async def test_a_sender_who_was_told_nothing_tries_again_and_is_heard_once() -> 
         lost = await desk.post("room-7", "hello", id="msg_a")
         assert (lost.status_code, lost.headers["Retry-After"]) == (503, "1")
         again = await desk.say("room-7", "hello", id="msg_a")
-        assert again["deduplicated"]
+        assert again["duplicate"]
         assert [each["text"] for each in await desk.told(1)] == ["You said: hello"]
         assert len(await desk.app.sessions()) == 1
 
@@ -204,7 +204,7 @@ async def test_a_kill_between_the_delivery_and_the_answer_to_its_sender_loses_no
     assert ended.returncode == -9
     async with front_desk(store=url) as desk:
         again = await desk.say("room-7", "hello", id="msg_a")
-        assert again["deduplicated"]
+        assert again["duplicate"]
         assert [each["text"] for each in await desk.told(1)] == ["You said: hello"]
         assert await desk.deliveries(again["session_id"]) == [again["delivery_id"]]
 
@@ -216,7 +216,7 @@ async def test_a_thread_whose_session_is_over_goes_on_in_another() -> None:
         session = await desk.app.session(first["session_id"])
         await session.end("enough")
         await session.wait()
-        assert (await desk.say("room-7", "hello", id="msg_a"))["deduplicated"]
+        assert (await desk.say("room-7", "hello", id="msg_a"))["duplicate"]
         second = await desk.say("room-7", "again")
         assert second["session_id"] != first["session_id"]
         assert (await desk.told(2))[1]["text"] == "You said: again"
@@ -280,11 +280,11 @@ async def test_a_question_is_posted_with_its_options_and_answered_by_a_button() 
         pressed = await desk.press(asked, "approve", id="btn_a", user="bob")
         again = await desk.press(asked, "approve", id="btn_a", user="bob")
         assert (pressed.status_code, again.status_code) == (202, 202)
-        assert again.json()["deduplicated"]
+        assert again.json()["duplicate"]
         assert (await desk.told(2))[1]["text"] == "That is done."
         session = await desk.app.session(pressed.json()["session_id"])
         [resolved] = [e async for e in session.events(follow=False) if e.type == "request.resolved"]
-        assert (resolved.data["option"], resolved.data["by"]) == ("approve", "bob")
+        assert (resolved.data["option"], resolved.data["principal"]) == ("approve", "bob")
 
         late = await desk.press(asked, "deny", user="eve")
         assert (late.status_code, late.json()["error"]["code"]) == (409, "REQUEST_CLOSED")
@@ -328,7 +328,7 @@ async def test_a_press_that_is_repeated_when_the_session_is_over_is_the_same() -
         await session.end()
         await session.wait()
         again = await desk.press(asked, "approve", id="btn_a")
-        assert again.json() == {**first.json(), "deduplicated": True}
+        assert again.json() == {**first.json(), "duplicate": True}
 
 
 async def test_a_sign_in_is_told_of_in_words_and_its_address_apart_from_them() -> None:

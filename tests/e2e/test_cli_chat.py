@@ -65,13 +65,13 @@ def test_an_approval_is_asked_for_and_given_by_a_line(place: Place) -> None:
 
 def test_who_talks_is_whom_the_session_acts_for_and_who_answers(place: Place) -> None:
     ended = place.run(
-        "chat", "shop:app", "--by", "ada", "--json", say="refund it\napprove\nfind it\n"
+        "chat", "shop:app", "--principal", "ada", "--json", say="refund it\napprove\nfind it\n"
     )
 
     events = [json.loads(line) for line in ended.stdout.splitlines()]
     [started] = [e["data"] for e in events if e["type"] == "session.started"]
     _, answer, later = [e["data"] for e in events if e["type"] == "delivery.queued"]
-    assert (started["principal"], answer["by"], later["by"]) == ("ada", "ada", "ada")
+    assert (started["principal"], answer["principal"], later["principal"]) == ("ada", "ada", "ada")
 
 
 def test_arguments_are_edited_before_a_call_runs(place: Place) -> None:

@@ -86,10 +86,10 @@ class Shop(Place):
 
         return self.within(run)
 
-    def answer(self, request: Request, option: str, by: str) -> None:
+    def answer(self, request: Request, option: str, principal: str) -> None:
         async def run(app: Outlast) -> None:
             session = await app.session(request.session_id)
-            await session.answer(request.request_id, option, by=by)
+            await session.answer(request.request_id, option, principal=principal)
 
         self.within(run)
 
@@ -136,8 +136,8 @@ def test_open_requests_of_all_sessions_are_listed_oldest_first(place: Shop, run:
 def test_a_request_is_approved_denied_or_edited_by_its_id(place: Shop, run: Run) -> None:
     one, two = place.ask("two refunds")
 
-    edited = run("edit", one.request_id, "--args", '{"order": 1, "cents": 3}', "--by", "ann")
-    denied = run("deny", two.request_id, "--text", "too much", "--by", "bob", "--json")
+    edited = run("edit", one.request_id, "--args", '{"order": 1, "cents": 3}', "--principal", "ann")
+    denied = run("deny", two.request_id, "--text", "too much", "--principal", "bob", "--json")
 
     assert edited.stdout.startswith("answered as dlv_")
     assert "no worker is running" in edited.stderr
@@ -149,7 +149,7 @@ def test_a_request_is_approved_denied_or_edited_by_its_id(place: Shop, run: Run)
 
     async def who(app: Outlast) -> list[str]:
         events = (await app.session(one.session_id)).events(follow=False)
-        return [e.data["by"] async for e in events if e.type == "request.resolved"]
+        return [e.data["principal"] async for e in events if e.type == "request.resolved"]
 
     assert sorted(place.within(who)) == ["ann", "bob"]
 
@@ -193,16 +193,16 @@ def said(*args: str) -> Result:
 def test_with_an_app_its_rules_for_approvers_hold(guarded_request: str, command: str) -> None:
     args = command.replace("REQUEST", guarded_request).split()
 
-    refused = said(*args, "--by", "eve", "--app", "guarded:app")
+    refused = said(*args, "--principal", "eve", "--app", "guarded:app")
     assert "NOT_AN_APPROVER" in refused.stderr
-    assert said(*args, "--by", "ann", "--app", "guarded:app").exit_code == 0
+    assert said(*args, "--principal", "ann", "--app", "guarded:app").exit_code == 0
 
 
 @pytest.mark.parametrize("command", ["requests approve REQUEST", "answer REQUEST approve"])
 def test_without_the_app_nobody_approves_what_has_rules(guarded_request: str, command: str) -> None:
     args = command.replace("REQUEST", guarded_request).split()
 
-    refused = said(*args, "--by", "ann")
+    refused = said(*args, "--principal", "ann")
 
     assert refused.exit_code == 1
     assert "NOT_AN_APPROVER" in refused.stderr
@@ -226,7 +226,7 @@ async def test_a_number_is_never_given_to_another_request() -> None:
     async with listed("refund it") as (app, found):
         session = await app.session(found.open[1].session_id)
         await (await app.start("support", "two refunds")).wait()
-        await session.answer(found.open[1].request_id, "deny", by="bob")
+        await session.answer(found.open[1].request_id, "deny", principal="bob")
         await found.refresh()
         assert sorted(found.open) == [2, 3]
         assert found.notes == {1: "deny by bob"}
@@ -238,7 +238,7 @@ async def test_a_number_is_never_given_to_another_request() -> None:
 async def test_who_answers_what_somebody_else_just_did_is_told_so() -> None:
     async with listed("refund it") as (app, found):
         session = await app.session(found.open[1].session_id)
-        await session.answer(found.open[1].request_id, "deny", by="bob")
+        await session.answer(found.open[1].request_id, "deny", principal="bob")
         with pytest.raises(RequestClosed):
             await found.answer(1, ParsedAnswer("approve"), "ann")
         await found.refresh()
@@ -247,10 +247,10 @@ async def test_who_answers_what_somebody_else_just_did_is_told_so() -> None:
 
 async def test_a_screen_goes_on_when_somebody_else_was_quicker() -> None:
     async with listed("refund it") as (app, found):
-        screen = RequestScreen(app, tenant=None, agent=None, by="ann", limit=100)
+        screen = RequestScreen(app, tenant=None, agent=None, principal="ann", limit=100)
         await screen._look()
         session = await app.session(found.open[1].session_id)
-        await session.answer(found.open[1].request_id, "deny", by="bob")
+        await session.answer(found.open[1].request_id, "deny", principal="bob")
         await screen._do("approve 1")
         rows = [row.plain for row in screen._rows()]
         assert "takes no more answers" in rows[-2]
@@ -308,7 +308,7 @@ def test_a_live_list_shows_what_comes_and_what_became_of_it(
     monkeypatch.delenv("VISUAL", raising=False)
     monkeypatch.setenv("EDITOR", f"{sys.executable} change.py")
     [asked] = place.ask("refund it")
-    with place.terminal("requests", "--by", "ann") as terminal:
+    with place.terminal("requests", "--principal", "ann") as terminal:
         terminal.until("1 open, answering as ann")
         terminal.until("1  support asks: May refund run? refund(order=17, cents=500)")
         terminal.until("no worker is running")

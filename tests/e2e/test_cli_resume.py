@@ -38,7 +38,7 @@ async def test_a_turn_that_ends_while_the_chat_looks_is_shown_from_its_start():
     agent = Agent("a", ScriptedModel([calls(("look", {})), say("Done.")]), tools=[look])
     async with Outlast([agent], store=store) as app:
         session = await app.start(agent, "Go")
-        talk = Conversation(app, "", by="ada", as_json=False)
+        talk = Conversation(app, "", principal="ada", as_json=False)
         resuming = asyncio.create_task(talk.resume(session.id, asked_for=None))
         assert (await session.wait()).output == "Done."
         store.over.set()

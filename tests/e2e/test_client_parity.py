@@ -29,7 +29,7 @@ Place = Any
 IDS = re.compile(r"(?:ses|dlv|req|dsp)_\w+")
 IN_TIME = datetime(2099, 1, 31, 12, tzinfo=UTC)
 PLAN: Any = {"output_type": Plan}
-UNLIKE = ("at", "since", "spent", "expires_at", "digest", "principal", "by", "worker")
+UNLIKE = ("at", "since", "spent", "expires_at", "digest", "principal", "worker")
 """Instants and spans; what is made of ids; and who a caller is."""
 
 

@@ -250,8 +250,10 @@ async def test_what_was_sent_is_written_down_under_the_keys_name() -> None:
         events = await till.events(session)
 
         assert events[0]["data"]["principal"] == "till 3"
-        by = [each["data"].get("by") for each in events if each["type"] == "delivery.queued"]
-        assert by[-1] == "till 3"
+        principal = [
+            each["data"].get("principal") for each in events if each["type"] == "delivery.queued"
+        ]
+        assert principal[-1] == "till 3"
 
 
 # A user's own authentication

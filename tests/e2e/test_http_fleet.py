@@ -18,7 +18,7 @@ async def test_an_agent_has_one_session_for_a_key_that_is_read_where_it_is_promp
         await caller.result(first["session_id"])
 
         assert first["stream_url"] == f"{OUTSIDE}/v1{path}"
-        assert (first["deduplicated"], again["deduplicated"]) == (False, True)
+        assert (first["duplicate"], again["duplicate"]) == (False, True)
         assert first["delivery_id"] == again["delivery_id"]
         assert first["session_id"] == second["session_id"]
         assert await caller.ask("GET", path) == await caller.events(first["session_id"])

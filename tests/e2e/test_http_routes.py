@@ -27,8 +27,8 @@ async def test_a_session_is_started_once_and_says_where_it_is() -> None:
         assert first.headers["location"] == f"{OUTSIDE}/v1/sessions/{session}"
         assert started["stream_url"] == f"{OUTSIDE}/v1/sessions/{session}/stream"
         assert started["continuation_token"]
-        assert not started["deduplicated"]
-        assert again.json() == {**started, "deduplicated": True}
+        assert not started["duplicate"]
+        assert again.json() == {**started, "duplicate": True}
         assert (await caller.result(session))["output"] == "You said: hello"
 
 
@@ -145,10 +145,10 @@ async def test_a_message_gets_a_receipt_and_the_same_again_the_same() -> None:
             "lane",
             "offset",
             "position",
-            "deduplicated",
+            "duplicate",
         }
         assert again["delivery_id"] == sent["delivery_id"]
-        assert (sent["deduplicated"], again["deduplicated"]) == (False, True)
+        assert (sent["duplicate"], again["duplicate"]) == (False, True)
         result = await caller.result(session, sent["delivery_id"])
         assert (result["status"], result["output"]) == ("completed", "You said: and now")
 
@@ -198,7 +198,7 @@ async def test_the_same_dispatch_with_another_deadline_is_the_same_and_keeps_its
         other = {**body, "deadline": "2099-06-30T12:00:00Z"}
         again = await caller.ask("POST", path, 202, json=other)
 
-        assert again == {**sent, "deduplicated": True}
+        assert again == {**sent, "duplicate": True}
         *_, queued = [e for e in await caller.events(session) if e["type"] == "delivery.queued"]
         assert queued["data"]["deadline_at"] == 4_073_544_000_000
 
@@ -229,8 +229,8 @@ async def test_several_requests_are_answered_in_one_delivery() -> None:
         sent = await caller.ask("POST", path, 202, json=body)
         again = await caller.ask("POST", path, 202, json=body)
 
-        assert [each["deduplicated"] for each in sent["deliveries"]] == [False, False]
-        assert [each["deduplicated"] for each in again["deliveries"]] == [True, True]
+        assert [each["duplicate"] for each in sent["deliveries"]] == [False, False]
+        assert [each["duplicate"] for each in again["deliveries"]] == [True, True]
         assert (await caller.result(session))["output"] == "That is done."
 
 

@@ -38,7 +38,7 @@ async def test_from_every_cursor_exactly_the_rest_is_given() -> None:
         offsets = await scene.log(session)
 
         for cursor in range(offsets[-1] + 1):
-            seen = await scene.page(session, start_index=cursor)
+            seen = await scene.page(session, after=cursor)
 
             assert [event["offset"] for event in seen] == [o for o in offsets if o > cursor]
 
@@ -46,7 +46,7 @@ async def test_from_every_cursor_exactly_the_rest_is_given() -> None:
 async def test_what_is_committed_is_streamed_at_once_and_the_stream_ends_with_the_session() -> None:
     async with serving() as scene:
         session = await scene.start()
-        async with scene.stream(session, start_index=0) as lines:
+        async with scene.stream(session, after=0) as lines:
             events = events_of(lines)
             seen = [await anext(events) for _ in await scene.log(session)]
             receipt = await session.send("talk")
@@ -82,7 +82,7 @@ async def test_what_was_sent_before_a_stream_until_rest_was_opened_is_in_it(
                 cursor = (await scene.log(session))[-1]
                 await session.send("look")
 
-                async with scene.stream(session, follow="until_rest", start_index=cursor) as more:
+                async with scene.stream(session, follow="until_rest", after=cursor) as more:
                     seen = [event["type"] async for event in events_of(more)]
 
                 assert seen[0] == "delivery.queued"
@@ -122,7 +122,7 @@ async def test_a_page_says_where_it_ends_behind_what_is_hidden_too() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/sessions/{}/stream?start_index={}", "/streams/sessions/{}?offset={:016}"]
+    "path", ["/sessions/{}/stream?after={}", "/streams/sessions/{}?offset={:016}"]
 )
 async def test_a_cursor_beyond_the_end_is_gone(path: str) -> None:
     async with serving() as scene:
@@ -144,7 +144,7 @@ async def test_server_sent_events_go_on_after_the_last_id() -> None:
             assert [await anext(lines), await anext(lines)] == ["retry: 1000", ""]
             seen = [(number, event) async for number, event in sent_events_of(lines)]
         async with scene.stream(
-            session, sse=True, headers=headers, start_index=0, follow="until_rest"
+            session, sse=True, headers=headers, after=0, follow="until_rest"
         ) as lines:
             rest = [(number, event) async for number, event in sent_events_of(lines)]
 
@@ -182,7 +182,7 @@ async def test_a_stream_that_has_nothing_to_say_shows_that_it_lives(sse: bool, s
         session = await scene.start()
         end = (await session.info()).end
 
-        async with scene.stream(session, sse=sse, start_index=end) as lines:
+        async with scene.stream(session, sse=sse, after=end) as lines:
             opening = [await anext(lines) for _ in range(2)] if sse else []
             said = [await anext(lines) for _ in range(4)]
 

@@ -261,7 +261,7 @@ async def test_tokens_keys_and_dispatches_are_each_tenants_own() -> None:
         prompted = await other.ask("POST", "/agents/teller/k1", 202, json={"message": "a"})
 
         assert code == "NO_ACTIVE_SESSION"
-        assert not begun["deduplicated"]
+        assert not begun["duplicate"]
         sessions = (await acme.ask("GET", "/sessions"))["sessions"]
         theirs = {session["session_id"] for session in sessions}
         assert theirs.isdisjoint({begun["session_id"], prompted["session_id"]})

@@ -49,8 +49,8 @@ class Draft(Struct):
 
 def boss(*others: Any, **args: Any) -> Agent[Any, Any]:
     """Have an agent whose only call is of one of the tools above, by the arguments of that."""
-    by = ask_all if "names" in args else ask if "message" in args else show
-    script = [call(by.name, **args), say("done")]
+    principal = ask_all if "names" in args else ask if "message" in args else show
+    script = [call(principal.name, **args), say("done")]
     return Agent("boss", ScriptedModel(script), tools=[ask, ask_all, show], subagents=others)
 
 

@@ -47,12 +47,12 @@ async def test_both_logs_say_which_arguments_were_approved_and_the_one_here_by_w
     async with two_apps("refund", poll=0.05) as pair:
         session = await pair.near.start("boss", "go")
         [request] = (await session.wait()).requests
-        await session.answer(request.request_id, "approve", args=args, by="ada")
+        await session.answer(request.request_id, "approve", args=args, principal="ada")
         assert await output_of(session) == "done"
 
         [here] = await the(session, "request.resolved")
         [there] = await the(await pair.child(), "request.resolved")
-        assert here.data["by"] == "ada"
+        assert here.data["principal"] == "ada"
         assert here.data["digest"] == there.data["digest"]
         assert (here.data["digest"] == request.digest) == (args is None)
 

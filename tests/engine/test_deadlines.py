@@ -103,15 +103,19 @@ async def test_a_deadline_that_has_passed_is_refused(deadline: datetime | timede
 
 async def test_what_is_sent_again_after_its_deadline_is_no_mistake() -> None:
     async with at_standstill(agent([say("hi"), say("there")])) as (app, clock):
-        by = datetime.fromtimestamp(clock.now() / 1000 + 60, UTC)
-        session = await app.start("a", "go", dispatch_id="d", deadline=by + timedelta(days=1))
+        principal = datetime.fromtimestamp(clock.now() / 1000 + 60, UTC)
+        session = await app.start(
+            "a", "go", dispatch_id="d", deadline=principal + timedelta(days=1)
+        )
         await session.wait()
-        sent = await session.send("more", dispatch_id="m", deadline=by)
+        sent = await session.send("more", dispatch_id="m", deadline=principal)
         await sent.result()
         clock.advance(2 * DAY)
-        again = await session.send("more", dispatch_id="m", deadline=by)
+        again = await session.send("more", dispatch_id="m", deadline=principal)
         assert (again.delivery_id, again.duplicate) == (sent.delivery_id, True)
-        started = await app.start("a", "go", dispatch_id="d", deadline=by + timedelta(days=1))
+        started = await app.start(
+            "a", "go", dispatch_id="d", deadline=principal + timedelta(days=1)
+        )
         assert started.id == session.id
 
 

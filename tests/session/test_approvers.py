@@ -49,11 +49,11 @@ async def test_only_approvers_may_approve() -> None:
     async with running(bank.agent()) as app:
         session = await app.start("a", "go", principal="cy")
         request = await asked_of(session)
-        for by in ("", "cy", "eve"):
-            answer = session.answer(request.request_id, "approve", by=by)
+        for principal in ("", "cy", "eve"):
+            answer = session.answer(request.request_id, "approve", principal=principal)
             assert await code_of(answer) == "NOT_AN_APPROVER"
         assert await asked_of(session) == request
-        await session.answer(request.request_id, "approve", by="ada")
+        await session.answer(request.request_id, "approve", principal="ada")
 
         assert (await session.wait()).output == "done"
         assert bank.approved_by == ["ada"]
@@ -67,9 +67,9 @@ async def test_approvers_may_be_looked_up_by_a_function_that_waits() -> None:
     async with running(bank.agent()) as app:
         session = await app.start("a", "go")
         request = await asked_of(session)
-        answer = session.answer(request.request_id, "approve", by="mallory")
+        answer = session.answer(request.request_id, "approve", principal="mallory")
         assert await code_of(answer) == "NOT_AN_APPROVER"
-        await session.answer(request.request_id, "approve", by="cfo")
+        await session.answer(request.request_id, "approve", principal="cfo")
 
         assert (await session.wait()).output == "done"
         assert bank.approved_by == ["cfo"]
@@ -83,10 +83,10 @@ async def test_who_asked_for_it_may_be_barred_from_approving_it() -> None:
     async with running(bank.agent()) as app:
         session = await app.start("a", "go", principal="ada")
         request = await asked_of(session)
-        for by in ("", "ada"):
-            answer = session.answer(request.request_id, "deny", by=by)
+        for principal in ("", "ada"):
+            answer = session.answer(request.request_id, "deny", principal=principal)
             assert await code_of(answer) == "NOT_AN_APPROVER"
-        await session.answer(request.request_id, "approve", by="bob")
+        await session.answer(request.request_id, "approve", principal="bob")
 
         assert (await session.wait()).output == "done"
 
@@ -96,12 +96,12 @@ async def test_who_sent_the_turns_message_asked_for_it_as_well() -> None:
     async with running(bank.agent(say("hello"), call("pay"), say("done"))) as app:
         session = await app.start("a", "hello", principal="ada")
         await session.wait()
-        await session.send("pay me", by="bob")
+        await session.send("pay me", principal="bob")
         request = await asked_of(session)
-        for by in ("ada", "bob"):
-            answer = session.answer(request.request_id, "approve", by=by)
+        for principal in ("ada", "bob"):
+            answer = session.answer(request.request_id, "approve", principal=principal)
             assert await code_of(answer) == "NOT_AN_APPROVER"
-        await session.answer(request.request_id, "approve", by="cy")
+        await session.answer(request.request_id, "approve", principal="cy")
 
         assert (await session.wait()).output == "done"
         assert bank.approved_by == ["cy"]
@@ -112,9 +112,9 @@ async def test_who_sent_a_message_of_an_earlier_turn_may_approve() -> None:
     script = (say("hello"), say("hello"), call("pay"), say("done"))
     async with running(bank.agent(*script)) as app:
         session = await app.start("a", "hello", principal="ada")
-        await (await session.send("and hello to you", by="bob")).result()
-        await session.send("pay me", by="cy")
-        await session.answer((await asked_of(session)).request_id, "approve", by="bob")
+        await (await session.send("and hello to you", principal="bob")).result()
+        await session.send("pay me", principal="cy")
+        await session.answer((await asked_of(session)).request_id, "approve", principal="bob")
 
         assert (await session.wait()).output == "done"
 
@@ -127,11 +127,11 @@ async def test_a_retry_asks_for_what_the_failed_turn_was_asked_for() -> None:
     async with running(payer) as app:
         session = await app.start("a", "hello", principal="ada")
         await session.wait()
-        await (await session.send("pay me", by="bob")).result()
-        await session.retry(by="cy")
+        await (await session.send("pay me", principal="bob")).result()
+        await session.retry(principal="cy")
         request = await asked_of(session)
-        for by in ("ada", "bob", "cy"):
-            answer = session.answer(request.request_id, "approve", by=by)
+        for principal in ("ada", "bob", "cy"):
+            answer = session.answer(request.request_id, "approve", principal=principal)
             assert await code_of(answer) == "NOT_AN_APPROVER"
 
 
@@ -145,13 +145,13 @@ async def test_a_child_is_asked_for_what_its_parents_turn_was_asked_for() -> Non
     async with running(boss) as app:
         session = await app.start("boss", "hello", principal="ada")
         await session.wait()
-        await session.send("pay me", by="bob")
+        await session.send("pay me", principal="bob")
         shown = await until(session, "request.opened")
         child = await app.session(shown.data["path"][0])
         for at, request in ((session, shown.data["request_id"]), (child, shown.data["origin"])):
-            answer = at.answer(request, "approve", by="bob")
+            answer = at.answer(request, "approve", principal="bob")
             assert await code_of(answer) == "NOT_AN_APPROVER"
-        await session.answer(shown.data["request_id"], "approve", by="cy")
+        await session.answer(shown.data["request_id"], "approve", principal="cy")
 
         assert (await session.wait()).output == "done"
 
@@ -168,17 +168,17 @@ async def test_an_app_without_the_tools_code_takes_no_answer_for_it() -> None:
         request = await asked_of(session)
         for elsewhere in (strange, renamed):
             found = await elsewhere.session(session.id)
-            answer = found.answer(request.request_id, "approve", by="cfo")
+            answer = found.answer(request.request_id, "approve", principal="cfo")
             assert await code_of(answer) == "NOT_AN_APPROVER"
         assert bank.approved_by == []
         assert await asked_of(session) == request
 
 
-async def let_in(session: Session[Any], store: MemoryStore, request_id: str, by: str) -> Any:
+async def let_in(session: Session[Any], store: MemoryStore, request_id: str, principal: str) -> Any:
     """Have an app answer whose code knows the tool, and not its rules."""
     careless = Outlast([Bank().agent()], store=store, worker=None)
     elsewhere = await careless.session(session.id)
-    return await (await elsewhere.answer(request_id, "approve", by=by)).result()
+    return await (await elsewhere.answer(request_id, "approve", principal=principal)).result()
 
 
 async def test_an_answer_that_was_let_in_elsewhere_is_refused_by_the_worker() -> None:
@@ -186,18 +186,18 @@ async def test_an_answer_that_was_let_in_elsewhere_is_refused_by_the_worker() ->
     async with running(bank.agent(), store=store) as app:
         session = await app.start("a", "go")
         first = await asked_of(session)
-        taken = await let_in(session, store, first.request_id, by="mallory")
+        taken = await let_in(session, store, first.request_id, principal="mallory")
 
         assert taken.status == "refused"
         again = await asked_of(session)
         assert (again.tool, again.args, again.prompt) == (first.tool, first.args, first.prompt)
         assert again.request_id != first.request_id
-        await session.answer(again.request_id, "approve", by="cfo")
+        await session.answer(again.request_id, "approve", principal="cfo")
         assert (await session.wait()).output == "done"
         assert bank.approved_by == ["cfo"]
         [refused, answered] = await the(session, "request.resolved")
-        assert (refused.data["how"], refused.data["by"]) == ("superseded", "mallory")
-        assert (answered.data["option"], answered.data["by"]) == ("approve", "cfo")
+        assert (refused.data["how"], refused.data["principal"]) == ("superseded", "mallory")
+        assert (answered.data["option"], answered.data["principal"]) == ("approve", "cfo")
 
 
 async def test_an_answer_is_refused_as_often_as_it_is_given_by_the_wrong_ones() -> None:
@@ -206,10 +206,10 @@ async def test_an_answer_is_refused_as_often_as_it_is_given_by_the_wrong_ones() 
         session = await app.start("a", "go", principal="ada")
         for _ in range(3):
             request = await asked_of(session)
-            await let_in(session, store, request.request_id, by="ada")
+            await let_in(session, store, request.request_id, principal="ada")
 
         assert bank.approved_by == []
-        await session.answer((await asked_of(session)).request_id, "approve", by="bob")
+        await session.answer((await asked_of(session)).request_id, "approve", principal="bob")
         assert (await session.wait()).output == "done"
 
 
@@ -220,7 +220,7 @@ async def test_a_question_that_is_put_anew_expires_when_it_would_have() -> None:
         first = await asked_of(session)
         clock.set(clock.now() + 50_000)
         assert isinstance(app.store, MemoryStore)
-        await let_in(session, app.store, first.request_id, by="mallory")
+        await let_in(session, app.store, first.request_id, principal="mallory")
 
         assert (await asked_of(session)).expires_at == first.expires_at
 
@@ -234,7 +234,9 @@ async def test_approvers_that_fail_let_nobody_approve() -> None:
         session = await app.start("a", "go")
         request = await asked_of(session)
 
-        assert (await let_in(session, store, request.request_id, by="cfo")).status == "refused"
+        assert (
+            await let_in(session, store, request.request_id, principal="cfo")
+        ).status == "refused"
         assert bank.approved_by == []
 
 
@@ -248,10 +250,10 @@ async def test_what_is_refused_to_a_child_is_asked_anew_where_people_watch() -> 
         session = await app.start("boss", "go")
         shown = await until(session, "request.opened")
         elsewhere = await careless.session(session.id)
-        await elsewhere.answer(shown.data["request_id"], "approve", by="mallory")
+        await elsewhere.answer(shown.data["request_id"], "approve", principal="mallory")
 
         again = await until(session, "request.opened", 2)
         assert bank.approved_by == []
-        await session.answer(again.data["request_id"], "approve", by="cfo")
+        await session.answer(again.data["request_id"], "approve", principal="cfo")
         assert (await session.wait()).output == "done"
         assert bank.approved_by == ["cfo"]

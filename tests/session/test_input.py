@@ -111,15 +111,15 @@ FAR_WEST = timezone(timedelta(hours=-12))
 Mistake = Callable[[Outlast, Session[Any]], Awaitable[Any]]
 
 MISTAKES: dict[str, tuple[Mistake, str]] = {
-    "send by nobody": (lambda _, s: s.send("hi", by=None), "INVALID_NAME"),
-    "send by a number": (lambda _, s: s.send("hi", by=7), "INVALID_NAME"),
+    "send by nobody": (lambda _, s: s.send("hi", principal=None), "INVALID_NAME"),
+    "send by a number": (lambda _, s: s.send("hi", principal=7), "INVALID_NAME"),
     "send with a number": (lambda _, s: s.send("hi", dispatch_id=7), "INVALID_NAME"),
     "send until a number": (lambda _, s: s.send("hi", deadline=7), "INVALID_INPUT"),
     "send in no scope": (lambda _, s: s.send("hi", scope=7), "NOT_ENCODABLE"),
     "send with no mark": (lambda _, s: s.send("hi", mark=7), "NOT_ENCODABLE"),
     "cancel for nothing": (lambda _, s: s.cancel(None), "INVALID_INPUT"),
     "cancel no turn": (lambda _, s: s.cancel(turn=7), "INVALID_NAME"),
-    "cancel by nobody": (lambda _, s: s.cancel(by=None), "INVALID_NAME"),
+    "cancel by nobody": (lambda _, s: s.cancel(principal=None), "INVALID_NAME"),
     "cancel at length": (lambda _, s: s.cancel("x" * 50_000_000), "MESSAGE_TOO_LARGE"),
     "cancel in halves": (lambda _, s: s.cancel("\ud800"), "NOT_ENCODABLE"),
     "cancel in no lane": (lambda _, s: s.cancel(lane="nope"), "UNKNOWN_LANE"),
@@ -127,7 +127,7 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
     "retry in no lane": (lambda _, s: s.retry(lane="nope"), "UNKNOWN_LANE"),
     "remember no lane": (lambda _, s: s.history("nope"), "UNKNOWN_LANE"),
     "end for nothing": (lambda _, s: s.end(None), "INVALID_INPUT"),
-    "end by nobody": (lambda _, s: s.end(by=None), "INVALID_NAME"),
+    "end by nobody": (lambda _, s: s.end(principal=None), "INVALID_NAME"),
     "deliver to a number": (lambda app, _: app.deliver(7, "hi"), "INVALID_NAME"),
     "deliver for nobody": (
         lambda app, _: app.deliver("here", "hi", principal=None),
@@ -207,7 +207,7 @@ async def test_what_cannot_be_is_refused_and_the_session_goes_on(mistake: str) -
         ({"option": 7}, "INVALID_ANSWER"),
         ({"option": "approve", "args": 7}, "INVALID_ANSWER"),
         ({"option": "approve", "args": {"note": "x" * 50_000_000}}, "MESSAGE_TOO_LARGE"),
-        ({"option": "approve", "by": None}, "INVALID_NAME"),
+        ({"option": "approve", "principal": None}, "INVALID_NAME"),
         ({"option": "approve", "dispatch_id": 7}, "INVALID_NAME"),
     ],
 )

@@ -9,25 +9,25 @@ from outlast.errors import InvalidInput
 
 
 class Bookmark(TypedDict):
-    """Plain data, to be kept as JSON. `stream_index` is the offset of the last event read."""
+    """Plain data, to be kept as JSON. `after` is the offset of the last event read."""
 
     session_id: str
     continuation_token: str | None
-    stream_index: int
+    after: int
 
 
 def check_bookmark(given: Any) -> Bookmark:
     """Return a bookmark if it has the shape of one."""
     if not isinstance(given, dict) or set(given) != set(Bookmark.__annotations__):
         raise InvalidInput(
-            "a bookmark is a dict with session_id, continuation_token and stream_index: "
+            "a bookmark is a dict with session_id, continuation_token and after: "
             "keep `session.bookmark` as it is"
         )
-    session_id, index = given["session_id"], given["stream_index"]
+    session_id, index = given["session_id"], given["after"]
     if not isinstance(session_id, str) or not 0 < len(session_id) <= MAX_ID:
         raise InvalidInput("a bookmark's session_id is the id of a session")
     if not isinstance(given["continuation_token"], str | None):
         raise InvalidInput("a bookmark's continuation_token is a text, or None")
     if not isinstance(index, int) or isinstance(index, bool) or index < 0:
-        raise InvalidInput("a bookmark's stream_index is an offset, 0 or more")
+        raise InvalidInput("a bookmark's after is an offset, 0 or more")
     return cast(Bookmark, dict(given))

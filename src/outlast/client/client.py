@@ -149,7 +149,7 @@ class Client:
             found["session_id"],
             output_type=output_type,
             token=found["continuation_token"],
-            cursor=found["stream_index"],
+            cursor=found["after"],
         )
 
     async def deliver(

@@ -56,7 +56,7 @@ class WireReceipt(Struct):
     lane: str
     offset: int
     position: int = 0
-    deduplicated: bool = False
+    duplicate: bool = False
     continuation_token: str | None = None
 
 

@@ -27,6 +27,6 @@ class RemoteReceipt(Receipt[Out]):
             delivery_id=given.delivery_id,
             offset=given.offset,
             position=given.position,
-            duplicate=given.deduplicated and not is_ours,
+            duplicate=given.duplicate and not is_ours,
         )
         super().__init__(cast("Session[Out]", session), receipt)

@@ -74,9 +74,7 @@ class RemoteSession(Generic[Out]):
     @property
     def bookmark(self) -> Bookmark:
         """Return where the reading of events stands: behind the one that was given last."""
-        return Bookmark(
-            session_id=self.id, continuation_token=self._token, stream_index=self._cursor
-        )
+        return Bookmark(session_id=self.id, continuation_token=self._token, after=self._cursor)
 
     async def info(self) -> RemoteInfo:
         """Return the session as it is listed, what it waits for and what it has cost."""

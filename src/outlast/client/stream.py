@@ -27,7 +27,7 @@ async def read_page(
     cursor = after
     while True:
         opened: float | None = None
-        asked = {**query, "start_index": cursor}
+        asked = {**query, "after": cursor}
         try:
             async with connection.stream(path, asked) as lines:
                 opened = clock.monotonic()

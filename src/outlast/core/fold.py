@@ -85,9 +85,9 @@ TAKES_UP = frozenset({"turn.started", "delivery.joined", "delivery.settled"})
 
 def delivery_queued(lane: Lane, e: r.DeliveryQueued, offset: int) -> Lane:
     if e.kind == "reply":
-        reply = ArrivedReply(e.delivery_id, e.request_id, e.option, e.text, e.args, e.by)
+        reply = ArrivedReply(e.delivery_id, e.request_id, e.option, e.text, e.args, e.principal)
         return replace(lane, replies=(*lane.replies, reply))
-    queued = QueuedDelivery(e.delivery_id, offset, e.kind == "retry", e.deadline_at, e.by)
+    queued = QueuedDelivery(e.delivery_id, offset, e.kind == "retry", e.deadline_at, e.principal)
     return replace(lane, queue=(*lane.queue, queued))
 
 
@@ -153,7 +153,7 @@ def queued_as(lane: Lane, delivery_id: str) -> QueuedDelivery:
 
 
 def with_sender(senders: tuple[str, ...], queued: QueuedDelivery) -> tuple[str, ...]:
-    return senders if queued.by in ("", *senders) else (*senders, queued.by)
+    return senders if queued.principal in ("", *senders) else (*senders, queued.principal)
 
 
 def turn_completed(lane: Lane, e: r.TurnCompleted) -> Lane:

@@ -62,7 +62,7 @@ def request_resolved(lane: Lane, e: r.RequestResolved) -> Lane:
 
 
 def approve(lane: Lane, call_id: str, e: r.RequestResolved) -> Lane:
-    lane = lane.with_call(call_id, status="approved", by=e.by, request=e.request_id)
+    lane = lane.with_call(call_id, status="approved", approved_by=e.principal, request=e.request_id)
     if not e.args:
         return lane
     assert lane.turn is not None

@@ -34,7 +34,7 @@ class ArrivedReply(Struct, frozen=True, gc=False, omit_defaults=True):
     option: str = ""
     text: str = ""
     args: str = ""
-    by: str = ""
+    principal: str = ""
 
 
 class RelayedRequest(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -54,7 +54,7 @@ class QueuedDelivery(Struct, frozen=True, gc=False, omit_defaults=True):
     offset: int = 0
     retry: bool = False
     deadline: int = 0
-    by: str = ""
+    principal: str = ""
 
 
 class CancelWish(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -115,7 +115,7 @@ class OpenCall(Struct, frozen=True, gc=False, omit_defaults=True):
     timers: Mapping[str, int] = {}
     reconciles: int = 0
     memo: Mapping[str, str] = {}
-    by: str = ""
+    approved_by: str = ""
     request: str = ""
     succeeded: bool = False
     failure: Failure | None = None

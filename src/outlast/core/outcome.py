@@ -262,7 +262,7 @@ def answered(lane: Lane, result: Answered, policy: Policy, slices: Slices) -> It
         )
         if wanted.denied:
             yield r.ToolDenied(
-                call_id=wanted.call_id, reason=wanted.denied, by=f"hook:{wanted.decided_by}"
+                call_id=wanted.call_id, reason=wanted.denied, principal=f"hook:{wanted.decided_by}"
             )
         elif wanted.refusal:
             yield r.ToolFailed(call_id=wanted.call_id, attempt=0, error=wanted.refusal)

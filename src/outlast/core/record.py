@@ -205,7 +205,7 @@ class DeliveryQueued(Record, frozen=True, kw_only=True, tag="delivery.queued"):
     delivery_id: str
     kind: str = "message"
     content: Content = ()
-    by: str = ""
+    principal: str = ""
     request_id: str = ""
     option: str = ""
     text: str = ""
@@ -233,7 +233,7 @@ class CancelRequested(Record, frozen=True, kw_only=True, tag="cancel.requested")
     reason: str = ""
     turn: str = ""
     ends: bool = False
-    by: str = ""
+    principal: str = ""
 
 
 class RequestRelayed(Record, frozen=True, kw_only=True, tag="request.relayed"):
@@ -433,7 +433,7 @@ class ToolInterrupted(Record, frozen=True, kw_only=True, tag="tool.interrupted")
 class ToolDenied(Record, frozen=True, kw_only=True, tag="tool.denied"):
     call_id: str
     reason: str
-    by: str = ""
+    principal: str = ""
 
 
 # Waiting
@@ -480,7 +480,7 @@ class RequestResolved(Record, frozen=True, kw_only=True, tag="request.resolved")
     option: str = ""
     text: str = ""
     args: str = ""
-    by: str = ""
+    principal: str = ""
     digest: str = ""
     dedupe: str = ""
 

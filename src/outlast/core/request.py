@@ -187,7 +187,9 @@ def refuse(lane: Lane, reply: ArrivedReply, *, restricted: bool) -> Iterator[Any
         restricted=restricted,
     )
     name = request_name(lane.session, request.request_id, "again")
-    yield r.RequestResolved(request_id=request.request_id, how="superseded", by=reply.by)
+    yield r.RequestResolved(
+        request_id=request.request_id, how="superseded", principal=reply.principal
+    )
     yield question(lane, lane.turn.calls[request.call_id], again, name)
     yield r.DeliverySettled(delivery_id=reply.delivery_id, outcome="refused")
 
@@ -211,7 +213,7 @@ def request_answered(
         option=reply.option,
         text=reply.text,
         args=reply.args,
-        by=reply.by,
+        principal=reply.principal,
         digest=digest,
         dedupe=dedupe,
     )
@@ -240,7 +242,7 @@ def after_answer(call: OpenCall, reply: ArrivedReply) -> Iterator[AnyRecord]:
     match reply.option:
         case "deny":
             reason = reply.text or "a human said no"
-            yield r.ToolDenied(call_id=call.call_id, reason=reason, by=reply.by)
+            yield r.ToolDenied(call_id=call.call_id, reason=reason, principal=reply.principal)
         case "done":
             yield r.ToolCompleted(
                 call_id=call.call_id, attempt=call.attempt, value="null", message=reply.text

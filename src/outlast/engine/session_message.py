@@ -109,7 +109,7 @@ class SessionMessages:
             option=record.option,
             text=record.text,
             args=record.args,
-            by=record.by,
+            principal=record.principal,
         )
         return (self._admission(lane.tenant, request.child, MAIN, answer),)
 

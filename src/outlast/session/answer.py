@@ -45,7 +45,7 @@ def check_answer(
         )
 
 
-async def check_approver(tool: Tool | None, asked: r.RequestOpened, by: str) -> None:
+async def check_approver(tool: Tool | None, asked: r.RequestOpened, principal: str) -> None:
     """Say whether somebody else has to answer for a tool, or somewhere else."""
     if tool is None and asked.restricted:
         raise NotAnApprover(
@@ -53,9 +53,9 @@ async def check_approver(tool: Tool | None, asked: r.RequestOpened, by: str) -> 
             " where its agent is",
             request=asked.request_id,
         )
-    if tool and not await tool.may_be_approved_by(by, asked.requesters):
+    if tool and not await tool.may_be_approved_by(principal, asked.requesters):
         raise NotAnApprover(
-            f"{by or 'who does not say who they are'} may not answer for {asked.tool}:"
+            f"{principal or 'who does not say who they are'} may not answer for {asked.tool}:"
             " somebody else has to",
             request=asked.request_id,
         )

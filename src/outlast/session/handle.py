@@ -46,7 +46,7 @@ from outlast.store import SessionInfo, Store
 Out = TypeVar("Out")
 T = TypeVar("T")
 
-BY = "name of who acts"
+PRINCIPAL = "name of who acts"
 
 
 class Receipt(Generic[Out]):
@@ -118,7 +118,7 @@ class Session(Generic[Out]):
         *,
         dispatch_id: str | None = None,
         lane: str = MAIN,
-        by: str = "",
+        principal: str = "",
         deadline: datetime | timedelta | None = None,
         scope: str = "",
         mark: str = "",
@@ -137,7 +137,7 @@ class Session(Generic[Out]):
         queued = r.DeliveryQueued(
             delivery_id="",
             content=content_of(message),
-            by=check_who(BY, by),
+            principal=check_who(PRINCIPAL, principal),
             deadline_at=instant_of(deadline, self._clock.now(), dispatch_id),
         )
         scope = scope or f"session:{self.id}"
@@ -151,10 +151,10 @@ class Session(Generic[Out]):
         text: str | None = None,
         args: Mapping[str, Any] | None = None,
         dispatch_id: str | None = None,
-        by: str = "",
+        principal: str = "",
     ) -> Receipt[Out]:
         """Answer an open request: with one of its options, a text, or both."""
-        by = check_who(BY, by)
+        principal = check_who(PRINCIPAL, principal)
         request = await self._store.request(request_id) if is_id(request_id) else None
         if (
             request is None
@@ -168,7 +168,7 @@ class Session(Generic[Out]):
         tool = self._tool_of(info, asked)
         # Checked here so that the caller is told at once. The lane's owner checks it again
         # (`LaneRunner._take_if_allowed`): it alone is sure to have the agent's current code.
-        await check_approver(tool, asked, by)
+        await check_approver(tool, asked, principal)
         reply = r.DeliveryQueued(
             delivery_id="",
             kind="reply",
@@ -176,7 +176,7 @@ class Session(Generic[Out]):
             option=option or "",
             text=text or "",
             args=checked_args(tool, asked, args),
-            by=by,
+            principal=principal,
         )
         return await self._add(info, reply, request.lane, f"request:{request_id}", dispatch_id)
 
@@ -185,7 +185,7 @@ class Session(Generic[Out]):
         return agent.tools.get(asked.tool) if agent and asked.kind != "question" else None
 
     async def cancel(
-        self, reason: str = "", *, turn: str | None = None, lane: str = MAIN, by: str = ""
+        self, reason: str = "", *, turn: str | None = None, lane: str = MAIN, principal: str = ""
     ) -> None:
         """Stop the open turn of a lane, or the message that is next. What else is queued stays.
 
@@ -196,29 +196,31 @@ class Session(Generic[Out]):
             delivery_id="",
             reason=check_text("a reason", reason),
             turn=check_who("turn", turn or ""),
-            by=check_who(BY, by),
+            principal=check_who(PRINCIPAL, principal),
         )
         lane = lane_of(turn) if turn else lane
         info = await self._info_with(lane)
         await self._add(info, cancel, lane, f"session:{self.id}", None)
 
-    async def end(self, reason: str = "", *, by: str = "") -> None:
+    async def end(self, reason: str = "", *, principal: str = "") -> None:
         """End the session for good, whatever its lanes are doing."""
         cancel = r.CancelRequested(
             delivery_id="",
             reason=check_text("a reason", reason),
             ends=True,
-            by=check_who(BY, by),
+            principal=check_who(PRINCIPAL, principal),
         )
         await self._add(await self.info(), cancel, MAIN, f"session:{self.id}", None)
 
-    async def retry(self, *, lane: str = MAIN, by: str = "") -> Receipt[Out]:
+    async def retry(self, *, lane: str = MAIN, principal: str = "") -> Receipt[Out]:
         """Try a lane's failed turn again from where it failed, without saying anything anew."""
         info = await self._info_with(lane)
         last = await read_outcome(self._store, self.id, info.end + 1, lambda t: lane_of(t) == lane)
         if last is None or last.how != "failed":
             raise NothingToRetry(f"the last turn of {lane} did not fail", session=self.id)
-        retry = r.DeliveryQueued(delivery_id="", kind="retry", by=check_who(BY, by))
+        retry = r.DeliveryQueued(
+            delivery_id="", kind="retry", principal=check_who(PRINCIPAL, principal)
+        )
         return await self._add(info, retry, lane, f"session:{self.id}", None)
 
     async def _add(

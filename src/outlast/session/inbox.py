@@ -173,12 +173,12 @@ class Inbox:
         dispatch_id: str | None,
         scope: str = ANYBODY,
         mark: str = "",
-        by: str = "",
+        principal: str = "",
         webhook_secret: str = "",
     ) -> AdmissionReceipt:
         """Create a session with its first message; the secret of its webhook is in no log."""
         delivery_id = self._clock.new_id("dlv")
-        queued = r.DeliveryQueued(delivery_id=delivery_id, content=content, by=by)
+        queued = r.DeliveryQueued(delivery_id=delivery_id, content=content, principal=principal)
         # A deadline that is given as a span of time is another instant at each try, and what the
         # agent's code has subscribed to may be something else by then.
         asked = tuple(cursor for cursor in started.outbox if cursor.url)

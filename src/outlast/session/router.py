@@ -192,14 +192,16 @@ class SessionRouter:
         return await self.handle(session_id).send(
             message.content,
             dispatch_id=message.dispatch_id,
-            by=message.principal,
+            principal=message.principal,
             scope=message.scope,
             mark=message.mark,
         )
 
     async def _repeat(self, message: AddressedMessage) -> Receipt[Any]:
         """Return the receipt that a message had before its token came to lead nowhere."""
-        queued = DeliveryQueued(delivery_id="", content=message.content, by=message.principal)
+        queued = DeliveryQueued(
+            delivery_id="", content=message.content, principal=message.principal
+        )
         try:
             receipt = await self._inbox.add(
                 NOWHERE,
@@ -233,7 +235,7 @@ class SessionRouter:
             dispatch_id=message.dispatch_id,
             scope=message.scope,
             mark=message.mark,
-            by=message.principal,
+            principal=message.principal,
         )
         return Receipt(self.handle(receipt.session_id), receipt)
 

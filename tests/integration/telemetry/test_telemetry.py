@@ -313,13 +313,13 @@ async def test_a_call_that_was_asked_about_anew_names_the_request_that_was_answe
         [first] = (await session.wait()).requests
     async with Outlast([paying], store=store, worker=None) as app:
         session = await app.session(session.id)
-        await session.answer(first.request_id, "approve", by="eve")
+        await session.answer(first.request_id, "approve", principal="eve")
         lenient.clear()
         lenient.append(False)
     async with observed(told, paying, store=store) as app:
         session = await app.session(session.id)
         [second] = (await session.wait()).requests
-        await (await session.answer(second.request_id, "approve", by="ada")).result()
+        await (await session.answer(second.request_id, "approve", principal="ada")).result()
 
     assert second.request_id != first.request_id
     assert facts(told.the("execute_tool pay"), "outlast.")["request"] == second.request_id

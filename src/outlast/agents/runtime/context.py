@@ -190,7 +190,7 @@ class Context(Generic[Deps]):
         self.tool = call.tool
         self.attempt = call.attempt
         self.idempotency_key = key or effect_key(session.id, call.call_id)
-        self.approved_by = call.by
+        self.approved_by = call.approved_by
         self.emitted: list[ToolEmitted] = []
         self.waiting = session.waiting = WaitTracker(call, desk)
         self._steps = Steps()

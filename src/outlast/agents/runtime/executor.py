@@ -138,7 +138,7 @@ class AgentExecutor:
             return False
         try:
             async with asyncio.timeout(LONGEST_DECISION):
-                return await tool.may_be_approved_by(reply.by, requesters(lane))
+                return await tool.may_be_approved_by(reply.principal, requesters(lane))
         except Exception:  # the user's own function
             log.exception("approvers failed; the answer is refused", extra={"tool": tool.name})
             return False

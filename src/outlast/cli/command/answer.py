@@ -12,7 +12,7 @@ from outlast.cli.terminal.option import (
     DEFAULT_STORE,
     AppName,
     AsJson,
-    By,
+    Principal,
     StoreUrl,
     note_idleness,
     open_place_or_app,
@@ -32,7 +32,7 @@ async def answer(
     args: Annotated[
         str | None, typer.Option(metavar="JSON", help="Approve the call with these arguments.")
     ] = None,
-    by: By = None,
+    principal: Principal = None,
     app: AppName = None,
     store: StoreUrl = DEFAULT_STORE,
     as_json: AsJson = False,
@@ -49,7 +49,9 @@ async def answer(
         if asked is None:
             raise UnknownRequest(f"no session ever asked {request}", request=request)
         session = await place.session(asked.session_id)
-        receipt = await session.answer(request, option, text=text, args=changed, by=person(by))
+        receipt = await session.answer(
+            request, option, text=text, args=changed, principal=person(principal)
+        )
         await note_idleness(place.store, as_json=as_json)
         show_receipt(receipt, as_json=as_json, did="answered")
 

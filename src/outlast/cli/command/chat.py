@@ -13,7 +13,7 @@ from outlast.cli.command.worker import LogFormat, LogLevel
 from outlast.cli.terminal.conversation import Conversation
 from outlast.cli.terminal.loading import load_app
 from outlast.cli.terminal.log_format import set_up_logging
-from outlast.cli.terminal.option import AsJson, By, person
+from outlast.cli.terminal.option import AsJson, Principal, person
 from outlast.cli.terminal.run import INTERRUPTED, command
 from outlast.errors import InvalidInput, UnknownAgent
 
@@ -30,14 +30,14 @@ async def chat(
     session: Annotated[
         str | None, typer.Option(metavar="SESSION", help="Go on with this session.")
     ] = None,
-    by: By = None,
+    principal: Principal = None,
     as_json: AsJson = False,
 ) -> int:
     """Talk to an agent. A session that was left, or that crashed, goes on with --session.
 
     /cancel or Ctrl-C stops the answer, /quit or Ctrl-D leaves. In a pipe each line is a message
     or the answer to what was asked, and --json prints every event on a line. A new session acts
-    for who --by says.
+    for who --principal says.
 
     Example: outlast chat shop:app support
     """
@@ -47,7 +47,7 @@ async def chat(
     # The session itself says which agent it is with.
     name = "" if session is not None and agent is None else agent_name(opened, agent)
     async with opened:
-        talk = Conversation(opened, name, by=person(by), as_json=as_json)
+        talk = Conversation(opened, name, principal=person(principal), as_json=as_json)
         if session is not None:
             await talk.resume(session, asked_for=agent)
         return await until_left(talk)

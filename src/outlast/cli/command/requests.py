@@ -16,7 +16,7 @@ from outlast.cli.terminal.option import (
     DEFAULT_STORE,
     AppName,
     AsJson,
-    By,
+    Principal,
     StoreUrl,
     note_idleness,
     one_of,
@@ -58,7 +58,7 @@ async def requests(
     args: Annotated[
         str | None, typer.Option(metavar="JSON", help="Edit: the arguments; else $EDITOR opens.")
     ] = None,
-    by: By = None,
+    principal: Principal = None,
     tenant: Annotated[str | None, typer.Option(help="Only those of this tenant.")] = None,
     agent: Annotated[str | None, typer.Option(help="Only those of this agent.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=500, help="How many at most.")] = 100,
@@ -73,9 +73,9 @@ async def requests(
     There each has a number, and a line answers it: `approve 1`, `deny 2 too much`, `edit 3`, or
     `4 blue` for a question. Ctrl-C, Ctrl-D or `q` leaves.
 
-    Example: outlast requests approve req_024ee360 --by ann
+    Example: outlast requests approve req_024ee360 --principal ann
     """
-    who = person(by)
+    who = person(principal)
     async with open_place_or_app(store, app) as place:
         if action is not None:
             if request is None:
@@ -83,10 +83,10 @@ async def requests(
             changed = None if args is None else parse_arguments(args)
             return await answer(
                 place, action, await find(place, request, tenant, agent),
-                text=text, args=changed, by=who, wait=wait, as_json=as_json,
+                text=text, args=changed, principal=who, wait=wait, as_json=as_json,
             )  # fmt: skip
         if sys.stdin.isatty() and sys.stdout.isatty() and not (once or as_json):
-            screen = RequestScreen(place, tenant=tenant, agent=agent, by=who, limit=limit)
+            screen = RequestScreen(place, tenant=tenant, agent=agent, principal=who, limit=limit)
             return await until_left(screen)
         show(await place.requests(tenant=tenant, agent=agent, limit=limit), as_json=as_json)
     return None
@@ -123,7 +123,7 @@ async def answer(
     *,
     text: str | None,
     args: dict[str, Any] | None,
-    by: str,
+    principal: str,
     wait: bool,
     as_json: bool,
 ) -> int:
@@ -134,7 +134,9 @@ async def answer(
         args = await edited(request)
     option = "deny" if action is RequestAction.deny else "approve"
     session = await place.session(request.session_id)
-    receipt = await session.answer(request.request_id, option, text=text, args=args, by=by)
+    receipt = await session.answer(
+        request.request_id, option, text=text, args=args, principal=principal
+    )
     await note_idleness(place.store, as_json=as_json)
     if wait:
         return show_result(receipt, await result_of(receipt), as_json=as_json)

@@ -13,7 +13,7 @@ from outlast.cli.terminal.event_line import call_text, value_text
 from outlast.cli.terminal.option import (
     DEFAULT_STORE,
     AsJson,
-    By,
+    Principal,
     SessionId,
     StoreUrl,
     note_idleness,
@@ -42,7 +42,7 @@ async def send(
         str | None,
         typer.Option(metavar="INSTANT", help="Its turn fails then: 2099-01-31T12:00:00Z."),
     ] = None,
-    by: By = None,
+    principal: Principal = None,
     store: StoreUrl = DEFAULT_STORE,
     as_json: AsJson = False,
 ) -> int:
@@ -59,7 +59,7 @@ async def send(
             message,
             dispatch_id=dispatch_id,
             lane=lane,
-            by=person(by),
+            principal=person(principal),
             deadline=deadline_of(deadline),
         )
         await note_idleness(app.store, as_json=as_json)

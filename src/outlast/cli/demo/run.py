@@ -117,12 +117,12 @@ class DemoRunner:
 
     async def _approve(self, session: Session[str], request_id: str) -> None:
         await asyncio.sleep(THINKING)
-        receipt = await session.answer(request_id, "approve", by=YOU)
+        receipt = await session.answer(request_id, "approve", principal=YOU)
         self._receipts.append(receipt.delivery_id)
 
     async def _follow_up(self, session: Session[str]) -> None:
         await asyncio.sleep(THINKING / 2)
-        receipt = await session.send(FOLLOW_UP, by=YOU)
+        receipt = await session.send(FOLLOW_UP, principal=YOU)
         self._receipts.append(receipt.delivery_id)
 
 

@@ -32,10 +32,10 @@ NEWS = SessionProgress()
 class Conversation:
     """A chat between one agent and the user at the keyboard, or the lines of a pipe."""
 
-    def __init__(self, app: Outlast, agent: str, *, by: str, as_json: bool) -> None:
+    def __init__(self, app: Outlast, agent: str, *, principal: str, as_json: bool) -> None:
         self._app = app
         self._agent = agent
-        self._by = by
+        self._by = principal
         self._session: Session[Any] | None = None
         self._cursor = 0
         self._shown = Transcript(as_json=as_json)
@@ -110,7 +110,7 @@ class Conversation:
             receipt = self._session.receipt
             error_out(f"session {self._session.id}", "dim")
         else:
-            receipt = await self._session.send(text, by=self._by)
+            receipt = await self._session.send(text, principal=self._by)
         assert receipt is not None
         self._shown.said_here(receipt.delivery_id)
 
@@ -184,7 +184,7 @@ class Conversation:
             return
         self._is_stopping = True
         try:
-            await session.cancel("cancelled in the chat", by=self._by)
+            await session.cancel("cancelled in the chat", principal=self._by)
         except Conflict as error:
             self._shown.line(error.message)
 
@@ -224,7 +224,7 @@ class Conversation:
                     answer.option,
                     text=answer.text,
                     args=answer.args,
-                    by=self._by,
+                    principal=self._by,
                 )
                 return True
             problem = answer.problem

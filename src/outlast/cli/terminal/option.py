@@ -39,13 +39,15 @@ def one_of(kind: type[Word]) -> Callable[[str], Word]:
     return read
 
 
-By = Annotated[str | None, typer.Option("--by", help="Who you are; by default your login.")]
+Principal = Annotated[
+    str | None, typer.Option("--principal", help="Who you are; by default your login.")
+]
 
 
-def person(by: str | None) -> str:
+def person(principal: str | None) -> str:
     """Return the given name, or else the login."""
-    if by is not None:
-        return by
+    if principal is not None:
+        return principal
     try:
         return getpass.getuser()
     except (KeyError, OSError):

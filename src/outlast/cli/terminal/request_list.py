@@ -65,12 +65,16 @@ class RequestList:
         found = [each for each in self.open.items() if each[1].request_id.startswith(name)]
         return found[0] if name.startswith("req_") and len(found) == 1 else None
 
-    async def answer(self, number: int, answer: ParsedAnswer, by: str) -> None:
+    async def answer(self, number: int, answer: ParsedAnswer, principal: str) -> None:
         """Answer a request; what is wrong with that is raised."""
         request = self.open[number]
         session = await self._app.session(request.session_id)
         receipt = await session.answer(
-            request.request_id, answer.option, text=answer.text, args=answer.args, by=by
+            request.request_id,
+            answer.option,
+            text=answer.text,
+            args=answer.args,
+            principal=principal,
         )
         said = answer.option or one_line(answer.text or "")
         said += " with other arguments" if answer.args is not None else ""
@@ -141,7 +145,7 @@ async def who_answered(app: Outlast, request: Request) -> str:
         match entry.record:
             case r.DeliveryQueued(kind="reply", request_id=request.request_id):
                 said = entry.record.option or one_line(entry.record.text) or "answered"
-                return f"{said} by {entry.record.by or 'somebody else'}"
+                return f"{said} by {entry.record.principal or 'somebody else'}"
             case r.RequestExpired(request_id=request.request_id):
                 return "expired: nobody answered in time"
             case r.RequestResolved(request_id=request.request_id, how=how) if how != "answered":

@@ -32,10 +32,10 @@ class RequestScreen:
     """Draws, and does what a line says."""
 
     def __init__(
-        self, app: Outlast, *, tenant: str | None, agent: str | None, by: str, limit: int
+        self, app: Outlast, *, tenant: str | None, agent: str | None, principal: str, limit: int
     ) -> None:
         self._app = app
-        self._by = by
+        self._by = principal
         self._list = RequestList(app, tenant=tenant, agent=agent, limit=limit)
         self._problem = ""
         self._is_editing = False

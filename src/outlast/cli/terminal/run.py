@@ -31,7 +31,7 @@ WHAT_TO_DO = {
     "UNKNOWN_SCHEDULE": "`outlast schedules list` lists those that are armed.",
     "UNKNOWN_REQUEST": "`outlast show SESSION` lists the requests that are open.",
     "REQUEST_CLOSED": "`outlast show SESSION` lists the requests that are still open.",
-    "NOT_AN_APPROVER": "--app MODULE:APP brings the tool's rules, --by says who you are.",
+    "NOT_AN_APPROVER": "--app MODULE:APP brings the tool's rules, --principal says who you are.",
     "INVALID_ANSWER": "`outlast show SESSION` lists what each request takes for an answer.",
     "NOTHING_TO_RETRY": "`outlast send SESSION TEXT` goes on with the session.",
     "SESSION_OVER": "A session that is over takes nothing more: start another.",

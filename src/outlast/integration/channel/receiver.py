@@ -78,7 +78,7 @@ class ChannelReceiver:
             text=found.reply.text,
             args=found.reply.args,
             dispatch_id=dispatch_of(channel, found),
-            by=found.principal,
+            principal=found.principal,
         )
 
     async def _asker(self, channel: Channel, found: Inbound, reply: InboundAnswer) -> Session[Any]:

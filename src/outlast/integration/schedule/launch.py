@@ -54,13 +54,15 @@ class ScheduleLauncher:
             dispatch_id=dispatch_id,
             scope=scope,
             mark=fingerprint(scope_of(schedule), dispatch_id),  # what it says may change with time
-            by=scope_of(schedule),
+            principal=scope_of(schedule),
         )
 
     async def end(self, schedule: Schedule, session_id: str) -> None:
         """End a session of the schedule, unless it is over."""
         reason = "the next session of its schedule takes its place"
-        cancel = CancelRequested(delivery_id="", reason=reason, ends=True, by=scope_of(schedule))
+        cancel = CancelRequested(
+            delivery_id="", reason=reason, ends=True, principal=scope_of(schedule)
+        )
         try:
             await self._inbox.add(
                 session_id,

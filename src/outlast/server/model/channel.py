@@ -15,11 +15,11 @@ class ReceivedOut(Out):
             "accepted": True,
             "session_id": SESSION,
             "delivery_id": DELIVERY,
-            "deduplicated": False,
+            "duplicate": False,
         }
     )
 
     accepted: bool = Field(description="False: there was nothing in it for an agent.")
     session_id: str | None = None
     delivery_id: str | None = None
-    deduplicated: bool | None = Field(default=None, description="Whether it had come before.")
+    duplicate: bool | None = Field(default=None, description="Whether it had come before.")

@@ -157,7 +157,7 @@ class ReceiptOut(Out):
             "lane": "main",
             "offset": 12,
             "position": 0,
-            "deduplicated": False,
+            "duplicate": False,
         }
     )
 
@@ -166,7 +166,7 @@ class ReceiptOut(Out):
     lane: str
     offset: int = Field(description="Where it stands in the log.")
     position: int = Field(description="How many are queued before it.")
-    deduplicated: bool = Field(description="Whether it had been sent before.")
+    duplicate: bool = Field(description="Whether it had been sent before.")
 
 
 class AnsweredOut(ReceiptOut):
@@ -185,7 +185,7 @@ class StartedOut(ReceiptOut):
             "lane": "main",
             "offset": 2,
             "position": 0,
-            "deduplicated": False,
+            "duplicate": False,
             "continuation_token": TOKEN,
             "stream_url": f"/v1/sessions/{SESSION}/stream",
         }
@@ -205,7 +205,7 @@ class PromptedOut(ReceiptOut):
             "lane": "main",
             "offset": 2,
             "position": 0,
-            "deduplicated": False,
+            "duplicate": False,
             "stream_url": "/v1/agents/support/customer-17",
         }
     )
@@ -228,5 +228,5 @@ def receipt_out(receipt: Receipt[Any]) -> dict[str, Any]:
         "lane": receipt.lane,
         "offset": receipt.offset,
         "position": receipt.position,
-        "deduplicated": receipt.duplicate,
+        "duplicate": receipt.duplicate,
     }

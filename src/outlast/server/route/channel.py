@@ -64,5 +64,5 @@ def receipt_of(received: ReceivedRequest) -> ReceivedOut:
         accepted=True,
         session_id=receipt.session_id,
         delivery_id=receipt.delivery_id,
-        deduplicated=receipt.duplicate,
+        duplicate=receipt.duplicate,
     )

@@ -30,7 +30,7 @@ async def cancel_turn(
     """Stop the open turn of a lane. The session and what is queued in it stay."""
     body = body or CancelIn()
     session, _ = await backend.handle(caller, session_id)
-    await session.cancel(body.reason, turn=body.turn, lane=body.lane, by=caller.name)
+    await session.cancel(body.reason, turn=body.turn, lane=body.lane, principal=caller.name)
     return AcceptedOut()
 
 
@@ -43,7 +43,7 @@ async def end_session(
 ) -> AcceptedOut:
     """End the session for good; its log stays."""
     session, _ = await backend.handle(caller, session_id)
-    await session.end(body.reason if body else "", by=caller.name)
+    await session.end(body.reason if body else "", principal=caller.name)
     return AcceptedOut()
 
 
@@ -57,4 +57,4 @@ async def retry_turn(
     """Try a failed turn again from where it failed, without saying anything anew."""
     body = body or RetryIn()
     session, _ = await backend.handle(caller, session_id)
-    return ReceiptOut(**receipt_out(await session.retry(lane=body.lane, by=caller.name)))
+    return ReceiptOut(**receipt_out(await session.retry(lane=body.lane, principal=caller.name)))

@@ -45,7 +45,7 @@ async def send_delivery(
             said(body.message),
             dispatch_id=body.dispatch_id,
             lane=body.lane,
-            by=caller.name,
+            principal=caller.name,
             deadline=deadline_of(body.deadline),
         )
         return AnsweredOut(**receipt_out(receipt))
@@ -72,7 +72,7 @@ async def answer_all(
                 text=response.text,
                 args=response.args,
                 dispatch_id=dispatch_id,
-                by=caller.name,
+                principal=caller.name,
             )
         except OutlastError as error:
             refusal = refusal_of(error)

@@ -58,6 +58,6 @@ async def answer_request(
         text=body.text,
         args=body.args,
         dispatch_id=body.dispatch_id,
-        by=caller.name,
+        principal=caller.name,
     )
     return ReceiptOut(**receipt_out(receipt))

@@ -125,7 +125,7 @@ async def read_stream(
     session_id: str,
     caller: Reader,
     backend: Served,
-    start_index: Annotated[
+    after: Annotated[
         int, Query(ge=0, lt=10**16, description="A cursor: events with a higher offset are given.")
     ] = 0,
     follow: Annotated[
@@ -140,7 +140,7 @@ async def read_stream(
         bool, Query(description="Give internal events, too; needs the scope `internals`.")
     ] = False,
     last_event_id: Annotated[
-        str, Header(description="Comes before `start_index` where events are server-sent.")
+        str, Header(description="Comes before `after` where events are server-sent.")
     ] = "",
 ) -> Response:
     """Read a session's log from a cursor on, and what is added to it."""
@@ -148,7 +148,7 @@ async def read_stream(
     info = await backend.owned_session(caller, session_id)
     is_sse = SSE.media_type in request.headers.get("accept", "")
     returns = is_sse and bool(last_event_id)
-    after = cursor_of(last_event_id) if returns else start_index
+    after = cursor_of(last_event_id) if returns else after
     check_cursor(after, info)
     if returns and after == info.end and is_closed(info):
         return Response(status_code=204)  # this is what keeps a browser from coming again

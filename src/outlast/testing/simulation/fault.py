@@ -88,14 +88,14 @@ class FaultInjector:
             asyncio.get_running_loop().create_task(self._workers.stop(process))
 
     def _jump(self, event: str, process: SimulatedWorker) -> None:
-        by = int(self._fault_plan.between(-FURTHEST, FURTHEST))
+        principal = int(self._fault_plan.between(-FURTHEST, FURTHEST))
         clocks = {
             "clock of a worker jumps": [process.clock],
             "clock of the store jumps": [self._clock],
             "clock of everybody jumps": [self._clock, *(p.clock for p in self._workers.living)],
         }
         for clock in clocks[event]:
-            clock.jump(by)
+            clock.jump(principal)
 
     def make_good(self) -> None:
         """End all faults: resume paused workers, repair connections, set the clocks right."""
