@@ -57,11 +57,12 @@ class Committer:
 
     async def commit(self, commits: Sequence[Commit]) -> list[Committed | Refused]:
         """Write each commit whole or not at all, and say which for each."""
+        if len(commits) == 1:
+            item = CommitItem(commits[0], self._packer, self._commit_alone)
+            result = await self._writer.write(item)
+            return [await self._unpack(item, result) if item.arrivals else result]
         items = [CommitItem(commit, self._packer, self._commit_alone) for commit in commits]
-        if len(items) == 1:
-            found = [await self._writer.write(items[0])]
-        else:
-            found = await asyncio.gather(*(self._writer.submit(item) for item in items))
+        found = await asyncio.gather(*(self._writer.submit(item) for item in items))
         return [
             await self._unpack(item, result) if item.arrivals else result
             for item, result in zip(items, found, strict=True)
@@ -200,7 +201,9 @@ class CommitItem(WriteItem[Committed | Refused]):
         self._packed = packer.pack(commit.body)
         self._digest = blake2b(commit.body, digest_size=16).digest()
         self._sends = list(sent_items(commit.sends, packer)) if commit.sends else []
-        self.size = size_of(commit) + sum(send.size for send in self._sends)
+        self.size = size_of(commit)
+        if self._sends:
+            self.size += sum(send.size for send in self._sends)
 
     def alone(self) -> Statement | None:
         """Return `commit_alone` for a commit that changes its lane and the log only."""

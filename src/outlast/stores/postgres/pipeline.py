@@ -130,10 +130,11 @@ class PipelinedConnection:
         answer = self._due.popleft()
         if answer.done():  # whoever asked has gone
             return
-        if failed := next((r for r in results if r.status not in DONE), None):
-            answer.set_exception(self._explain(failed))
-        else:
-            answer.set_result([load_rows(self._loader, result) for result in results])
+        for result in results:
+            if result.status not in DONE:
+                answer.set_exception(self._explain(result))
+                return
+        answer.set_result([load_rows(self._loader, result) for result in results])
 
     def _explain(self, failed: PGresult) -> Exception:
         error = error_from_result(failed)

@@ -66,33 +66,31 @@ class ReconnectingConnection:
         They are composed anew for every try; `doubt` is called before one that comes after a
         lost connection, when the last try may have been done.
         """
-        trial = RetryState(self._clock)
+        trial: RetryState | None = None
         while True:
             try:
-                return await self._try(compose)
+                if self._is_closed:
+                    raise closed()
+                link = self._link
+                if link is None or not link.is_open:
+                    link = await self._open()
+                if pause := self._until_ready():
+                    await pause
+                if self._is_real:
+                    return await link.send(compose())
+                now = self._set_clock.bind({"now": self._clock.now()})
+                return (await link.send([now, *compose()]))[1:]
             except StoreUnavailable:
+                trial = trial or RetryState(self._clock)
                 if self._is_closed or trial.is_over:
                     raise
                 if doubt:
                     doubt()
             except psycopg.Error as error:
+                trial = trial or RetryState(self._clock)
                 if trial.is_hopeless or not is_passing(error):
                     raise
             await trial.pause()
-
-    async def _try(self, compose: Compose) -> Sequence[Rows]:
-        if self._is_closed:
-            raise closed()
-        link = self._link
-        if link is None or not link.is_open:
-            link = await self._open()
-        if pause := self._until_ready():
-            await pause
-        statements = compose()
-        if self._is_real:
-            return await link.send(statements)
-        now = self._set_clock.bind({"now": self._clock.now()})
-        return (await link.send([now, *statements]))[1:]
 
     async def _open(self) -> PipelinedConnection:
         async with self._opening:

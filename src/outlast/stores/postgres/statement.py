@@ -38,18 +38,25 @@ class Query(NamedTuple):
         return cls(numbered.encode(), names)
 
     def bind(self, params: Params) -> Statement:
-        """Return the query with its values as they are sent: bytes as they are, others as text."""
-        bound = Statement(self.text, [], [], [])
-        for name in self.names:
-            value = params[name]
-            is_raw = isinstance(value, bytes)
-            if value is not None and not is_raw:
-                text = str(value) if not isinstance(value, bool) else "true" if value else "false"
-                value = text.encode()
-            bound.values.append(value)
-            bound.types.append(BYTEA if is_raw else UNKNOWN)
-            bound.formats.append(BINARY if is_raw else TEXT)
-        return bound
+        """Return the query with its values as they are sent: bytes as they are, others as text.
+
+        Every commit passes here, so it is written with few calls.
+        """
+        values: list[Any] = [params[name] for name in self.names]
+        types, formats = [UNKNOWN] * len(values), [TEXT] * len(values)
+        for place, value in enumerate(values):
+            kind = type(value)
+            if kind is str:
+                values[place] = value.encode()
+            elif kind is int:
+                values[place] = b"%d" % value
+            elif kind is bytes:
+                types[place], formats[place] = BYTEA, BINARY
+            elif kind is bool:
+                values[place] = b"true" if value else b"false"
+            elif value is not None:
+                values[place] = str(value).encode()
+        return Statement(self.text, values, types, formats)
 
 
 class Statement(NamedTuple):
