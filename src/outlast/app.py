@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 
 from outlast.agents.agent import Agent
 from outlast.agents.hook import Hooks, check_named
-from outlast.agents.registry import agents_by_name, envoys_of
+from outlast.agents.registry import agents_by_name, proxies_of
 from outlast.agents.runtime.environment import Environment
-from outlast.agents.subagent import kin_of
+from outlast.agents.subagent import ref_of
 from outlast.agents.subscription import StartingSession
 from outlast.clock import Clock
 from outlast.core.index import PEOPLE
@@ -103,7 +103,7 @@ class Outlast:
         channels: Sequence[Channel] = (),
     ) -> None:
         self.agents = agents_by_name(agents)
-        self._envoys = envoys_of(self.agents)
+        self._proxies = proxies_of(self.agents)
         self.clock = clock or Clock()
         self.store = store_of(store, self.clock)
         self._opens_store = isinstance(store, str)
@@ -130,7 +130,7 @@ class Outlast:
         )
         self._workshop = Runtime(
             self.agents,
-            self._envoys,
+            self._proxies,
             self.store,
             self.clock,
             deps,
@@ -141,7 +141,7 @@ class Outlast:
     def _join(self, channels: Mapping[str, Channel], webhooks: WebhookSettings | None) -> None:
         """Join those who bring messages to sessions and those who tell of what became of them."""
         agents, store, clock, inbox = self.agents, self.store, self.clock, self._inbox
-        everybody = {**agents, **self._envoys}
+        everybody = {**agents, **self._proxies}
         canceller = RemoteCanceller(everybody, store, lambda: self.public_url)
         senders = ChannelSenders(channels, agents, store, clock)
         self._hooks = Hooks(name for each in everybody.values() for name in each.tools)
@@ -150,7 +150,7 @@ class Outlast:
         self.webhooks = poster.settings
         self._outbox = OutboxRoutes(everybody, (poster, self._hooks, senders, canceller))
         self._reception = SessionRouter(
-            agents, self._envoys, store, clock, inbox, self._outbox.cursors
+            agents, self._proxies, store, clock, inbox, self._outbox.cursors
         )
         self._switchboard = ChannelReceiver(channels, store, self._reception)
         self._callbacks = Callbacks(everybody, store, clock, inbox, self._reception.handle)
@@ -196,9 +196,9 @@ class Outlast:
 
     def _surroundings(self) -> Environment:
         """Return what tools may reach: hooks and the app's address may have come late."""
-        known = {**self.agents, **self._envoys}
+        known = {**self.agents, **self._proxies}
         kin = {
-            name: kin_of(each, self._outbox.cursors(StartingSession(name)))
+            name: ref_of(each, self._outbox.cursors(StartingSession(name)))
             for name, each in known.items()
         }
         return Environment(self.public_url, kin, self._hooks.deciders, self._bureau)

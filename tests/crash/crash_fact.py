@@ -15,7 +15,7 @@ from crash_agent import agents
 from crash_book import Book, Start
 from crash_run import Log, Story
 
-from outlast.agents.subagent import family as relatives
+from outlast.agents.subagent import with_subagents as relatives
 from outlast.core import record as r
 from outlast.core.event import type_of
 from outlast.core.fold import fold_all

@@ -30,8 +30,12 @@ async def test_a_remote_agent_is_asked_and_its_answer_is_the_calls_result() -> N
         assert await told(session) == ["You said: hello"]
         [child] = await pair.far.sessions()
         assert (child.mode, child.over) == ("task", "completed")
-        [progress] = await the(session, "tool.progress")
-        assert progress.data["progress"]["session_id"] == child.session_id
+        [called] = await the(session, "subagent.called")
+        [started] = await the(session, "subagent.started")
+        [completed] = await the(session, "subagent.completed")
+        assert (called.data["agent"], called.data["message"]) == ("teller", "hello")
+        assert started.data["child"] == completed.data["child"] == child.session_id
+        assert started.data["url"] == called.data["url"]
         assert not await verify(pair.near.store, session.id)
 
 

@@ -37,7 +37,7 @@ def slow(approval: Any = "never") -> tuple[Agent[Any, Any], asyncio.Event]:
 async def address_of(pair: Pair, session: Session[Any]) -> tuple[str, str]:
     """Return where the far side calls back, and with what it signs."""
     async for event in session.events():
-        if event.type == "tool.progress":
+        if event.type == "subagent.started":
             break
     [child] = await pair.children()
     [cursor] = await pair.far.store.cursors(session_id=child)

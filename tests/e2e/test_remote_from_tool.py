@@ -161,7 +161,7 @@ async def test_what_is_no_text_is_not_said_to_a_remote_agent() -> None:
         async with asking(boss(remote, name="teller")) as (_, session):
             await session.wait()
             [said] = await told(session)
-            assert "INVALID_MESSAGE: teller is elsewhere: it is told words only" in said
+            assert "INVALID_MESSAGE: teller is remote: it takes text only" in said
             assert await far.sessions() == []
 
 

@@ -26,8 +26,8 @@ async def test_the_events_of_a_remote_session_come_between_those_of_its_caller()
         mine = [event for event in read if event.session_id == session.id]
         assert {event.path for event in mine} == {()}
         assert [e.offset for e in mine] == [e.offset async for e in session.events(follow=False)]
-        progress = next(place for place, e in enumerate(read) if e.type == "tool.progress")
-        assert all(event.session_id == session.id for event in read[:progress])
+        started = next(place for place, e in enumerate(read) if e.type == "subagent.started")
+        assert all(event.session_id == session.id for event in read[:started])
 
 
 async def test_children_of_a_remote_session_are_read_through_its_caller_too() -> None:
@@ -54,7 +54,7 @@ async def test_a_reader_behind_a_cut_wire_gets_all_once_it_is_whole_again() -> N
         read: list[Any] = []
         async for event in session.events(children=True):
             read.append(event)
-            if event.type == "tool.progress":
+            if event.type == "subagent.started":
                 pair.wire.lets_nobody_through = False
 
         [child] = await pair.children()

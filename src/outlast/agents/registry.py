@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from outlast.agents.agent import Agent
-from outlast.agents.subagent import family
+from outlast.agents.subagent import with_subagents
 from outlast.core.setting import listed
 from outlast.errors import InvalidDefinition, UnknownAgent
 
@@ -22,17 +22,17 @@ def agents_by_name(agents: Sequence[Agent[Any, Any]]) -> dict[str, Agent[Any, An
     names = [agent.name for agent in agents]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise InvalidDefinition(f"two agents are named {twice}", agent=twice)
-    return family(agents)
+    return with_subagents(agents)
 
 
-def envoys_of(agents: Agents) -> dict[str, Agent[Any, Any]]:
-    """Return who asks the agents elsewhere for tools, by the names of these.
+def proxies_of(agents: Agents) -> dict[str, Agent[Any, Any]]:
+    """Return the proxies through which tools ask remote agents, by the names of these.
 
-    A name that an agent here has, or several elsewhere, means none of them.
+    There is none for a name that an agent of this app has, or several remote agents.
     """
     remotes = [remote for agent in agents.values() for remote in agent.elsewhere.values()]
     return {
-        remote.name: remote.envoy()
+        remote.name: remote.proxy()
         for remote in remotes
         if remote.name not in agents
         and all(each is remote for each in remotes if each.name == remote.name)

@@ -1,8 +1,12 @@
-"""Agents that hand work to other agents: each of those is a tool of theirs."""
+"""Subagents: agents that other agents hand work to, each as a tool.
+
+Knows the agents of an app and the protocol of those behind another server, which
+`integration/remote` implements. How a call waits for a subagent is in `runtime/subagent_call.py`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from msgspec import Struct
@@ -19,34 +23,35 @@ if TYPE_CHECKING:
     from outlast.agents.agent import Agent
 
 MAX_DEPTH = 4
-"""How many sessions may stand below the first, unless an agent says otherwise."""
+"""The most levels of sessions below the first, unless an agent says otherwise."""
 
 FOR_EVER = 10 * 365 * 86_400.0
 
 
-class AbandonedCall(Struct, frozen=True):
-    """A call of an agent elsewhere that nobody waits for any more.
+class AbandonedChild(Struct, frozen=True, kw_only=True):
+    """A session behind another server that nobody waits for any more.
 
-    `key` is its idempotency key, `steps` are what it had recorded, `depth` is how deep it was
-    asked, `url` is where its app is reached from outside.
+    Without a `session_id` it is not known whether it was started. Then the rest says what was sent:
+    `key` is the idempotency key of the call, `public_url` is where this app is reached from
+    outside.
     """
 
+    session_id: str = ""
     key: str
-    args: Mapping[str, Any]
-    steps: Mapping[str, Any]
+    message: str
     can_ask: bool
-    depth: int = 0
-    url: str = ""
+    depth: int
+    public_url: str
 
 
 class AskableAgent(Protocol):
-    """An agent, here or elsewhere, that a model can hand work to."""
+    """An agent of this app or of another that a model can hand work to."""
 
     @property
     def name(self) -> str: ...
 
     def as_tool(self) -> Tool:
-        """Return the tool by which it is asked."""
+        """Return the tool that asks it."""
         ...
 
 
@@ -54,16 +59,16 @@ class AskableAgent(Protocol):
 class RemotelyHosted(AskableAgent, Protocol):
     """An agent of another Outlast."""
 
-    def envoy(self) -> Agent[Any, Any]:
-        """Return the agent here whose sessions ask it for tools."""
+    def proxy(self) -> Agent[Any, Any]:
+        """Return the agent of this app whose sessions ask it on behalf of tools."""
         ...
 
     def events(self, session_id: str, after: int, *, follow: bool) -> AsyncIterator[Event]:
-        """Give the events of a session there."""
+        """Yield the events of a session there."""
         ...
 
-    async def recall(self, call: AbandonedCall) -> None:
-        """End what a call has started there; raise ServerUnavailable if that has to wait."""
+    async def cancel(self, child: AbandonedChild) -> None:
+        """End a session there; raise ServerUnavailable if the server cannot be reached now."""
         ...
 
 
@@ -82,8 +87,8 @@ def tool_for(agent: Agent[Any, Any]) -> Tool:
     )
 
 
-def kin_of(agent: Agent[Any, Any], cursors: tuple[NewOutboxCursor, ...]) -> AgentRef:
-    """Return an agent as others of the app know it."""
+def ref_of(agent: Agent[Any, Any], cursors: tuple[NewOutboxCursor, ...]) -> AgentRef:
+    """Return the reference by which tools of the app ask an agent."""
 
     def parse(value: str) -> Any:
         return from_json(value, agent.output_type) if agent.output_type else from_json(value)
@@ -91,20 +96,20 @@ def kin_of(agent: Agent[Any, Any], cursors: tuple[NewOutboxCursor, ...]) -> Agen
     return AgentRef(agent.name, parse, cursors)
 
 
-def is_of_the_app(agent: AskableAgent) -> bool:
-    """Whether an agent works here, and not elsewhere."""
+def is_local(agent: AskableAgent) -> bool:
+    """Say whether an agent is one of this app, and not remote."""
     return hasattr(agent, "subagents")
 
 
-def family(agents: Sequence[Agent[Any, Any]]) -> dict[str, Agent[Any, Any]]:
-    """Return agents and all that they may hand work to, by name."""
+def with_subagents(agents: Sequence[Agent[Any, Any]]) -> dict[str, Agent[Any, Any]]:
+    """Return agents with all agents of this app that they may hand work to, by name."""
     found: dict[str, Agent[Any, Any]] = {}
     waiting = list(agents)
     while waiting:
         agent = waiting.pop(0)
         if agent.name not in found:
             found[agent.name] = agent
-            waiting += [cast("Agent[Any, Any]", s) for s in agent.subagents if is_of_the_app(s)]
+            waiting += [cast("Agent[Any, Any]", s) for s in agent.subagents if is_local(s)]
         elif found[agent.name] is not agent:
             raise InvalidDefinition(f"two agents are named {agent.name}", agent=agent.name)
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
@@ -19,7 +19,6 @@ from outlast.client.encode import (
     some,
 )
 from outlast.client.info import RemoteInfo, WireSession
-from outlast.client.merged_source import ServerSource
 from outlast.client.receipt import RemoteReceipt
 from outlast.client.retry import FailedTry, RetryBudget
 from outlast.client.stream import read_page, read_to_rest
@@ -28,7 +27,7 @@ from outlast.core.message import Message, Said
 from outlast.core.name import MAIN, check_id
 from outlast.errors import OutlastError, SessionOver, UnknownSession
 from outlast.session import Request, Result, is_at_rest
-from outlast.session.merged_events import MergedEvents
+from outlast.session.merged_events import ChildSession, EventsOf, MergedEvents, child_of
 
 Out = TypeVar("Out")
 
@@ -244,3 +243,22 @@ class RemoteSession(Generic[Out]):
     async def requests(self) -> tuple[Request, ...]:
         """Return the questions that are open."""
         return (await self.info()).requests
+
+
+class ServerSource:
+    """The sessions of one server, as a source of merged events.
+
+    What they have called at remote agents is behind other servers, whose keys a client does not
+    have: it is not read.
+    """
+
+    is_remote = False
+
+    def __init__(self, events_of: EventsOf) -> None:
+        self._events_of = events_of
+
+    def events(self, session_id: str, after: int) -> AsyncIterator[Event]:
+        return self._events_of(session_id, after)
+
+    async def child(self, _: str, event: Event) -> ChildSession | None:
+        return ChildSession(found, self) if (found := child_of(event)) else None

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from outlast.core import record as r
 from outlast.core.lane import Lane, OpenRequest
@@ -128,7 +129,21 @@ def authorization_ended(lane: Lane, e: r.AuthorizationCompleted | r.Authorizatio
 
 def subagent_called(lane: Lane, e: r.SubagentCalled) -> Lane:
     assert lane.turn is not None
-    request = OpenRequest(e.request_id, "child", e.call_id, e.name, child=e.child)
+    request = OpenRequest(
+        e.request_id,
+        "child",
+        e.call_id,
+        e.name,
+        child=e.child,
+        agent=e.agent if e.url else "",
+        url=e.url,
+    )
+    return lane.with_turn(requests={**lane.turn.requests, e.request_id: request})
+
+
+def subagent_started(lane: Lane, e: r.SubagentStarted) -> Lane:
+    assert lane.turn is not None
+    request = replace(lane.turn.requests[e.request_id], child=e.child, told=e.told)
     return lane.with_turn(requests={**lane.turn.requests, e.request_id: request})
 
 
@@ -163,6 +178,7 @@ WAITS: dict[type, Callable[[Lane, Any], Lane]] = {
     r.AuthorizationCompleted: authorization_ended,
     r.AuthorizationFailed: authorization_ended,
     r.SubagentCalled: subagent_called,
+    r.SubagentStarted: subagent_started,
     r.SubagentCompleted: subagent_ended,
     r.SubagentFailed: subagent_ended,
     r.TimerSet: timer_set,

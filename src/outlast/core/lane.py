@@ -140,7 +140,8 @@ class OpenRequest(Struct, frozen=True, gc=False, omit_defaults=True):
 
     `name` is that of the tool's own wait, where it is one. `child` is the session that is waited
     for, or that asks: then `origin` is its own request. `connection` is what to sign in to; `tool`
-    and `digest` are of the call elsewhere that somebody is asked about here.
+    and `digest` are of the call elsewhere that somebody is asked about here. `agent` and `url` are
+    of a child behind another server; `told`: that server posts to us when there is something new.
     """
 
     request_id: str
@@ -155,6 +156,9 @@ class OpenRequest(Struct, frozen=True, gc=False, omit_defaults=True):
     tool: str = ""
     digest: str = ""
     expires_above: bool = False
+    agent: str = ""
+    url: str = ""
+    told: bool = False
 
     @property
     def due_at(self) -> int:

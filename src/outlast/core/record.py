@@ -562,7 +562,11 @@ class TimerFired(Record, frozen=True, kw_only=True, tag="timer.fired"):
 
 
 class SubagentCalled(Record, frozen=True, kw_only=True, tag="subagent.called"):
-    """A session was started for a call, which waits for what it comes to."""
+    """A session is started for a call, which waits for what it comes to.
+
+    With a `url` the agent is behind another server. Then nothing has been sent there yet, `child`
+    is not known before `subagent.started`, and `message` is what the agent is asked.
+    """
 
     request_id: str
     call_id: str
@@ -570,6 +574,22 @@ class SubagentCalled(Record, frozen=True, kw_only=True, tag="subagent.called"):
     name: str
     child: str
     agent: str
+    url: str = ""
+    message: str = ""
+
+
+class SubagentStarted(Record, frozen=True, kw_only=True, tag="subagent.started"):
+    """A server has started the session that was called at its `url`: `child` is its id there.
+
+    `told`: that server posts to us when there is something new.
+    """
+
+    request_id: str
+    call_id: str
+    child: str
+    agent: str
+    url: str
+    told: bool = False
 
 
 class SubagentCompleted(Record, frozen=True, kw_only=True, tag="subagent.completed"):
@@ -580,12 +600,18 @@ class SubagentCompleted(Record, frozen=True, kw_only=True, tag="subagent.complet
 
 
 class SubagentFailed(Record, frozen=True, kw_only=True, tag="subagent.failed"):
-    """It came to nothing, or nobody waits for it any more: then it is ended."""
+    """It came to nothing, or nobody waits for it any more: then it is ended.
+
+    Of an agent behind another server it has the `url`; `child` is empty if it is not known whether
+    a session was started there.
+    """
 
     request_id: str
     call_id: str
     child: str
     error: Failure
+    agent: str = ""
+    url: str = ""
 
 
 # State and ownership
@@ -667,6 +693,7 @@ AnyRecord = (
     | TimerSet
     | TimerFired
     | SubagentCalled
+    | SubagentStarted
     | SubagentCompleted
     | SubagentFailed
     | StateChanged

@@ -99,6 +99,8 @@ def close_request(request: OpenRequest, how: str) -> AnyRecord:
                 call_id=request.call_id,
                 child=request.child,
                 error=Failure(GIVEN_UP, "nobody waits for it any more"),
+                agent=request.agent,
+                url=request.url,
             )
     return r.RequestResolved(request_id=request.request_id, how=how)
 
@@ -309,9 +311,18 @@ def wake(call: OpenCall, request: OpenRequest) -> Iterator[AnyRecord]:
 
 Asked = r.RequestOpened | r.AuthorizationRequired
 Shown = (
-    Asked | r.RequestResolved | r.RequestExpired | r.AuthorizationCompleted | r.AuthorizationFailed
+    Asked
+    | r.RequestResolved
+    | r.RequestExpired
+    | r.AuthorizationCompleted
+    | r.AuthorizationFailed
+    | r.SubagentCalled
+    | r.SubagentStarted
+    | r.SubagentCompleted
+    | r.SubagentFailed
 )
-"""What is shown of a session elsewhere: that it asks, and that it does so no longer."""
+"""What a running call may record of a session behind another server: that it was called and
+started, what it asks, that it does so no longer, and what it came to."""
 
 
 def pass_on(lane: Lane, relay: RelayedRequest) -> Iterator[AnyRecord]:

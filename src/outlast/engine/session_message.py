@@ -59,7 +59,7 @@ class SessionMessages:
                     *self._up(lane, record.request_id, how=record.how),
                     *self._answer_down(lane, record),
                 )
-            case r.SubagentFailed(error=error) if error.code == GIVEN_UP:
+            case r.SubagentFailed(error=error, url="") if error.code == GIVEN_UP:
                 return (self._end(lane, record),)
         return ()
 

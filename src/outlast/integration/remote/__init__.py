@@ -1,6 +1,8 @@
 """An agent of another Outlast, asked over HTTP as if it were one of this app's.
 
-It is started under the call's own key, so that no retry starts it twice. Its server's signed
-webhook says when to look at it, and a poll that gets slower is the net beneath. What it asks a
-human is asked here. All of it is a wait or a recorded step of the tool that asks.
+Its session there is a child of the call that asks, with its address in the records of that call. It
+is started under the call's own key, so that no retry starts it twice. The other server's signed
+webhook says when to look at it, and a poll that gets slower makes up for lost webhooks. A human
+is asked here for what the session asks there. `agent.py` is what users define, `call.py` runs one
+call, `peer.py` speaks to the other server, `cancellation.py` ends what is no longer wanted.
 """

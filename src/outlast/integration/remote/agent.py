@@ -1,24 +1,22 @@
-"""A remote agent as users define it: its name, where it is, and what it shares with that place."""
+"""A remote agent as users define it: its name, its address, and the token for it."""
 
 from __future__ import annotations
 
 import hmac
 from base64 import b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
-
-import msgspec
 
 from outlast.agents.agent import Agent
 from outlast.agents.runtime.context import Context
 from outlast.agents.runtime.json_value import from_json, to_json
-from outlast.agents.subagent import FOR_EVER, AbandonedCall
+from outlast.agents.subagent import FOR_EVER, AbandonedChild
 from outlast.agents.tool import Tool
 from outlast.agents.validation import checked_name
 from outlast.core.event import Event
 from outlast.integration.remote.call import RemoteCall
-from outlast.integration.remote.peer import Peer, RemoteRequest, RemoteStarted
-from outlast.integration.remote.proxy_agent import envoy_of
+from outlast.integration.remote.peer import Peer, RemoteRequest
+from outlast.integration.remote.proxy_agent import proxy_for
 
 
 class RemoteAgent:
@@ -45,7 +43,7 @@ class RemoteAgent:
         self.name = checked_name(name)
         self.description = description
         self.poll = poll
-        self.far = Peer(url, token, agent or name, timeout)
+        self.peer = Peer(url, token, agent or name, timeout)
         self._key = (token or "").encode()
         self.output_type = output_type
 
@@ -56,57 +54,66 @@ class RemoteAgent:
         """Return the tool by which a model hands work to it."""
 
         async def ask(ctx: Context[Any], message: str) -> Any:
-            return await RemoteCall(self, ctx, message).run()
+            return self.parse(await RemoteCall(self, ctx, message).run())
 
+        return self._tool(ask)
+
+    def as_json_tool(self) -> Tool:
+        """Return the same tool with answers as JSON text, which keeps their values exactly."""
+
+        async def ask(ctx: Context[Any], message: str) -> str:
+            return to_json(self.parse(await RemoteCall(self, ctx, message).run()))
+
+        return self._tool(ask)
+
+    def _tool(self, ask: Callable[..., Awaitable[Any]]) -> Tool:
         made = Tool(
             ask,
             name=self.name,
             description=self.description or f"Hand work to {self.name}; say all that it needs.",
-            on_interrupt="rerun",
+            on_interrupt="rerun",  # everything that is said to the other server can be said again
             timeout=FOR_EVER,
         )
         made.callback_secret = self._callback_secret
         return made
 
-    def envoy(self) -> Agent[Any, Any]:
-        """Return the agent here whose sessions ask it for tools."""
-        return envoy_of(JsonRemoteAgent(self))
+    def proxy(self) -> Agent[Any, Any]:
+        """Return the agent of this app whose sessions ask it on behalf of tools."""
+        return proxy_for(self)
 
     def events(self, session_id: str, after: int, *, follow: bool) -> AsyncIterator[Event]:
-        """Give the events of a session there."""
-        return self.far.events(session_id, after, follow=follow)
+        """Yield the events of a session there."""
+        return self.peer.events(session_id, after, follow=follow)
 
-    async def recall(self, call: AbandonedCall) -> None:
-        """End what a call has started there, now that nobody waits for it."""
-        known = call.steps.get("start")
-        if known is None:
-            # It may have been started all the same. Who starts it again finds it, or takes its
-            # place, so that what is still on its way starts nothing.
-            message = call.args["message"]
-            commission = self.commission(call.key, message, call.can_ask, depth=call.depth)
-            started = await self.far.start(commission, self.callback_url(call.key, call.url))
-        else:
-            started = msgspec.convert(known, RemoteStarted)
-        await self.far.end(started.session_id)
+    async def cancel(self, child: AbandonedChild) -> None:
+        """End a session there that nobody waits for."""
+        session_id = child.session_id
+        if not session_id:
+            # It may have been started all the same. Starting it again under its key finds it, or
+            # takes its place, so that a start that is still on its way starts nothing.
+            wanted = self.request_for(child.key, child.message, child.can_ask, depth=child.depth)
+            url = self.callback_url(child.key, child.public_url)
+            session_id = (await self.peer.start(wanted, url)).session_id
+        await self.peer.end(session_id)
 
     def parse(self, output: Any) -> Any:
         """Return an answer as a value of its type."""
         return output if self.output_type is None else from_json(to_json(output), self.output_type)
 
-    # What only both sides can know
+    # Derived from the token, so that only both sides know it
 
-    def commission(
+    def request_for(
         self, key: str, message: str, can_ask: bool, deadline: int = 0, depth: int = 0
     ) -> RemoteRequest:
-        """Return what a call wants done there."""
+        """Return the start that a call sends."""
         token = self.callback_token(key)
         secret = self._callback_secret(token) if token else ""
         return RemoteRequest(key, message, can_ask, deadline, secret, depth)
 
     def callback_token(self, key: str) -> str:
-        """Return the secret part of the address at which a call is told, the same every time.
+        """Return the secret part of the address of a call's callback, the same every time.
 
-        Without a token nothing is secret between both sides: then nobody is told anything.
+        Without a token both sides share no secret, and there is no callback.
         """
         return self._derived("callback address", key).hex() if self._key else ""
 
@@ -119,13 +126,3 @@ class RemoteAgent:
 
     def _derived(self, purpose: str, text: str) -> bytes:
         return hmac.digest(self._key, f"outlast {purpose}\n{text}".encode(), "sha256")
-
-
-class JsonRemoteAgent(RemoteAgent):
-    """The same agent, whose answers are JSON text of their values, so that nothing is lost."""
-
-    def __init__(self, remote: RemoteAgent) -> None:
-        vars(self).update(vars(remote))
-
-    def parse(self, output: Any) -> Any:
-        return to_json(super().parse(output))

@@ -1,8 +1,8 @@
-"""One call of a remote agent, from its start to what it came to.
+"""One call of a remote agent, from its start to its result.
 
-Runs from its first line whenever it wakes: it starts what is not started, looks how that
-stands, shows here what is asked there and hands over the answers, then rests until there may be
-news. Only the start and the answers are recorded; looking again does no harm.
+Runs from its first line whenever it wakes: it starts the session there unless that is recorded,
+looks at its state, asks here what is asked there, sends the answers, then parks until there may be
+news. The call, the start, the answers and the result are recorded; looking again does no harm.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ import msgspec
 from outlast.agents.runtime.callback import Callback
 from outlast.agents.runtime.context import Context
 from outlast.agents.runtime.durable_wait import Parked
+from outlast.agents.runtime.json_value import to_json
 from outlast.agents.runtime.subagent_call import check_depth
 from outlast.core import record as r
 from outlast.core.instant import milliseconds_at
 from outlast.core.lane import OpenRequest as Open
 from outlast.core.name import request_name
 from outlast.core.request import Shown, authorization_ends
+from outlast.core.result import ChildEnd
 from outlast.errors import ServerUnavailable, SubagentError
-from outlast.integration.remote.peer import RemoteSignIn, RemoteStarted, RemoteState
+from outlast.integration.remote.peer import RemoteSignIn, RemoteState
 from outlast.session import Request
 
 if TYPE_CHECKING:
@@ -30,124 +32,183 @@ if TYPE_CHECKING:
 
 A_MONTH = timedelta(days=30)
 LAST_LOOK = 3600.0
-"""The most seconds between two looks: what there is to see is told."""
+"""The most seconds between two looks if the other server posts news, or a human is asked here."""
 LAST_LOOK_UNTOLD = 300.0
-"""The same where nobody tells, and nobody is asked here either."""
+"""The most seconds between two looks otherwise."""
+
+
+REMOTE = "remote"
+"""The name under which a call waits for its remote agent; a call asks one."""
 
 
 class RemoteCall:
-    """Carries one call as far as it goes; `run` returns its output, or parks the tool."""
+    """Runs one call as far as it goes; `run` returns its output, or parks the tool."""
 
     def __init__(self, remote: RemoteAgent, ctx: Context[Any], message: str) -> None:
         self._remote = remote
-        self._far = remote.far
+        self._peer = remote.peer
         self._ctx = ctx
         self._waiting = ctx.waiting
         self._message = message
-        self._hook: Callback | None = None
-        self._is_told = False
+        self._callback: Callback | None = None
 
     async def run(self) -> Any:
+        if (known := self._waiting.come_since(REMOTE)) is not None:
+            return self._output(known)  # the call was cut off before its own end was recorded
+        if self._child is None:
+            await self._call()
         token = self._remote.callback_token(self._ctx.idempotency_key)
         if token and self._ctx.has_address:
-            self._hook = await self._ctx.signed_callback(token, timeout=A_MONTH)
+            self._callback = await self._ctx.signed_callback(token, timeout=A_MONTH)
         try:
-            started = await self._start()
-            session_id = started.session_id
-            self._is_told = started.calls_back and self._hook is not None
-            seen = await self._far.look(session_id, at_sign_ins=bool(self._sign_ins))
+            session_id = await self._start()
+            seen = await self._peer.look(session_id, at_sign_ins=bool(self._sign_ins))
             await self._show(session_id, seen)
             if seen.is_over:
-                return self._come_to(seen)
+                return self._output(await self._end(session_id, seen))
             await self._hand_over(session_id, seen)
         except ServerUnavailable:
             raise await self._pause() from None
         raise await self._pause()
 
-    async def _start(self) -> RemoteStarted:
+    # The child
+
+    @property
+    def _child(self) -> Open | None:
+        """The remote session as the log has it: called, and perhaps started."""
+        return self._open.get(self._request_id(REMOTE))
+
+    async def _call(self) -> None:
+        """Record what is about to be sent, and where, before anything is sent."""
+        check_depth(self._remote.name, self._waiting.lane.depth, self._ctx.max_depth)
+        await self._record(
+            r.SubagentCalled(
+                request_id=self._request_id(REMOTE),
+                call_id=self._ctx.call_id,
+                attempt=self._ctx.attempt,
+                name=REMOTE,
+                child="",
+                agent=self._remote.name,
+                url=self._peer.url,
+                message=self._message,
+            )
+        )
+
+    async def _start(self) -> str:
+        """Return the session there; start it, unless that is recorded."""
+        child = self._child
+        assert child is not None
+        if child.child:
+            return child.child
         lane, key = self._waiting.lane, self._ctx.idempotency_key
-        depth = check_depth(self._remote.name, lane.depth, self._ctx.max_depth)
-        commission = self._remote.commission(key, self._message, lane.can_ask, lane.deadline, depth)
-        url = self._hook.url if self._hook else ""
-        known = await self._ctx.step("start", self._far.start, commission, url)
-        started = msgspec.convert(known, RemoteStarted)
+        wanted = self._remote.request_for(
+            key, self._message, lane.can_ask, lane.deadline, lane.depth + 1
+        )
+        with self._waiting.busy():
+            started = await self._peer.start(wanted, self._callback.url if self._callback else "")
+            await self._record(
+                r.SubagentStarted(
+                    request_id=child.request_id,
+                    call_id=self._ctx.call_id,
+                    child=started.session_id,
+                    agent=self._remote.name,
+                    url=self._peer.url,
+                    told=started.calls_back,
+                )
+            )
+        return started.session_id
+
+    async def _end(self, session_id: str, seen: RemoteState) -> str:
+        """Record what the session there came to, and return it as the log has it."""
         where = {
-            "remote": self._remote.name,
-            "url": self._far.url,
-            "session_id": started.session_id,
+            "request_id": self._request_id(REMOTE),
+            "call_id": self._ctx.call_id,
+            "child": session_id,
         }
-        await self._ctx.step("tell", self._ctx.heartbeat, where)
-        return started
+        if seen.status == "completed":
+            await self._record(r.SubagentCompleted(**where, value=to_json(seen.output)))
+        else:
+            error = seen.error or r.Failure(seen.status.upper(), "it was stopped")
+            await self._record(
+                r.SubagentFailed(**where, error=error, agent=self._remote.name, url=self._peer.url)
+            )
+        return self._waiting.come_since(REMOTE) or ""
+
+    def _output(self, known: str) -> Any:
+        came = msgspec.json.decode(known, type=ChildEnd)
+        if error := came.error:
+            raise SubagentError(f"{self._remote.name} failed: {error.code}: {error.message}")
+        return msgspec.json.decode(came.value)
 
     # What is asked there
 
     async def _show(self, session_id: str, seen: RemoteState) -> None:
-        """Have the same open here as there."""
+        """Open here what is open there, and close the rest."""
         asked = {self._question(request): request for request in seen.requests}
         for name, request in asked.items():
             if self._is_new(name):
-                await self._relay(self._asked(name, session_id, request))
+                await self._record(self._asked(name, session_id, request))
         for shown in self._questions:
             if shown.name not in asked:
-                await self._relay(r.RequestResolved(request_id=shown.request_id, how="superseded"))
+                await self._record(r.RequestResolved(request_id=shown.request_id, how="superseded"))
         for sign_in in seen.sign_ins:
             await self._show_sign_in(session_id, sign_in)
         for shown in self._sign_ins if seen.is_over else ():
-            await self._relay(authorization_ends(shown, "cancelled"))
+            await self._record(authorization_ends(shown, "cancelled"))
 
     async def _show_sign_in(self, session_id: str, sign_in: RemoteSignIn) -> None:
         name = f"sign_in:{sign_in.request_id}"
-        shown = self._shown.get(self._request_id(name))
+        shown = self._open.get(self._request_id(name))
         if shown and sign_in.how:
-            await self._relay(authorization_ends(shown, sign_in.how))
+            await self._record(authorization_ends(shown, sign_in.how))
         elif not sign_in.how and self._is_new(name):
-            await self._relay(self._required(name, session_id, sign_in))
+            await self._record(self._required(name, session_id, sign_in))
 
     async def _hand_over(self, session_id: str, seen: RemoteState) -> None:
-        """Say there what was answered here."""
+        """Send there what was answered here."""
         for request in seen.requests:
             name = self._question(request)
             said = msgspec.json.decode(self._waiting.come_since(name) or "{}")
             if said and not said.get("expired"):
                 args = msgspec.json.decode(said["args"]) if said.get("args") else None
                 answer = (request.request_id, said["option"], said["text"], args)
-                await self._ctx.step(f"answer:{name}", self._far.answer, session_id, name, *answer)
+                await self._ctx.step(f"answer:{name}", self._peer.answer, session_id, name, *answer)
 
     def _question(self, request: Request) -> str:
-        """Name what is asked here for a request there: once more if an answer was refused."""
+        """Name the request here for one there: a new one after each answer that was refused."""
         rounds = 1
         while self._refusal(question_name(request, rounds)):
             rounds += 1
         return question_name(request, rounds)
 
     def _refusal(self, name: str) -> str:
-        """Return why an answer was not taken there, if one was given and refused."""
+        """Return why the other server refused an answer; empty if it did not."""
         return str(msgspec.json.decode(self._waiting.come_since(f"step:answer:{name}") or '""'))
 
     def _is_new(self, name: str) -> bool:
         shown = self._request_id(name)
-        return shown not in self._shown and self._waiting.come_since(name) is None
+        return shown not in self._open and self._waiting.come_since(name) is None
 
     def _request_id(self, name: str) -> str:
         return request_name(self._ctx.session.id, self._ctx.call_id, name)
 
-    async def _relay(self, record: Shown) -> None:
+    async def _record(self, record: Shown) -> None:
         await self._waiting.desk.relay(record)
 
     @property
-    def _shown(self) -> dict[str, Open]:
-        """What is open here for this call, by its request."""
+    def _open(self) -> dict[str, Open]:
+        """All requests of this call that are open, by their ids."""
         turn = self._waiting.lane.turn
         found = turn.requests.values() if turn else ()
         return {q.request_id: q for q in found if q.call_id == self._ctx.call_id}
 
     @property
     def _sign_ins(self) -> list[Open]:
-        return [shown for shown in self._shown.values() if shown.kind == "authorization"]
+        return [shown for shown in self._open.values() if shown.kind == "authorization"]
 
     @property
     def _questions(self) -> list[Open]:
-        return [shown for shown in self._shown.values() if shown.is_question]
+        return [shown for shown in self._open.values() if shown.is_question]
 
     # Records
 
@@ -167,7 +228,7 @@ class RemoteCall:
             name=name,
             expires_at=milliseconds_at(request.expires_at) if request.expires_at else 0,
             path=(session_id, *request.path),
-            agent=elsewhere(request.agent, self._remote),
+            agent=remote_name(request.agent, self._remote),
         )
 
     def _required(
@@ -183,31 +244,28 @@ class RemoteCall:
             expires_at=sign_in.expires_at,
             principal=sign_in.principal,
             path=(session_id, *sign_in.path),
-            agent=elsewhere(sign_in.agent, self._remote),
+            agent=remote_name(sign_in.agent, self._remote),
         )
 
-    # Waiting, and the end
+    # Waiting
 
     async def _pause(self) -> Parked:
-        """Rest until there may be news: an answer here, a call from there, or a time."""
-        is_patient = self._is_told or bool(self._questions)
+        """Park until there may be news: an answer here, a callback from there, or a time."""
+        child = self._child
+        is_told = child is not None and child.told and self._callback is not None
         return await self._waiting.pause(
             self._awaited(),
             # After each answer something new is awaited, and looked for soon.
             self._waiting.count("step:answer:"),
             first=timedelta(seconds=self._remote.poll),
-            longest=timedelta(seconds=LAST_LOOK if is_patient else LAST_LOOK_UNTOLD),
+            longest=timedelta(
+                seconds=LAST_LOOK if is_told or self._questions else LAST_LOOK_UNTOLD
+            ),
         )
 
     def _awaited(self) -> str:
-        """Name what wakes the call besides an answer, which does so whatever is awaited."""
-        return self._hook.name if self._hook else "news"
-
-    def _come_to(self, seen: RemoteState) -> Any:
-        if seen.status == "completed":
-            return self._remote.parse(seen.output)
-        error = seen.error or r.Failure(seen.status.upper(), "it was stopped")
-        raise SubagentError(f"{self._remote.name} failed: {error.code}: {error.message}")
+        """Name the wait that a callback ends; an answer wakes the call whatever it awaits."""
+        return self._callback.name if self._callback else "news"
 
 
 def question_name(request: Request, rounds: int) -> str:
@@ -218,6 +276,6 @@ def rounds_of(name: str) -> int:
     return int(name.rpartition("#")[2])
 
 
-def elsewhere(agent: str, remote: RemoteAgent) -> str:
-    """Name an agent there so that nobody takes it for one that is here."""
+def remote_name(agent: str, remote: RemoteAgent) -> str:
+    """Return the name of an agent there, marked so that it is not taken for one of this app."""
     return f"{agent or remote.name}@{remote.name}"

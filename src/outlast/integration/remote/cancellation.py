@@ -1,22 +1,25 @@
-"""Calls of agents elsewhere that nobody waits for any more: what they started there is ended.
+"""Cancelling remote sessions: what a call has started behind another server ends with the call.
 
-The log drives it: when such a call ends without a result, its session's outbox cursor tells us, at
-least once and again until the other side has taken it. An erasure, which takes the log away,
-waits for the other side instead.
+The log drives it: a call that ends without the result of its remote agent records that it gives
+the child up, as it does for children of this app. That record has the address. The outbox delivers
+it here, at least once and again until the other server has taken it. An erasure takes the log away,
+so it waits for the other servers instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from outlast.agents.agent import Agent
-from outlast.agents.subagent import AbandonedCall, RemotelyHosted
+from outlast.agents.subagent import AbandonedChild, RemotelyHosted
 from outlast.agents.subscription import StartingSession
 from outlast.core import record as r
-from outlast.core.event import Event, requested_args
+from outlast.core.event import Event
+from outlast.core.index import GIVEN_UP
 from outlast.core.name import effect_key
 from outlast.core.record import AnyRecord, NewOutboxCursor
 from outlast.errors import ServerUnavailable, Unreachable
@@ -24,112 +27,103 @@ from outlast.integration.outbox.consumer import FunctionReceiver
 from outlast.log.reader import EntriesBefore
 from outlast.store import OutboxCursor, Store
 
-CURSOR = NewOutboxCursor("recall", ("tool.failed", "tool.interrupted"))
-STEP = "step:"
-
-
-class CallTrail:
-    """What the log says of one call."""
-
-    def __init__(self, tool: str, args: str) -> None:
-        self.tool = tool
-        self.args = args
-        self.steps: dict[str, Any] = {}
-        self.has_begun = False
-        self.has_result = False
-
-    @property
-    def may_have_left_something(self) -> bool:
-        return self.has_begun and not self.has_result
+CURSOR = NewOutboxCursor("remote", ("subagent.failed",))
 
 
 class RemoteCanceller:
-    """Ends elsewhere what the calls of an app's sessions have started there.
+    """Ends sessions of remote agents that no call waits for. A `Consumer` of the outbox.
 
-    `address` gives where the app is reached from outside.
+    `public_url` gives where this app is reached from outside.
     """
 
     def __init__(
         self,
         agents: Mapping[str, Agent[Any, Any]],
         store: Store,
-        address: Callable[[], str],
+        public_url: Callable[[], str],
     ) -> None:
         self._agents = agents
         self._store = store
-        self._address = address
+        self._public_url = public_url
 
     @property
     def is_empty(self) -> bool:
         return not any(agent.elsewhere for agent in self._agents.values())
+
+    # From the outbox
 
     def cursors(self, start: StartingSession) -> tuple[NewOutboxCursor, ...]:
         """Return the cursor that sessions of agents with remote subagents need."""
         return (CURSOR,) if self._agents[start.agent].elsewhere else ()
 
     def find(self, cursor: OutboxCursor) -> FunctionReceiver | None:
-        is_ours = cursor.name == CURSOR.name
-        return FunctionReceiver(cursor.name, self.after) if is_ours else None
+        agent = self._agents.get(cursor.agent)
+        if agent is None or cursor.name != CURSOR.name:
+            return None
+        return FunctionReceiver(cursor.name, partial(self._after, agent))
 
-    async def after(self, event: Event) -> None:
-        """End what a call has started that has come to nothing for good."""
-        if event.data.get("final", True) and not event.data.get("again_at"):
-            records = await self._since_wanted(event.session_id, event.call_id, event.offset)
-            await self._recall(event.session_id, records)
+    async def _after(self, agent: Agent[Any, Any], event: Event) -> None:
+        """End the session of a remote child that was given up."""
+        data = event.data
+        remote = agent.elsewhere.get(data.get("agent", ""))
+        if remote is None or data["error"]["code"] != GIVEN_UP:
+            return
+        called = None
+        if not data["child"]:  # it is not known whether it was started
+            called = await self._called(event)
+        await self._cancel(remote, event.session_id, event.call_id, data["child"], called)
+
+    async def _called(self, event: Event) -> r.SubagentCalled | None:
+        """Return the record of the call, which has what was sent."""
+        async for entry in EntriesBefore(self._store, event.session_id, event.offset):
+            e = entry.record
+            if isinstance(e, r.SubagentCalled) and e.request_id == event.data["request_id"]:
+                return e
+        return None
+
+    # Before an erasure
 
     async def all_below(self, session_id: str) -> None:
-        """End what a session and all that it started have going elsewhere."""
+        """End all remote sessions that a session and its descendants have not the result of."""
         if self.is_empty:
             return
         found = [session_id]
         for each in found:
-            found += await self._recall(each, await self._all(each))
+            found += await self._all_of(each)
 
-    async def _recall(self, session_id: str, records: Sequence[AnyRecord]) -> list[str]:
-        """End what calls of a session have left elsewhere; return the sessions that it started."""
+    async def _all_of(self, session_id: str) -> list[str]:
+        """End the remote children of a session, and return its children in this app."""
         info = await self._store.session(session_id)
         agent = self._agents.get(info.agent) if info else None
-        if agent is None:
+        if info is None or agent is None:
             return []
-        reading = RemoteCallLog(agent.elsewhere, records)
-        may_ask = reading.depth < agent.max_depth
-        for call_id, trail in reading.trails.items():
-            if trail.may_have_left_something and (may_ask or trail.steps):
-                await self._end(agent.elsewhere[trail.tool], session_id, call_id, trail, reading)
-        return reading.children
+        backwards = [e.record async for e in EntriesBefore(self._store, session_id, info.end + 1)]
+        children = SessionChildren(reversed(backwards))
+        for called in children.remote.values():
+            if remote := agent.elsewhere.get(called.agent):
+                await self._cancel(remote, session_id, called.call_id, called.child, called)
+        return children.local
 
-    async def _since_wanted(self, session_id: str, call_id: str, before: int) -> list[AnyRecord]:
-        """Return how a session began, and all of one call since the model asked for it."""
-        found: list[AnyRecord] = []
-        async for entry in EntriesBefore(self._store, session_id, before):
-            e = entry.record
-            if getattr(e, "call_id", call_id) == call_id or isinstance(e, r.MessageCompleted):
-                found.append(e)
-            if isinstance(e, r.MessageCompleted) and call_id in requested_args(e):
-                break
-        page = await self._store.read(session_id, 0, 1)
-        return [page.entries[0].record, *reversed(found)]
-
-    async def _all(self, session_id: str) -> list[AnyRecord]:
-        if not (info := await self._store.session(session_id)):
-            return []
-        found = [e.record async for e in EntriesBefore(self._store, session_id, info.end + 1)]
-        return found[::-1]
-
-    async def _end(
+    async def _cancel(
         self,
         remote: RemotelyHosted,
         session_id: str,
         call_id: str,
-        trail: CallTrail,
-        reading: RemoteCallLog,
+        child: str,
+        called: r.SubagentCalled | None,
     ) -> None:
-        key, args = effect_key(session_id, call_id), msgspec.json.decode(trail.args)
-        call = AbandonedCall(
-            key, args, trail.steps, reading.can_ask, reading.depth + 1, self._address()
+        started = (await self._store.read(session_id, 0, 1)).entries[0].record
+        assert isinstance(started, r.SessionStarted)
+        abandoned = AbandonedChild(
+            session_id=child,
+            key=effect_key(session_id, call_id),
+            message=called.message if called else "",
+            can_ask=started.can_ask,
+            depth=1 + (started.parent.depth if started.parent else started.depth),
+            public_url=self._public_url(),
         )
         try:
-            await remote.recall(call)
+            await remote.cancel(abandoned)
         except ServerUnavailable as error:
             raise Unreachable(
                 f"what {remote.name} does for {call_id} could not be ended: {error.message}",
@@ -137,43 +131,28 @@ class RemoteCanceller:
             ) from None
 
 
-class RemoteCallLog:
-    """What a session's log says of its calls of agents elsewhere, and of its children."""
+class SessionChildren:
+    """The children that a session's log names.
 
-    def __init__(
-        self, elsewhere: Mapping[str, RemotelyHosted], records: Iterable[AnyRecord]
-    ) -> None:
-        self.trails: dict[str, CallTrail] = {}
-        self.children: list[str] = []
-        self.can_ask = True
-        self.depth = 0
-        self._elsewhere = elsewhere
-        self._args: dict[str, str] = {}
+    `local` are all in this app; `remote` are those without a result, by request.
+    """
+
+    def __init__(self, records: Iterable[AnyRecord]) -> None:
+        self.local: list[str] = []
+        self.remote: dict[str, r.SubagentCalled] = {}
         for record in records:
-            self._see(record)
+            self._add(record)
 
-    def _see(self, e: AnyRecord) -> None:
+    def _add(self, e: AnyRecord) -> None:
         match e:
-            case r.SessionStarted():
-                self.can_ask = e.can_ask
-                self.depth = e.parent.depth if e.parent else e.depth
-            case r.MessageCompleted():
-                self._args = requested_args(e)
-            case r.ToolRequested() if e.tool in self._elsewhere:
-                args = e.changed or self._args.get(e.call_id, "{}")
-                self.trails[e.call_id] = CallTrail(e.tool, args)
+            case r.SubagentCalled(url=""):
+                self.local.append(e.child)
             case r.SubagentCalled():
-                self.children.append(e.child)
-            case r.ToolStarted() | r.ToolStepRecorded() | r.ToolCompleted():
-                if trail := self.trails.get(e.call_id):
-                    follow(trail, e)
-
-
-def follow(trail: CallTrail, e: r.ToolStarted | r.ToolStepRecorded | r.ToolCompleted) -> None:
-    match e:
-        case r.ToolStarted():
-            trail.has_begun = True
-        case r.ToolCompleted():
-            trail.has_result = True
-        case r.ToolStepRecorded():
-            trail.steps[e.name.removeprefix(STEP)] = msgspec.json.decode(e.value)
+                self.remote[e.request_id] = e
+            case r.SubagentStarted():
+                self.remote[e.request_id] = replace(self.remote[e.request_id], child=e.child)
+            case r.SubagentCompleted():
+                self.remote.pop(e.request_id, None)
+            case r.SubagentFailed(error=error) if error.code != GIVEN_UP:
+                # A child that was given up stays: nobody knows whether the outbox has ended it.
+                self.remote.pop(e.request_id, None)

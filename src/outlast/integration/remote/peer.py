@@ -1,7 +1,7 @@
-"""The far side of a remote agent: what is said to its server, and what that shows.
+"""The other server of a remote agent: what is sent to it, and the state that it shows.
 
-Knows the wire, and nothing of the call that asks. A server that is away raises
-ServerUnavailable; everything here can be said again.
+Knows the wire and nothing of the call that asks. A server that is away raises ServerUnavailable;
+every request can be sent again.
 """
 
 from __future__ import annotations

@@ -275,9 +275,17 @@ def authorization_is_required(lane: Lane, e: r.AuthorizationRequired) -> Iterato
 
 
 def subagent_is_called(lane: Lane, e: r.SubagentCalled) -> Iterator[Wrong]:
-    yield from call_waits(lane, e)
+    # A call records a remote child while it runs, before it sends anything there.
+    yield from names_call(lane, e) if e.url else call_waits(lane, e)
     if lane.turn and e.request_id in lane.turn.requests:
         yield "REQUESTED_TWICE", f"{e.request_id} is open already"
+
+
+def subagent_starts(lane: Lane, e: r.SubagentStarted) -> Iterator[Wrong]:
+    yield from names_call(lane, e)
+    request = lane.turn.requests.get(e.request_id) if lane.turn else None
+    if request is None or not request.url:
+        yield "UNKNOWN_REQUEST", f"{e.child} was started, and no remote agent was called"
 
 
 def request_closes(
@@ -329,6 +337,7 @@ RULES: dict[type, Rule] = {
     r.AuthorizationCompleted: request_closes,
     r.AuthorizationFailed: request_closes,
     r.SubagentCalled: subagent_is_called,
+    r.SubagentStarted: subagent_starts,
     r.SubagentCompleted: request_closes,
     r.SubagentFailed: request_closes,
     r.CallbackClosed: request_closes,

@@ -10,7 +10,7 @@ from outlast.agents.agent import Agent
 from outlast.agents.model.pydantic_ai import client_of
 from outlast.agents.runtime.environment import Environment
 from outlast.agents.runtime.thread import ThreadSlot, ToolThreads
-from outlast.agents.subagent import kin_of
+from outlast.agents.subagent import ref_of
 from outlast.core.record import DeliveryQueued
 from outlast.engine.lease_keeper import LeaseKeeper
 from outlast.engine.settings import WorkerSettings
@@ -139,7 +139,7 @@ class SimulatedWorkers:
 
     async def _start(self, process: SimulatedWorker) -> None:
         threads = InlineThreads()
-        kin = {agent.name: kin_of(agent, ()) for agent in self._agents}
+        kin = {agent.name: ref_of(agent, ()) for agent in self._agents}
         around = Environment(public_url=ADDRESS, kin=kin, sign_ins=self._connections_of(process))
         performers = {
             agent.name: ProbedExecutor(
