@@ -18,7 +18,7 @@ PYTHON ?= $(shell for py in $(foreach minor,11 12 13 14 15 16 17 18 19 20,python
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: help demo test check format lint types architecture bench load sim chaos docs diagrams dist \
-	lock clean
+	sync lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,6 +63,9 @@ docs: $(VENV)/.dev $(JS) ## build the documentation site into site/ (or look at 
 
 diagrams: $(VENV)/.dev ## draw the diagrams of the documentation from the code
 	@PYTHONPATH=tests:tests/support $(BIN)/python tests/support/diagrams.py
+
+sync: $(VENV)/.dev ## write the classes of outlast.sync from the async ones
+	@$(BIN)/python tests/support/sync_classes.py
 
 dist: $(VENV)/.dev ## build the sdist and the wheel into dist/
 	@$(BIN)/python -m hatchling build

@@ -1,4 +1,4 @@
-"""A thin bridge for scripts: the same app and sessions, without `await`.
+"""The same app and sessions for scripts, without `await`.
 
     with outlast.sync.opened(app) as app:
         session = app.start("support", "Refund order 17")
@@ -6,8 +6,8 @@
             print(event.type)
         print(session.wait().unwrap())
 
-There is one implementation, async. It runs on an event loop in a thread of its own;
-what is called here waits for it.
+There is one implementation, async. It runs on an event loop in a thread of its own; the methods
+of the classes here wait for it. `make sync` writes the twins at the end from the async classes.
 """
 
 from __future__ import annotations
@@ -15,15 +15,30 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, Generic, TypeVar
 
-from outlast.app import Outlast
+from outlast.agents.agent import Agent
+from outlast.agents.runtime.context import Slice
+from outlast.app import NO_HEADERS, Outlast
+from outlast.core.event import Event
+from outlast.core.message import Message, Said
+from outlast.core.name import MAIN
 from outlast.errors import InvalidInput, StoreUnavailable
-from outlast.session import Receipt, Session
+from outlast.integration.channel.inbound import ReceivedRequest
+from outlast.integration.schedule.status import ScheduleStatus
+from outlast.log.explain import Explanation
+from outlast.session.handle import Receipt, Session
+from outlast.session.request import Request
+from outlast.session.result import Result
+from outlast.store import LaneInfo, SessionInfo, WorkerInfo
 
-BRIDGED = (Outlast, Session, Receipt)
+__all__ = ["SyncOutlast", "SyncReceipt", "SyncSession", "opened"]
+
+R = TypeVar("R")
+Target = TypeVar("Target")
 
 
 class LoopThread:
@@ -36,8 +51,8 @@ class LoopThread:
         )
         self._thread.start()
 
-    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Run a coroutine on the loop and wait for what it returns."""
+    def run(self, work: Coroutine[Any, Any, R]) -> R:
+        """Run a coroutine on the loop and wait for its result."""
         if self._loop.is_closed():
             work.close()
             raise StoreUnavailable("this app was closed: use it within its `with`")
@@ -54,20 +69,22 @@ class LoopThread:
             future.cancel()
             raise
 
-    def iterate(self, items: AsyncIterator[Any]) -> Iterator[Any]:
+    def iterate(self, items: AsyncIterator[R]) -> Iterator[R]:
         """Give the items of an async iterator one by one, and close it when left early."""
-        end = object()
 
-        async def next_item() -> Any:
-            return await anext(items, end)
+        async def next_item() -> tuple[R, ...]:
+            try:
+                return (await anext(items),)
+            except StopAsyncIteration:  # a coroutine must not raise it
+                return ()
 
         async def close() -> None:
             if inspect.isasyncgen(items):
                 await items.aclose()
 
         try:
-            while (item := self.run(next_item())) is not end:
-                yield item
+            while item := self.run(next_item()):
+                yield item[0]
         finally:
             if not self._loop.is_closed():
                 self.run(close())
@@ -78,46 +95,424 @@ class LoopThread:
         self._loop.close()
 
 
-class SyncProxy:
-    """An app, session or receipt whose async methods are called like any other."""
+class Bridge(Generic[Target]):
+    """An object of the async API, and the thread on whose loop its methods run."""
 
-    def __init__(self, target: Any, thread: LoopThread) -> None:
+    def __init__(self, target: Target, thread: LoopThread) -> None:
         self._target = target
         self._thread = thread
 
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self._target, name)
-        if inspect.isasyncgenfunction(value):
-            return lambda *args, **kwargs: self._thread.iterate(value(*args, **kwargs))
-        if inspect.iscoroutinefunction(value):
-            return self._waiting(value)
-        return self._bridged(value)
-
     def __repr__(self) -> str:
-        return f"Bridge({self._target!r})"
-
-    def __dir__(self) -> list[str]:
-        return [name for name in dir(self._target) if not name.startswith("_")]
-
-    def _waiting(self, method: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            return self._bridged(self._thread.run(method(*args, **kwargs)))
-
-        return call
-
-    def _bridged(self, value: Any) -> Any:
-        return SyncProxy(value, self._thread) if isinstance(value, BRIDGED) else value
+        return f"{type(self).__name__}({self._target!r})"
 
 
 @contextmanager
-def opened(app: Outlast) -> Iterator[Any]:
+def opened(app: Outlast) -> Iterator[SyncOutlast]:
     """Open an app for sync code, and close it in the end."""
     thread = LoopThread()
     try:
         thread.run(app.open())
         try:
-            yield SyncProxy(app, thread)
+            yield SyncOutlast(app, thread)
         finally:
             thread.run(app.close())
     finally:
         thread.stop()
+
+
+# The twins: written by `make sync`
+
+Out = TypeVar("Out")
+T = TypeVar("T")
+
+
+class SyncReceipt(Bridge[Receipt[Out]]):
+    """`Receipt` for sync code."""
+
+    @property
+    def delivery_id(self) -> str:
+        return self._target.delivery_id
+
+    @property
+    def duplicate(self) -> bool:
+        return self._target.duplicate
+
+    @property
+    def lane(self) -> str:
+        return self._target.lane
+
+    @property
+    def offset(self) -> int:
+        return self._target.offset
+
+    @property
+    def position(self) -> int:
+        return self._target.position
+
+    @property
+    def session(self) -> SyncSession[Out]:
+        return SyncSession(self._target.session, self._thread)
+
+    @property
+    def session_id(self) -> str:
+        return self._target.session_id
+
+    def result(self) -> Result[Out]:
+        """Wait for the message's turn to end, or for it to need a human."""
+        return self._thread.run(self._target.result())
+
+
+class SyncSession(Bridge[Session[Out]]):
+    """`Session` for sync code."""
+
+    @property
+    def id(self) -> str:
+        return self._target.id
+
+    @property
+    def receipt(self) -> SyncReceipt[Out] | None:
+        found = self._target.receipt
+        return SyncReceipt(found, self._thread) if found else None
+
+    def info(self) -> SessionInfo:
+        """Return the session as it is listed."""
+        return self._thread.run(self._target.info())
+
+    def continuation_token(self) -> str:
+        """Return the session's newest continuation token."""
+        return self._thread.run(self._target.continuation_token())
+
+    def send(
+        self,
+        message: Said,
+        *,
+        dispatch_id: str | None = None,
+        lane: str = MAIN,
+        by: str = "",
+        deadline: datetime | timedelta | None = None,
+        scope: str = "",
+        mark: str = "",
+    ) -> SyncReceipt[Out]:
+        """Put a message into the session's queue; it is there for good when this returns."""
+        return SyncReceipt(
+            self._thread.run(
+                self._target.send(
+                    message,
+                    dispatch_id=dispatch_id,
+                    lane=lane,
+                    by=by,
+                    deadline=deadline,
+                    scope=scope,
+                    mark=mark,
+                )
+            ),
+            self._thread,
+        )
+
+    def answer(
+        self,
+        request_id: str,
+        option: str | None = None,
+        *,
+        text: str | None = None,
+        args: Mapping[str, Any] | None = None,
+        dispatch_id: str | None = None,
+        by: str = "",
+    ) -> SyncReceipt[Out]:
+        """Answer an open request: with one of its options, a text, or both."""
+        return SyncReceipt(
+            self._thread.run(
+                self._target.answer(
+                    request_id, option, text=text, args=args, dispatch_id=dispatch_id, by=by
+                )
+            ),
+            self._thread,
+        )
+
+    def cancel(
+        self, reason: str = "", *, turn: str | None = None, lane: str = MAIN, by: str = ""
+    ) -> None:
+        """Stop the open turn of a lane, or the message that is next. What else is queued stays."""
+        self._thread.run(self._target.cancel(reason, turn=turn, lane=lane, by=by))
+
+    def end(self, reason: str = "", *, by: str = "") -> None:
+        """End the session for good, whatever its lanes are doing."""
+        self._thread.run(self._target.end(reason, by=by))
+
+    def retry(self, *, lane: str = MAIN, by: str = "") -> SyncReceipt[Out]:
+        """Try a lane's failed turn again from where it failed, without saying anything anew."""
+        return SyncReceipt(self._thread.run(self._target.retry(lane=lane, by=by)), self._thread)
+
+    def events(
+        self,
+        after: int = 0,
+        *,
+        follow: bool = True,
+        internals: bool = False,
+        children: bool = False,
+    ) -> Iterator[Event]:
+        """Give all events after a cursor, then new ones as they are committed."""
+        return self._thread.iterate(
+            self._target.events(after, follow=follow, internals=internals, children=children)
+        )
+
+    def wait(self) -> Result[Out]:
+        """Wait until nothing is queued, ready or running, and say what the last turn came to."""
+        return self._thread.run(self._target.wait())
+
+    def result_of(self, delivery_id: str) -> Result[Out]:
+        """Wait for one delivery to be settled, or for its turn to need a human."""
+        return self._thread.run(self._target.result_of(delivery_id))
+
+    def history(self, lane: str = MAIN) -> list[Message]:
+        """Return a lane's conversation so far, as the model sees it."""
+        return self._thread.run(self._target.history(lane))
+
+    def query(self, kind: type[T]) -> Slice[T]:
+        """Return what the session keeps of a type."""
+        return self._thread.run(self._target.query(kind))
+
+    def explain(self) -> Explanation:
+        """Say of each lane what it does or waits for, and why."""
+        return self._thread.run(self._target.explain())
+
+    def requests(self) -> tuple[Request, ...]:
+        """Return the questions that are open."""
+        return self._thread.run(self._target.requests())
+
+
+class SyncOutlast(Bridge[Outlast]):
+    """`Outlast` for sync code."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was opened, and not closed since."""
+        return self._target.is_open
+
+    def start(
+        self,
+        agent: Agent[Any, Out] | str,
+        message: Said,
+        *,
+        mode: str = "conversation",
+        dispatch_id: str | None = None,
+        continuation_token: str | None = None,
+        lane: str = MAIN,
+        tenant: str = "default",
+        principal: str = "",
+        capabilities: Mapping[str, bool] | None = None,
+        deadline: datetime | timedelta | None = None,
+        webhook_url: str | None = None,
+        webhook_events: Sequence[str] | None = None,
+        webhook_secret: str = "",
+        depth: int = 0,
+    ) -> SyncSession[Out]:
+        """Start a session with a message; it is accepted for good when this returns."""
+        return SyncSession(
+            self._thread.run(
+                self._target.start(
+                    agent,
+                    message,
+                    mode=mode,
+                    dispatch_id=dispatch_id,
+                    continuation_token=continuation_token,
+                    lane=lane,
+                    tenant=tenant,
+                    principal=principal,
+                    capabilities=capabilities,
+                    deadline=deadline,
+                    webhook_url=webhook_url,
+                    webhook_events=webhook_events,
+                    webhook_secret=webhook_secret,
+                    depth=depth,
+                )
+            ),
+            self._thread,
+        )
+
+    def session(self, session_id: str) -> SyncSession[Any]:
+        """Return a handle on a session that exists."""
+        return SyncSession(self._thread.run(self._target.session(session_id)), self._thread)
+
+    def deliver(
+        self,
+        continuation_token: str,
+        message: Said,
+        *,
+        agent: Agent[Any, Any] | str | None = None,
+        dispatch_id: str | None = None,
+        tenant: str = "default",
+        principal: str = "",
+    ) -> SyncReceipt[Any]:
+        """Send a message to wherever a token leads; start a session there if an agent is given."""
+        return SyncReceipt(
+            self._thread.run(
+                self._target.deliver(
+                    continuation_token,
+                    message,
+                    agent=agent,
+                    dispatch_id=dispatch_id,
+                    tenant=tenant,
+                    principal=principal,
+                )
+            ),
+            self._thread,
+        )
+
+    def prompt(
+        self,
+        agent: Agent[Any, Any] | str,
+        key: str,
+        message: Said,
+        *,
+        dispatch_id: str | None = None,
+        tenant: str = "default",
+        principal: str = "",
+    ) -> SyncReceipt[Any]:
+        """Send a message to the one session of an agent that has a key, and start it first if
+        there is none. When that session is over, SessionOver is raised: use another key."""
+        return SyncReceipt(
+            self._thread.run(
+                self._target.prompt(
+                    agent, key, message, dispatch_id=dispatch_id, tenant=tenant, principal=principal
+                )
+            ),
+            self._thread,
+        )
+
+    def find(
+        self, agent: Agent[Any, Any] | str, key: str, *, tenant: str = "default"
+    ) -> str | None:
+        """Return the session of an agent that has a key, over or not."""
+        return self._thread.run(self._target.find(agent, key, tenant=tenant))
+
+    def erase(self, session_id: str, *, recall: bool = True) -> None:
+        """End a session and erase all that is known of it and of its children, for good."""
+        self._thread.run(self._target.erase(session_id, recall=recall))
+
+    def requests(
+        self,
+        *,
+        tenant: str | None = None,
+        agent: str | None = None,
+        kinds: Sequence[str] | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> tuple[Request, ...]:
+        """List open questions to humans across sessions, oldest first."""
+        return self._thread.run(
+            self._target.requests(tenant=tenant, agent=agent, kinds=kinds, after=after, limit=limit)
+        )
+
+    def sessions(
+        self,
+        *,
+        tenant: str | None = None,
+        agent: str | None = None,
+        status: str | None = None,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> Sequence[SessionInfo]:
+        """List sessions, newest first."""
+        return self._thread.run(
+            self._target.sessions(
+                tenant=tenant, agent=agent, status=status, before=before, limit=limit
+            )
+        )
+
+    def receive(self, channel: str, headers: Mapping[str, str], body: bytes) -> ReceivedRequest:
+        """Take in what was posted to a channel, and say what became of it."""
+        return self._thread.run(self._target.receive(channel, headers, body))
+
+    def callback(
+        self,
+        token: str,
+        body: bytes,
+        content_type: str = "application/json",
+        headers: Mapping[str, str] = NO_HEADERS,
+    ) -> SyncReceipt[Any] | None:
+        """Hand over what came in for a tool that waits for its callback."""
+        found = self._thread.run(self._target.callback(token, body, content_type, headers))
+        return SyncReceipt(found, self._thread) if found else None
+
+    def complete_authorization(
+        self,
+        connection: str,
+        *,
+        state: str,
+        code: str = "",
+        error: str = "",
+        iss: str = "",
+        tenant: str | None = None,
+        principal: str | None = None,
+    ) -> str:
+        """Take in somebody who comes back from signing in, and say how that ended."""
+        return self._thread.run(
+            self._target.complete_authorization(
+                connection,
+                state=state,
+                code=code,
+                error=error,
+                iss=iss,
+                tenant=tenant,
+                principal=principal,
+            )
+        )
+
+    def sign_out(
+        self, connection: str, *, tenant: str = "default", principal: str = "", revoke: bool = True
+    ) -> bool:
+        """Forget the token of a principal, or of the app, and say whether there was one."""
+        return self._thread.run(
+            self._target.sign_out(connection, tenant=tenant, principal=principal, revoke=revoke)
+        )
+
+    def schedules(self) -> tuple[ScheduleStatus, ...]:
+        """List the schedules of this app and of its store by name, with when they are due."""
+        return self._thread.run(self._target.schedules())
+
+    def trigger(self, schedule: str, *, dispatch_id: str | None = None) -> SyncSession[Any]:
+        """Start a session of a schedule now, besides its instants, even if it is paused."""
+        return SyncSession(
+            self._thread.run(self._target.trigger(schedule, dispatch_id=dispatch_id)), self._thread
+        )
+
+    def pause_schedule(self, schedule: str) -> None:
+        """Let a schedule fire no more until it is resumed, whichever worker keeps it."""
+        self._thread.run(self._target.pause_schedule(schedule))
+
+    def resume_schedule(self, schedule: str) -> None:
+        """Let a schedule go on with its next instant; what passed meanwhile is not made up for."""
+        self._thread.run(self._target.resume_schedule(schedule))
+
+    def workers(self) -> Sequence[WorkerInfo]:
+        """List the living workers of this store, oldest first."""
+        return self._thread.run(self._target.workers())
+
+    def lanes(
+        self,
+        *,
+        session_id: str | None = None,
+        tenant: str | None = None,
+        agent: str | None = None,
+        status: str | None = None,
+        worker: str | None = None,
+        after: tuple[str, str] | None = None,
+        limit: int = 50,
+    ) -> Sequence[LaneInfo]:
+        """List lanes, those of the newest session first, behind the session and lane `after`."""
+        return self._thread.run(
+            self._target.lanes(
+                session_id=session_id,
+                tenant=tenant,
+                agent=agent,
+                status=status,
+                worker=worker,
+                after=after,
+                limit=limit,
+            )
+        )
+
+    def drain(self, worker: str) -> None:
+        """Ask a worker, wherever it runs, to hand back its lanes and stop."""
+        self._thread.run(self._target.drain(worker))

