@@ -188,7 +188,7 @@ class SyncSession(Bridge[Session[Out]]):
         *,
         dispatch_id: str | None = None,
         lane: str = MAIN,
-        by: str = "",
+        principal: str = "",
         deadline: datetime | timedelta | None = None,
         scope: str = "",
         mark: str = "",
@@ -200,7 +200,7 @@ class SyncSession(Bridge[Session[Out]]):
                     message,
                     dispatch_id=dispatch_id,
                     lane=lane,
-                    by=by,
+                    principal=principal,
                     deadline=deadline,
                     scope=scope,
                     mark=mark,
@@ -217,31 +217,38 @@ class SyncSession(Bridge[Session[Out]]):
         text: str | None = None,
         args: Mapping[str, Any] | None = None,
         dispatch_id: str | None = None,
-        by: str = "",
+        principal: str = "",
     ) -> SyncReceipt[Out]:
         """Answer an open request: with one of its options, a text, or both."""
         return SyncReceipt(
             self._thread.run(
                 self._target.answer(
-                    request_id, option, text=text, args=args, dispatch_id=dispatch_id, by=by
+                    request_id,
+                    option,
+                    text=text,
+                    args=args,
+                    dispatch_id=dispatch_id,
+                    principal=principal,
                 )
             ),
             self._thread,
         )
 
     def cancel(
-        self, reason: str = "", *, turn: str | None = None, lane: str = MAIN, by: str = ""
+        self, reason: str = "", *, turn: str | None = None, lane: str = MAIN, principal: str = ""
     ) -> None:
         """Stop the open turn of a lane, or the message that is next. What else is queued stays."""
-        self._thread.run(self._target.cancel(reason, turn=turn, lane=lane, by=by))
+        self._thread.run(self._target.cancel(reason, turn=turn, lane=lane, principal=principal))
 
-    def end(self, reason: str = "", *, by: str = "") -> None:
+    def end(self, reason: str = "", *, principal: str = "") -> None:
         """End the session for good, whatever its lanes are doing."""
-        self._thread.run(self._target.end(reason, by=by))
+        self._thread.run(self._target.end(reason, principal=principal))
 
-    def retry(self, *, lane: str = MAIN, by: str = "") -> SyncReceipt[Out]:
+    def retry(self, *, lane: str = MAIN, principal: str = "") -> SyncReceipt[Out]:
         """Try a lane's failed turn again from where it failed, without saying anything anew."""
-        return SyncReceipt(self._thread.run(self._target.retry(lane=lane, by=by)), self._thread)
+        return SyncReceipt(
+            self._thread.run(self._target.retry(lane=lane, principal=principal)), self._thread
+        )
 
     def events(
         self,
