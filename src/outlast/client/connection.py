@@ -7,7 +7,7 @@ Knows no route, and follows no redirect. Nothing is taken from the environment u
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
@@ -15,10 +15,27 @@ import httpx
 
 from outlast.agents.runtime.json_value import to_json
 from outlast.client.error import foreign, missed_answer
-from outlast.client.line import lines_of
 from outlast.client.retry import FailedTry, RetryBudget, missed_connection
 from outlast.clock import Clock
-from outlast.errors import InvalidInput, OutlastError
+from outlast.errors import InvalidInput, OutlastError, ServerUnavailable
+
+
+async def lines_of(pieces: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
+    """Give each line once it is whole. Only a line feed ends one: JSON may hold any other.
+
+    A stream that ends within a line was cut, whatever its connection says.
+    """
+    begun: list[bytes] = []
+    async for piece in pieces:
+        *whole, rest = piece.split(b"\n")
+        for end in whole:
+            yield b"".join((*begun, end))
+            begun = []
+        if rest:
+            begun.append(rest)
+    if begun:
+        raise FailedTry(ServerUnavailable("a stream ended within a line"), is_passing=True)
+
 
 PREFIX = "/v1"
 NDJSON = "application/x-ndjson"

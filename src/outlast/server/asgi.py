@@ -21,8 +21,8 @@ from outlast.server.address import path_of
 from outlast.server.auth import AuthMiddleware
 from outlast.server.backend import ServerBackend
 from outlast.server.error import ErrorResponse, refusal_of, refusal_of_validation
+from outlast.server.limit import RequestLimitMiddleware
 from outlast.server.openapi import describe, operation_id
-from outlast.server.request_limit import RequestLimitMiddleware
 from outlast.server.route import (
     agent,
     callback,

@@ -25,9 +25,8 @@ from outlast.server.address import (
 from outlast.server.body import in_time
 from outlast.server.error import ErrorResponse, refusal_of
 from outlast.server.key import find_principal
-from outlast.server.limit import RateLimiter
+from outlast.server.limit import PROBES, RateLimiter, unknown_host
 from outlast.server.principal import LOCAL, Principal
-from outlast.server.request_limit import PROBES, unknown_host
 from outlast.server.settings import ServerSettings
 from outlast.store import Store
 

@@ -1,12 +1,24 @@
-"""How much one caller may ask of this process: so many requests a second, so many streams."""
+"""Limits on what callers may ask: host names, sizes, requests a second, open streams.
+
+`RequestLimitMiddleware` is the outermost middleware: it bounds headers and bodies before anything
+else reads them. Limits per caller are applied once the caller is known (`auth.py`).
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from outlast.log_context import get_logger
+from outlast.server.address import headers, host_of, is_allowed, path_of
+from outlast.server.error import ErrorResponse, internal
+from outlast.server.settings import ServerSettings
+
 MOST_KNOWN = 10_000
-"""So many callers are remembered; of those that are not, nothing is held against them."""
+"""Callers that are remembered; the oldest is forgotten and starts with a full bucket."""
 
 
 class RateLimiter:
@@ -55,3 +67,151 @@ class StreamLimiter:
     @property
     def total(self) -> int:
         return sum(self._open.values())
+
+
+log = get_logger("outlast.server")
+
+PROBES = ("/healthz", "/readyz", "/v1/healthz", "/v1/readyz")
+"""Health checks call these under any host name or address."""
+
+SECURITY = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
+)
+"""Added where an answer does not say otherwise."""
+
+
+class RequestLimitMiddleware:
+    """Middleware: the outermost."""
+
+    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
+        self._app = app
+        self._settings = settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            answer = HeaderedSend(send)
+            try:
+                await self._pass(scope, receive, answer)
+            except Exception:
+                if answer.has_begun:
+                    raise  # only cutting the connection can tell the reader
+                log.exception("a request could not be answered")
+                await internal().response()(scope, receive, answer)
+        elif scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1008, "reason": "no websockets here"})
+        else:
+            await self._app(scope, receive, send)
+
+    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            self._check(scope)
+        except ErrorResponse as refusal:
+            await refusal.response()(scope, receive, send)
+        else:
+            body = CountedReceive(receive, self._settings.max_body, self._settings.body_timeout)
+            await self._app(scope, body, send)
+
+    def _check(self, scope: Scope) -> None:
+        settings = self._settings
+        allowed = settings.allowed_hosts
+        if allowed and path_of(scope) not in PROBES and not is_allowed(host_of(scope), allowed):
+            raise unknown_host()
+        size = len(scope["path"]) + len(scope["query_string"])
+        size += sum(len(key) + len(value) for key, value in scope["headers"])
+        if size > settings.max_header:
+            raise ErrorResponse(
+                431,
+                "HEADERS_TOO_LARGE",
+                f"the address and the headers have {size:,} bytes, "
+                f"and {settings.max_header:,} is the most",
+                limit=settings.max_header,
+            )
+        lengths = list(headers(scope, b"content-length"))
+        if lengths and any(headers(scope, b"transfer-encoding")):
+            raise ErrorResponse(
+                400,
+                "INVALID_LENGTH",
+                "a body has a Content-Length or comes in chunks, not both",
+                headers={"Connection": "close"},  # where it ends is anybody's guess
+            )
+        for length in lengths:
+            check_length(length, settings.max_body)
+
+
+class HeaderedSend:
+    """Sends a response with the headers that every response has."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.has_begun = False
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.has_begun = True
+            given = list(message.get("headers", ()))
+            known = {key.lower() for key, _ in given}
+            more = [pair for pair in SECURITY if pair[0] not in known]
+            message = {**message, "headers": [*given, *more]}
+        await self._send(message)
+
+
+class CountedReceive:
+    """Receives a body, with a bound on its size and on the pause between two pieces."""
+
+    def __init__(self, receive: Receive, most: int, timeout: float) -> None:
+        self._receive = receive
+        self._most = most
+        self._timeout = timeout
+        self._size = 0
+        self._is_whole = False
+
+    async def __call__(self) -> Message:
+        if self._is_whole:
+            return await self._receive()
+        try:
+            async with asyncio.timeout(self._timeout):
+                message = await self._receive()
+        except TimeoutError:
+            raise ErrorResponse(
+                408,
+                "BODY_TIMEOUT",
+                f"nothing more of the body came for {self._timeout:g} seconds",
+                headers={"Connection": "close"},
+            ) from None
+        self._size += len(message.get("body", b""))
+        self._is_whole = not message.get("more_body", False)
+        if self._size > self._most:
+            raise too_large(self._most)
+        return message
+
+
+def check_length(length: str, most: int) -> None:
+    if not (length.isascii() and length.isdigit()):
+        raise ErrorResponse(400, "INVALID_LENGTH", "the Content-Length is not a number")
+    if len(length) > 18 or int(length) > most:
+        raise too_large(most)
+
+
+def too_large(most: int) -> ErrorResponse:
+    return ErrorResponse(
+        413,
+        "BODY_TOO_LARGE",
+        f"the body is larger than {most:,} bytes, which is the most",
+        hint="Put large files where tools can read them, and send where they are.",
+        limit=most,
+    )
+
+
+def unknown_host() -> ErrorResponse:
+    return ErrorResponse(
+        421,
+        "HOST_NOT_ALLOWED",
+        "the server does not answer to the name in the Host header",
+        hint="Use one of the names that it was given: allowed_hosts in ServerSettings.",
+    )

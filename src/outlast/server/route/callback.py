@@ -11,8 +11,8 @@ from outlast.errors import UnknownCallback
 from outlast.server.backend import is_id
 from outlast.server.body import in_time
 from outlast.server.dependency import Served, answers
+from outlast.server.limit import too_large
 from outlast.server.model.delivery import AcceptedOut
-from outlast.server.request_limit import too_large
 from outlast.session.callback import UNKNOWN_CALLBACK
 
 router = APIRouter(prefix="/callbacks", tags=["callbacks"])
