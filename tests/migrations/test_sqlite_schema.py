@@ -1,4 +1,4 @@
-"""The schema of SQLite files: what it says, what the migrations make, what the queries need."""
+"""The schema of SQLite files: migrations from version 1 on, and the needs of the queries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from pathlib import Path
 import pytest
 
 import outlast.stores.sqlite
+from outlast.clock import Clock
+from outlast.errors import StoreFromTheFuture
+from outlast.stores.sqlite.database import open_database
 from outlast.stores.sqlite.erasure import PARTS
+from outlast.stores.sqlite.migration import migrate, open_for_writing
 from outlast.stores.sqlite.statement import HERE, QUERIES, load_migrations, split
 
 PACKAGE = Path(outlast.stores.sqlite.__file__).parent
@@ -42,44 +46,53 @@ def today() -> Iterator[sqlite3.Connection]:
         yield database
 
 
-def test_the_schema_is_what_all_migrations_make(today: sqlite3.Connection) -> None:
-    with closing(build(*(page.read_text("utf-8") for page in load_migrations()))) as migrated:
-        assert shape(migrated) == shape(today)
-
-
-def test_migrations_are_numbered_without_gaps() -> None:
+def test_migrations_are_numbered_from_two_without_gaps() -> None:
     numbers = [int(page.name.partition("_")[0]) for page in load_migrations()]
-    assert numbers == list(range(1, len(numbers) + 1))
+    assert numbers == list(range(2, len(numbers) + 2))
 
 
-def test_blobs_whose_users_nobody_knows_have_one_that_stays() -> None:
-    *earlier, users = [page.read_text("utf-8") for page in load_migrations()[:4]]
-    with closing(build(*earlier)) as database:
-        blob = (b"h" * 32, b"value")
-        add = "INSERT INTO outlast_blobs (tenant, hash, touched_at, data) VALUES ('acme', ?, 5, ?)"
-        database.execute(add, blob)
-        for statement in split(users):
-            database.execute(statement)
-        kept = "SELECT hash, data FROM outlast_blobs WHERE tenant = 'acme'"
-        assert database.execute(kept).fetchall() == [blob]
-        found = database.execute("SELECT tenant, hash, sid FROM outlast_blob_users")
-        assert found.fetchall() == [("acme", b"h" * 32, 0)]
+# From version 1 to 2
 
 
-def test_a_session_from_before_there_were_children_is_listed_as_nobodys() -> None:
-    *earlier, children = [page.read_text("utf-8") for page in load_migrations()[:5]]
-    with closing(build(*earlier)) as database:
-        database.execute(
-            "INSERT INTO outlast_sessions (sid, id, tenant, agent, mode, created_at)"
-            " VALUES (1, 'ses_1', 'acme', 'support', 'task', 5)"
-        )
-        first = "INSERT INTO outlast_log VALUES (1 << 32 | 1, 2, NULL, 5, 5, x'00')"
-        database.execute(first)
-        for statement in split(children):
-            database.execute(statement)
-        listed = database.execute("SELECT id, last_offset, parent FROM outlast_session_list")
-        assert listed.fetchall() == [("ses_1", 2, "")]
-        assert database.execute("SELECT doomed FROM outlast_sessions").fetchall() == [(0,)]
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A file of version 1."""
+    path = tmp_path / "outlast.db"
+    open_for_writing(path, Clock()).close()
+    return path
+
+
+@pytest.fixture
+def second(tmp_path: Path) -> Path:
+    """A migration that makes version 2."""
+    script = tmp_path / "0002_colour.sql"
+    script.write_text("ALTER TABLE outlast_lanes ADD COLUMN colour TEXT;\n")
+    return script
+
+
+def migrate_to(path: Path, *migrations: Path) -> None:
+    with closing(open_database(path, Clock())) as db:
+        migrate(db, migrations)
+
+
+def test_an_older_file_gets_the_migrations_that_it_lacks(path: Path, second: Path) -> None:
+    migrate_to(path, second)
+    migrate_to(path, second)
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("PRAGMA user_version").fetchone() == (2,)
+        assert database.execute("SELECT colour FROM outlast_lanes").fetchall() == []
+    with pytest.raises(StoreFromTheFuture):
+        open_for_writing(path, Clock())
+
+
+def test_a_migration_that_fails_leaves_the_file_as_it_was(path: Path, second: Path) -> None:
+    broken = second.with_name("0003_broken.sql")
+    broken.write_text("ALTER TABLE outlast_nowhere ADD COLUMN colour TEXT;\n")
+    with pytest.raises(sqlite3.OperationalError):
+        migrate_to(path, second, broken)
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("PRAGMA user_version").fetchone() == (1,)
+        assert "colour" not in shape(database)["outlast_lanes"]
 
 
 def test_everything_of_ours_says_so_in_its_name(today: sqlite3.Connection) -> None:

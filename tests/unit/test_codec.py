@@ -5,8 +5,8 @@ import pytest
 import zstandard
 from history import message, turn_begins
 
+from outlast.core import codec, upcast
 from outlast.core import record as r
-from outlast.core import upcast
 from outlast.core.codec import BLOB_OVER, COMPRESS_OVER, Packed, Packer, blob_names, encode
 from outlast.core.message import File, Image, Text
 from outlast.core.record import FORMAT, AnyRecord
@@ -150,7 +150,12 @@ def test_what_cannot_be_stored_is_refused_before_it_is() -> None:
         encode([message(text="\ud800")])
 
 
-def test_a_record_of_format_1_is_read_as_todays() -> None:
+def test_a_record_of_an_older_format_is_read_as_todays(monkeypatch: pytest.MonkeyPatch) -> None:
+    def with_code(values: dict[str, Any]) -> dict[str, Any]:
+        return {**values, "error": {"code": "TOOL_ERROR", "message": values["error"]}}
+
+    monkeypatch.setattr(codec, "FORMAT", 2)
+    monkeypatch.setitem(upcast.STEPS, 1, {"tool.failed": with_code})
     old = stored_as(1, {"type": "tool.failed", "call_id": "c", "attempt": 1, "error": "no luck"})
 
     [record] = Packer().unpack(old, no_blob)

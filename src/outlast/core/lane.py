@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from outlast.core.record import Failure, Parent, Tokens
 
-FOLD = 5
+FOLD = 1
 """Grows whenever the same log would fold into something else than before."""
 
 RUNNING = "running"

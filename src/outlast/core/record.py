@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from outlast.core.message import Content, Part
 
-FORMAT = 5
+FORMAT = 1
 
 
 class Failure(Struct, frozen=True, gc=False, omit_defaults=True):

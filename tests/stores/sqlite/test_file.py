@@ -99,11 +99,12 @@ async def test_a_path_may_hold_any_character(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("statements", "error"),
     [
-        (["PRAGMA application_id = 0x486f6c64", "PRAGMA user_version = 99"], StoreFromTheFuture),
+        (["PRAGMA application_id = 0x4f75746c", "PRAGMA user_version = 99"], StoreFromTheFuture),
+        (["PRAGMA application_id = 0x486f6c64", "PRAGMA user_version = 8"], UnsupportedStore),
         (["PRAGMA application_id = 12345"], StoreCorrupt),
         (["PRAGMA user_version = 7"], StoreCorrupt),
     ],
-    ids=["a later version", "another program's", "some other program's"],
+    ids=["a later version", "Holdfast's", "another program's", "some other program's"],
 )
 @pytest.mark.parametrize("mode", ["DELETE", "WAL"])
 async def test_a_file_that_is_refused_keeps_every_byte(
@@ -116,11 +117,23 @@ async def test_a_file_that_is_refused_keeps_every_byte(
     assert contents(path.parent) == before
 
 
+async def test_a_file_that_holdfast_made_is_refused_by_name(path: Path) -> None:
+    make_database(
+        path,
+        "PRAGMA journal_mode = WAL",
+        "CREATE TABLE holdfast_sessions (sid INTEGER PRIMARY KEY)",
+        "PRAGMA application_id = 0x486f6c64",
+        "PRAGMA user_version = 8",
+    )
+    with pytest.raises(UnsupportedStore, match="made by Holdfast, the former name"):
+        await SqliteStore(path).migrate()
+
+
 async def test_a_later_version_that_a_crash_left_in_the_log_is_found(tmp_path: Path) -> None:
     crashed = tmp_path / "crashed"
     with closing(sqlite3.connect(tmp_path / "outlast.db", isolation_level=None)) as theirs:
         theirs.execute("PRAGMA journal_mode = WAL")
-        theirs.execute("PRAGMA application_id = 0x486f6c64")
+        theirs.execute("PRAGMA application_id = 0x4f75746c")
         theirs.execute("PRAGMA user_version = 99")
         copy(tmp_path, crashed)
     before = contents(crashed)

@@ -1,19 +1,27 @@
-"""The schema's version: whether the file is one of ours, and bringing it up to date."""
+"""The schema's version: recognize the file, make it, and bring an older one up to date.
+
+A new file is made from `schema.sql` alone. An older one gets the files of `migrations/` that it
+lacks, of which the first makes version 2. Nothing here knows what the tables mean.
+"""
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
+from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from outlast.clock import Clock
 from outlast.errors import StoreCorrupt, StoreFromTheFuture, UnsupportedStore
 from outlast.stores.sqlite.database import Database, connect, open_database, patiently
 from outlast.stores.sqlite.error import code_of, explain
-from outlast.stores.sqlite.statement import load_migrations, split
+from outlast.stores.sqlite.statement import SCHEMA, load_migrations, split
 
-APPLICATION = 0x486F6C64  # "Hold": what `file` and other programs know the database by
-NEWEST = len(load_migrations())
+APPLICATION = 0x4F75746C  # "Outl": what `file` and other programs know the database by
+HOLDFAST = 0x486F6C64  # "Hold": the former name of this project
+MIGRATIONS = load_migrations()
+NEWEST = 1 + len(MIGRATIONS)
 SMALLEST = 512
 OLDEST_SQLITE = (3, 38, 0)  # the first with ->>
 
@@ -78,15 +86,25 @@ def version_of(raw: sqlite3.Connection) -> tuple[int, int]:
     return application, version
 
 
-def check_version(application: int, version: int, path: Path) -> None:
-    """An empty database, or one with somebody's own tables that names no program, may be used."""
+def check_version(application: int, version: int, path: Path, newest: int = NEWEST) -> None:
+    """Refuse a file that is not for us.
+
+    An empty database, or one with tables of the application's own that names no program, may be
+    used.
+    """
+    if application == HOLDFAST:
+        raise UnsupportedStore(
+            f"{path} was made by Holdfast, the former name of this project; Outlast does not read"
+            " it: finish its sessions with Holdfast, or name another file",
+            path=str(path),
+        )
     if application not in (0, APPLICATION) or (application == 0 and version):
         raise StoreCorrupt(
             f"{path} is the database of another program; name another file", path=str(path)
         )
-    if version > NEWEST:
+    if version > newest:
         raise StoreFromTheFuture(
-            f"{path} has schema version {version} and this Outlast knows up to {NEWEST};"
+            f"{path} has schema version {version} and this Outlast knows up to {newest};"
             " upgrade Outlast",
             path=str(path),
             version=version,
@@ -125,17 +143,18 @@ def version_with_wal(db: Database) -> tuple[int, int]:
     return version_of(db.raw)
 
 
-def migrate(db: Database) -> None:
-    """Apply what is missing, all of it or nothing; who comes second finds it done."""
+def migrate(db: Database, migrations: Sequence[Traversable] = MIGRATIONS) -> None:
+    """Apply what is missing, all of it or nothing; the second of two processes finds it done."""
+    newest = 1 + len(migrations)
     db.begin()
     try:
         application, version = version_of(db.raw)
-        check_version(application, version, db.path)
-        for script in load_migrations()[version:]:
+        check_version(application, version, db.path, newest)
+        for script in migrations[version - 1 :] if version else [SCHEMA]:
             for statement in split(script.read_text("utf-8")):
                 db.raw.execute(statement)
         db.raw.execute(f"PRAGMA application_id = {APPLICATION}")
-        db.raw.execute(f"PRAGMA user_version = {NEWEST}")
+        db.raw.execute(f"PRAGMA user_version = {newest}")
         db.commit()
     finally:
         db.roll_back()

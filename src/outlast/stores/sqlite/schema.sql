@@ -1,4 +1,4 @@
--- What Outlast keeps in a SQLite file, as of today; migrations/ is the road here.
+-- The tables of a SQLite store as they are today; migrations/ brings an older file here.
 --
 --   a session has lanes, and one log that they share
 --   a lane has deliveries, requests to humans, and a snapshot of its fold

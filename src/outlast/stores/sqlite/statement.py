@@ -56,9 +56,13 @@ def load_queries() -> dict[str, Query]:
 QUERIES = load_queries()
 
 
+SCHEMA = HERE / "schema.sql"
+
+
 def load_migrations() -> list[Traversable]:
-    """Return the migrations in their order; the first brings an empty file to version 1."""
-    return sorted((HERE / "migrations").iterdir(), key=lambda page: page.name)
+    """Return the migrations in their order; the first of them makes version 2."""
+    pages = [page for page in (HERE / "migrations").iterdir() if page.name.endswith(".sql")]
+    return sorted(pages, key=lambda page: page.name)
 
 
 def split(script: str) -> Iterator[str]:
