@@ -7,7 +7,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from queue import Queue
 
-from outlast import Agent, Outlast
+from outlast import Agent, Outlast, Webhook
 from outlast.errors import InvalidSignature
 from outlast.integration.outbox import WebhookSettings, verify
 from outlast.testing import ScriptedModel, say
@@ -46,7 +46,7 @@ async def main() -> None:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     async with app:
         url = f"http://127.0.0.1:{server.server_port}/hook"
-        session = await app.start(poet, "A line, please", webhook_url=url)
+        session = await app.start(poet, "A line, please", webhook=Webhook(url))
         await session.send("Another one")
         for _ in range(2):
             hook = await asyncio.to_thread(received.get)

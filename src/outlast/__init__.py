@@ -20,6 +20,7 @@ from outlast.integration.connection.connection import Connection
 from outlast.integration.schedule.schedule import Schedule
 from outlast.integration.telemetry import Telemetry
 from outlast.session import Receipt, Request, Result, Session
+from outlast.session.start import Webhook
 
 __all__ = [
     "Agent",
@@ -53,6 +54,7 @@ __all__ = [
     "Tool",
     "ToolError",
     "ToolResult",
+    "Webhook",
     "WorkerSettings",
     "tool",
 ]

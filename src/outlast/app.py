@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 
 from outlast.agents.agent import Agent
 from outlast.agents.hook import Hooks, check_named
-from outlast.agents.registry import agents_by_name, proxies_of
+from outlast.agents.registry import agents_by_name, name_of, proxies_of
 from outlast.agents.runtime.environment import Environment
 from outlast.agents.subagent import ref_of
 from outlast.agents.subscription import StartingSession
@@ -53,7 +53,8 @@ from outlast.session import Receipt, Request, Session, request_of
 from outlast.session.callback import Callbacks
 from outlast.session.erase import SessionEraser
 from outlast.session.inbox import Inbox, QueueLimits, checked_url
-from outlast.session.router import NewSession, SessionRouter
+from outlast.session.router import SessionRouter
+from outlast.session.start import NewSession, SessionMode, SessionStarter, Webhook
 from outlast.store import LaneInfo, SessionInfo, Store, WorkerInfo
 from outlast.stores.url import store_of
 
@@ -118,8 +119,8 @@ class Outlast:
         )
         self._inbox = Inbox(self.store, self.clock, room)
         self._join(channels_by_name(channels, self.agents), webhooks)
-        starter = ScheduleLauncher(self._inbox, self.clock, self._outbox.cursors)
-        self._roster = Schedules(schedules, self.agents, self.store, self.clock, starter)
+        launcher = ScheduleLauncher(self._inbox, self.clock, self._starter)
+        self._roster = Schedules(schedules, self.agents, self.store, self.clock, launcher)
         self._bureau = open_bureau(
             connections,
             secret_key,
@@ -149,11 +150,10 @@ class Outlast:
         poster = WebhookConsumer(everybody, settings, store, clock)
         self.webhooks = poster.settings
         self._outbox = OutboxRoutes(everybody, (poster, self._hooks, senders, canceller))
-        self._reception = SessionRouter(
-            agents, self._proxies, store, clock, inbox, self._outbox.cursors
-        )
-        self._switchboard = ChannelReceiver(channels, store, self._reception)
-        self._callbacks = Callbacks(everybody, store, clock, inbox, self._reception.handle)
+        self._starter = SessionStarter(inbox, clock, self._outbox.cursors)
+        self.router = SessionRouter(agents, self._proxies, store, clock, inbox, self._starter)
+        self._switchboard = ChannelReceiver(channels, store, self.router)
+        self._callbacks = Callbacks(everybody, store, clock, inbox, self.router.handle)
         self._erasure = SessionEraser(store, inbox, canceller.all_below)
 
     # Life
@@ -243,7 +243,7 @@ class Outlast:
         agent: Agent[Any, Out] | str,
         message: Said,
         *,
-        mode: str = "conversation",
+        mode: SessionMode = "conversation",
         dispatch_id: str | None = None,
         continuation_token: str | None = None,
         lane: str = MAIN,
@@ -251,41 +251,36 @@ class Outlast:
         principal: str = "",
         capabilities: Mapping[str, bool] | None = None,
         deadline: datetime | timedelta | None = None,
-        webhook_url: str | None = None,
-        webhook_events: Sequence[str] | None = None,
-        webhook_secret: str = "",
-        depth: int = 0,
+        webhook: Webhook | None = None,
     ) -> Session[Out]:
         """Start a session with a message; it is accepted for good when this returns.
 
         The same `dispatch_id` again returns the first session. `capabilities` may say
         `{"request_input": False}` where no human can be asked. At its `deadline` the session ends,
-        and a turn that is open then fails. Events of the types in `webhook_events` are posted
-        to `webhook_url`, signed with the `webhook_secret`, or else with the app's own. `depth`
-        counts the sessions of other apps that this one is started for: its `max_depth` counts them.
+        and a turn that is open then fails. Its events are posted to the `webhook`.
         """
-        terms = NewSession(
-            mode=mode,
-            dispatch_id=dispatch_id,
-            token=continuation_token,
-            lane=lane,
-            tenant=tenant,
-            principal=principal,
-            capabilities=capabilities,
-            deadline=deadline,
-            webhook_url=webhook_url,
-            webhook_events=webhook_events,
-            webhook_secret=webhook_secret,
-            depth=depth,
-        )
         self._check_open()
-        return await self._reception.start(agent, message, terms)
+        return await self.router.start(
+            NewSession(
+                agent=name_of(agent, self.agents),
+                message=message,
+                mode=mode,
+                dispatch_id=dispatch_id,
+                continuation_token=continuation_token,
+                lane=lane,
+                tenant=tenant,
+                principal=principal,
+                capabilities=capabilities,
+                deadline=deadline,
+                webhook=webhook,
+            )
+        )
 
     async def session(self, session_id: str) -> Session[Any]:
         """Return a handle on a session that exists."""
         if not is_id(session_id) or await self.store.session(session_id) is None:
             raise UnknownSession(f"there is no session {session_id}", session=session_id)
-        return self._reception.handle(session_id)
+        return self.router.handle(session_id)
 
     async def deliver(
         self,
@@ -302,7 +297,7 @@ class Outlast:
         The same `dispatch_id` again returns the first receipt, whichever of both it did.
         """
         self._check_open()
-        return await self._reception.deliver(
+        return await self.router.deliver(
             check_token(continuation_token),
             message,
             agent=agent,
@@ -324,7 +319,7 @@ class Outlast:
         """Send a message to the one session of an agent that has a key, and start it first if
         there is none. When that session is over, SessionOver is raised: use another key."""
         self._check_open()
-        return await self._reception.prompt(
+        return await self.router.prompt(
             agent, key, message, dispatch_id=dispatch_id, tenant=tenant, principal=principal
         )
 
@@ -332,7 +327,7 @@ class Outlast:
         self, agent: Agent[Any, Any] | str, key: str, *, tenant: str = "default"
     ) -> str | None:
         """Return the session of an agent that has a key, over or not."""
-        return await self._reception.find(agent, key, tenant)
+        return await self.router.find(agent, key, tenant)
 
     async def erase(self, session_id: str, *, recall: bool = True) -> None:
         """End a session and erase all that is known of it and of its children, for good.
@@ -463,7 +458,7 @@ class Outlast:
     async def trigger(self, schedule: str, *, dispatch_id: str | None = None) -> Session[Any]:
         """Start a session of a schedule now, besides its instants, even if it is paused."""
         receipt = await self._roster.trigger(schedule, check_dispatch(dispatch_id))
-        return self._reception.handle(receipt.session_id, receipt)
+        return self.router.handle(receipt.session_id, receipt)
 
     async def pause_schedule(self, schedule: str) -> None:
         """Let a schedule fire no more until it is resumed, whichever worker keeps it."""

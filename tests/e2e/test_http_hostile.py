@@ -114,7 +114,7 @@ async def test_no_text_in_a_body_breaks_a_route(store: str) -> None:
         [asked] = (await caller.ask("GET", "/requests"))["requests"]
         deliveries = f"/sessions/{session}/deliveries"
         names = (
-            "agent message mode dispatch_id continuation_token lane deadline webhook_url reason "
+            "agent message mode dispatch_id continuation_token lane deadline webhook reason "
             "turn option text request_id"
         ).split()
         for text in NASTY:

@@ -10,6 +10,7 @@ from mail import Office
 from terminal import Place
 from webhook_receiver import Receiver, always
 
+from outlast import Webhook
 from outlast.stores.sqlite import SqliteStore
 
 
@@ -22,8 +23,8 @@ async def test_the_commands_show_what_was_told_what_fails_and_what_is_dead(place
     office = Office()
     office.store = SqliteStore(place.path / "outlast.db", office.clock)
     async with Receiver(always(410)) as gone, Receiver(always(500)) as busy:
-        first = await office.talk("one", webhook_url=gone.url + "?token=s3cret")
-        second = await office.talk("one", webhook_url=busy.url, tenant="acme")
+        first = await office.talk("one", webhook=Webhook(gone.url + "?token=s3cret"))
+        second = await office.talk("one", webhook=Webhook(busy.url), tenant="acme")
         await office.store.migrate()
         await office.send()
         await office.store.close()

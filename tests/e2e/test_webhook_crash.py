@@ -12,7 +12,7 @@ from mail import QUICK, SECRET, poet
 from terminal import EXECUTABLE, environment
 from webhook_receiver import Post, Receiver, Reply
 
-from outlast import Event, Outlast
+from outlast import Event, Outlast, Webhook
 from outlast.clock import Clock
 from outlast.integration.outbox import WebhookSettings, verify
 
@@ -64,7 +64,7 @@ async def test_an_event_that_was_taken_when_its_worker_died_comes_again_and_none
 
     async with Receiver(kill_at_the_second) as hook:
         async with new_app(tmp_path) as app:
-            session = await app.start("poet", "one", webhook_url=hook.url)
+            session = await app.start("poet", "one", webhook=Webhook(hook.url))
             for message in ("two", "three", "four"):
                 await session.send(message)
         workers.append(start_worker(tmp_path))

@@ -10,7 +10,7 @@ import pytest
 from mail import DAY, QUICK, SECRET, Office, poet
 from webhook_receiver import Receiver, always, failing
 
-from outlast import Agent, Context, Outlast, tool
+from outlast import Agent, Context, Outlast, Webhook, tool
 from outlast.agents.subscription import EVENTS
 from outlast.core.event import encode
 from outlast.errors import AddressRefused, InvalidDefinition, InvalidInput, InvalidSignature
@@ -25,7 +25,7 @@ OTHER = "staple of another sort"
 async def test_a_session_tells_its_webhook_how_its_turns_ended_in_order() -> None:
     office = Office()
     async with Receiver() as hook:
-        session = await office.talk("one", "two", "three", webhook_url=hook.url)
+        session = await office.talk("one", "two", "three", webhook=Webhook(hook.url))
         assert await office.send() == 1
 
     assert hook.types == ["turn.completed"] * 3
@@ -39,7 +39,7 @@ async def test_a_session_tells_its_webhook_how_its_turns_ended_in_order() -> Non
 async def test_what_is_posted_is_the_event_as_streams_have_it_and_where_it_comes_from() -> None:
     office = Office()
     async with Receiver() as hook:
-        session = await office.talk("one", webhook_url=hook.url, tenant="acme")
+        session = await office.talk("one", webhook=Webhook(hook.url), tenant="acme")
         await office.send()
 
     (post,) = hook.posts
@@ -55,7 +55,7 @@ async def test_what_is_posted_is_the_event_as_streams_have_it_and_where_it_comes
 async def test_what_is_posted_can_be_verified_with_the_secret_and_with_no_other() -> None:
     office = Office()
     async with Receiver() as hook:
-        await office.talk("one", webhook_url=hook.url)
+        await office.talk("one", webhook=Webhook(hook.url))
         await office.send()
 
     (post,) = hook.posts
@@ -69,7 +69,7 @@ async def test_an_answer_that_is_typed_comes_as_its_value() -> None:
     model = ScriptedModel([call("final_result", value=[1, 2])])
     office = Office(Agent("poet", model, output_type=list[int]))
     async with Receiver() as hook:
-        await office.talk("count", webhook_url=hook.url)
+        await office.talk("count", webhook=Webhook(hook.url))
         await office.send()
     assert hook.posts[0].json["output"] == [1, 2]
 
@@ -78,7 +78,7 @@ async def test_only_the_chosen_events_are_told() -> None:
     office = Office()
     chosen = ["message.completed", "session.started", "delivery.settled"]
     async with Receiver() as hook:
-        await office.talk("one", "two", webhook_url=hook.url, webhook_events=chosen)
+        await office.talk("one", "two", webhook=Webhook(hook.url, events=chosen))
         await office.send()
     (first, *rest) = hook.types
     assert first == "session.started"
@@ -89,7 +89,7 @@ async def test_only_the_chosen_events_are_told() -> None:
 async def test_what_arrives_is_told_too_when_it_is_taken_up(kind: str) -> None:
     office = Office()
     async with Receiver() as hook:
-        session = await office.talk("one", webhook_url=hook.url, webhook_events=[kind])
+        session = await office.talk("one", webhook=Webhook(hook.url, events=[kind]))
         await cancel(office, session)
         await office.send()
     assert hook.types == [kind]
@@ -104,7 +104,7 @@ async def cancel(office: Office, session_id: str) -> None:
 async def test_events_of_every_lane_are_told() -> None:
     office = Office()
     async with Receiver() as hook:
-        session = await office.talk("one", webhook_url=hook.url)
+        session = await office.talk("one", webhook=Webhook(hook.url))
         async with office.reading() as app:
             await (await app.session(session)).send("two", lane="side")
         await office.work(session)
@@ -115,7 +115,7 @@ async def test_events_of_every_lane_are_told() -> None:
 async def test_what_was_told_is_not_told_again() -> None:
     office = Office()
     async with Receiver() as hook:
-        session = await office.talk("one", webhook_url=hook.url)
+        session = await office.talk("one", webhook=Webhook(hook.url))
         await office.send()
         told = await office.store.session(session)
         assert told is not None
@@ -130,7 +130,7 @@ async def test_what_was_told_is_not_told_again() -> None:
 async def test_a_session_that_ends_says_so() -> None:
     office = Office()
     async with Receiver() as hook:
-        await office.talk("one", webhook_url=hook.url, mode="task")
+        await office.talk("one", webhook=Webhook(hook.url), mode="task")
         await office.send()
     assert hook.types == ["turn.completed", "session.completed"]
 
@@ -143,7 +143,7 @@ async def test_subscribers_of_an_agent_are_told_of_all_its_sessions() -> None:
                 Subscription(audit.url, events=["session.started"], name="audit", secret=OTHER),
             )
         )
-        one = await office.talk("one", webhook_url=hook.url)
+        one = await office.talk("one", webhook=Webhook(hook.url))
         two = await office.talk("two")
         await office.send()
 
@@ -194,7 +194,7 @@ async def test_a_receiver_that_fails_keeps_nothing_from_another() -> None:
 async def test_an_outbox_cursor_of_an_agent_that_this_app_does_not_have_is_left_to_others() -> None:
     office = Office()
     async with Receiver() as hook:
-        await office.talk("one", webhook_url=hook.url)
+        await office.talk("one", webhook=Webhook(hook.url))
         stranger = office.dispatcher(painter=poet())
         await stranger.deliver_due()
         left = await office.cursor()
@@ -213,7 +213,7 @@ async def test_a_session_that_is_erased_while_it_is_told_of_tells_nothing_more()
 
     async with Receiver() as hook:
         url = f"http://hook.example:{hook.port}/"
-        session = await office.talk("one", "two", webhook_url=url)
+        session = await office.talk("one", "two", webhook=Webhook(url))
         await office.send(GuardedClient(allow_private=True, resolve=resolve))
         assert await office.send() == 0
     assert len(hook.posts) < 2
@@ -224,7 +224,7 @@ async def test_nobody_but_the_receiver_gets_to_know_a_secret_or_a_url() -> None:
     url = "http://127.0.0.1:1/s3cret?token=s3cret"
     async with Receiver() as crm:
         office = Office(poet(Subscription(crm.url + "/s3cret", secret=OTHER)))
-        session = await office.talk("one", webhook_url=url, webhook_events=sorted(EVENTS))
+        session = await office.talk("one", webhook=Webhook(url, events=sorted(EVENTS)))
         await office.send()
         async with office.reading() as app:
             handle = await app.session(session)
@@ -252,22 +252,21 @@ async def refused(kind: type[Exception], match: str, **options: Any) -> None:
 async def test_a_webhook_url_needs_a_secret() -> None:
     url = "https://shop.example/s3cret"
     needed = r"needs a secret .*WebhookSettings\(secret=…\)"
-    await refused(InvalidInput, needed, webhook_url=url, webhooks=WebhookSettings())
-    nowhere = r"posts to no webhook_url: .*WebhookSettings\(secret=…\)"
-    for brought in ({"webhook_secret": SECRET}, {}):
-        await refused(InvalidInput, nowhere, webhook_url=url, **brought, webhooks=None)
+    await refused(InvalidInput, needed, webhook=Webhook(url), webhooks=WebhookSettings())
+    nowhere = r"posts to no webhook: .*WebhookSettings\(secret=…\)"
+    for secret in (SECRET, ""):
+        await refused(InvalidInput, nowhere, webhook=Webhook(url, secret=secret), webhooks=None)
 
 
 async def test_a_webhook_url_in_ones_own_network_is_refused_at_the_start() -> None:
-    await refused(AddressRefused, "allow_private", webhook_url="http://127.0.0.1/s3cret")
-    await refused(AddressRefused, "allow_private", webhook_url="http://localhost/s3cret")
+    await refused(AddressRefused, "allow_private", webhook=Webhook("http://127.0.0.1/s3cret"))
+    await refused(AddressRefused, "allow_private", webhook=Webhook("http://localhost/s3cret"))
 
 
 async def test_events_that_do_not_exist_or_are_internal_are_refused_at_the_start() -> None:
     url = "https://shop.example/"
     for events in (["turn.done"], ["state.changed"], []):
-        await refused(InvalidDefinition, "event", webhook_url=url, webhook_events=events)
-    await refused(InvalidInput, "webhook_url", webhook_events=["turn.completed"])
+        await refused(InvalidDefinition, "event", webhook=Webhook(url, events=events))
 
 
 def test_a_subscription_without_any_secret_is_refused_where_the_app_is_made() -> None:
@@ -309,7 +308,7 @@ async def test_an_app_with_webhooks_sends_them_by_itself(store_url: str) -> None
     async with Receiver(failing(1)) as hook:
         app = Outlast([poet()], store=store_url, worker=QUICK, webhooks=settings)
         async with app:
-            session = await app.start("poet", "one", webhook_url=hook.url)
+            session = await app.start("poet", "one", webhook=Webhook(hook.url))
             await hook.until(1)
             await session.send("two")
             await hook.until(2)
@@ -330,7 +329,7 @@ async def test_what_was_recorded_in_a_tools_transaction_is_told(store_url: str) 
         app = Outlast([counter], store=store_url, worker=QUICK, webhooks=settings)
         async with app:
             events = ["tool.completed"]
-            await app.start("counter", "go", webhook_url=hook.url, webhook_events=events)
+            await app.start("counter", "go", webhook=Webhook(hook.url, events=events))
             await hook.until(1)
     assert hook.types == ["tool.completed"]
 
@@ -339,7 +338,7 @@ async def test_what_is_due_when_an_app_closes_is_told_before() -> None:
     settings = WebhookSettings(secret=SECRET, allow_private=True)
     async with Receiver() as hook:
         async with Outlast([poet()], store="memory://", worker=QUICK, webhooks=settings) as app:
-            await (await app.start("poet", "one", webhook_url=hook.url)).wait()
+            await (await app.start("poet", "one", webhook=Webhook(hook.url))).wait()
         assert hook.types == ["turn.completed"]
 
 

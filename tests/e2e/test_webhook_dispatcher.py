@@ -10,7 +10,7 @@ import pytest
 from mail import HOUR, QUICK, SECRET, Office, poet
 from webhook_receiver import Post, Receiver, Reply, hang, ok
 
-from outlast import Outlast
+from outlast import Outlast, Webhook
 from outlast.clock import Clock
 from outlast.errors import StoreUnavailable
 from outlast.integration.outbox import WebhookSettings
@@ -31,8 +31,8 @@ async def test_a_receiver_that_hangs_does_not_keep_others_from_being_told() -> N
     office = real_office(at_once=6, at_once_per_receiver=2, timeout=60.0)
     async with Receiver(hang) as stuck, Receiver() as hook:
         for _ in range(12):
-            await office.talk("one", webhook_url=stuck.url)
-        await office.talk("one", webhook_url=hook.url)
+            await office.talk("one", webhook=Webhook(stuck.url))
+        await office.talk("one", webhook=Webhook(hook.url))
         dispatcher = office.dispatcher()
         dispatcher.start()
         await hook.until(1)
@@ -44,7 +44,7 @@ async def test_a_place_that_gets_free_is_taken_at_once() -> None:
     office = real_office(at_once=1, poll=60.0)
     async with Receiver() as hook:
         for _ in range(3):
-            await office.talk("one", webhook_url=hook.url)
+            await office.talk("one", webhook=Webhook(hook.url))
         dispatcher = office.dispatcher()
         dispatcher.start()
         await hook.until(3)
@@ -65,7 +65,7 @@ async def test_many_sessions_are_told_of_at_once_and_no_more_than_allowed() -> N
         return Reply()
 
     async with Receiver(slowly) as hook:
-        sessions = {await office.talk("one", webhook_url=hook.url) for _ in range(15)}
+        sessions = {await office.talk("one", webhook=Webhook(hook.url)) for _ in range(15)}
         assert await office.send() == 15
     assert most == 3
     assert {post.json["session_id"] for post in hook.posts} == sessions
@@ -76,7 +76,7 @@ async def test_a_dispatcher_that_is_stopped_gives_back_what_it_has_not_told() ->
     office = Office(at_once_per_receiver=1)
     async with Receiver(hang) as hook:
         for _ in range(3):
-            await office.talk("one", "two", webhook_url=hook.url)
+            await office.talk("one", "two", webhook=Webhook(hook.url))
         hook.answers = first_only
         dispatcher = office.dispatcher()
         dispatcher.start()
@@ -148,7 +148,7 @@ async def test_what_could_not_be_settled_is_told_again_when_its_hold_is_over(
     office = Office()
     store = office.store = Failing(office.store)
     async with Receiver() as hook:
-        await office.talk("one", "two", webhook_url=hook.url)
+        await office.talk("one", "two", webhook=Webhook(hook.url))
         store.down = "settle"
         await office.send()
         assert caplog.messages == ["an outbox cursor could not be settled"]
@@ -163,7 +163,7 @@ async def test_what_could_not_be_read_is_told_a_little_later() -> None:
     office = Office()
     store = office.store = Failing(office.store)
     async with Receiver() as hook:
-        await office.talk("one", webhook_url=hook.url)
+        await office.talk("one", webhook=Webhook(hook.url))
         store.down = "read"
         await office.send()
         assert hook.posts == []
@@ -176,7 +176,7 @@ async def test_a_store_that_was_away_is_looked_into_again() -> None:
     office = real_office()
     store = office.store = Failing(office.store)
     async with Receiver() as hook:
-        await office.talk("one", webhook_url=hook.url)
+        await office.talk("one", webhook=Webhook(hook.url))
         store.down = "look"
         dispatcher = office.dispatcher()
         dispatcher.start()

@@ -10,6 +10,7 @@ from free_port import free_port
 from mail import DAY, HOUR, Office
 from webhook_receiver import Receiver, Reply, always, failing, hang, ok
 
+from outlast import Webhook
 from outlast.integration.outbox import verify
 from outlast.integration.outbox.delivery import pause_of
 from outlast.net.client import GuardedClient
@@ -18,7 +19,7 @@ from outlast.net.client import GuardedClient
 async def test_a_webhook_is_tried_again_later_each_time_under_the_same_id() -> None:
     office = Office()
     async with Receiver(failing(5)) as hook:
-        await office.talk("one", webhook_url=hook.url)
+        await office.talk("one", webhook=Webhook(hook.url))
         pauses = []
         for _ in range(5):
             await office.send()
@@ -40,7 +41,7 @@ async def test_a_webhook_is_tried_again_later_each_time_under_the_same_id() -> N
 async def test_before_its_time_nothing_is_tried() -> None:
     office = Office()
     async with Receiver(always(500)) as hook:
-        await office.talk("one", webhook_url=hook.url)
+        await office.talk("one", webhook=Webhook(hook.url))
         await office.send()
         office.clock.advance(499)
         assert await office.send() == 0
@@ -50,7 +51,7 @@ async def test_before_its_time_nothing_is_tried() -> None:
 async def test_the_pause_grows_to_an_hour_and_no_further() -> None:
     office = Office()
     async with Receiver(always(503)) as hook:
-        await office.talk("one", webhook_url=hook.url)
+        await office.talk("one", webhook=Webhook(hook.url))
         pauses = []
         for _ in range(20):
             await office.send()
@@ -62,7 +63,7 @@ async def test_the_pause_grows_to_an_hour_and_no_further() -> None:
 async def test_an_event_is_not_told_before_the_one_before_it_was() -> None:
     office = Office()
     async with Receiver(failing(3)) as hook:
-        session = await office.talk("one", webhook_url=hook.url)
+        session = await office.talk("one", webhook=Webhook(hook.url))
         for message in ("two", "three"):
             await office.send()
             await office.until_due()
@@ -81,7 +82,7 @@ async def test_what_was_taken_before_a_failure_is_not_repeated() -> None:
     office = Office()
     first = iter([Reply(204), Reply(500)])
     async with Receiver(lambda _: next(first, Reply())) as hook:
-        await office.talk("one", "two", "three", webhook_url=hook.url)
+        await office.talk("one", "two", "three", webhook=Webhook(hook.url))
         await office.send()
         await office.until_due()
         await office.send()
@@ -91,7 +92,7 @@ async def test_what_was_taken_before_a_failure_is_not_repeated() -> None:
 
 async def test_a_receiver_that_was_down_is_told_when_it_is_back() -> None:
     office, port = Office(), free_port()
-    await office.talk("one", webhook_url=f"http://127.0.0.1:{port}/hook")
+    await office.talk("one", webhook=Webhook(f"http://127.0.0.1:{port}/hook"))
     await office.send()
     assert (await office.cursor()).error == "no connection"
     await office.until_due()
@@ -103,7 +104,7 @@ async def test_a_receiver_that_was_down_is_told_when_it_is_back() -> None:
 async def test_a_receiver_that_hangs_is_tried_again() -> None:
     office = Office(timeout=0.3)
     async with Receiver(hang) as hook:
-        await office.talk("one", webhook_url=hook.url)
+        await office.talk("one", webhook=Webhook(hook.url))
         await office.send()
         assert (await office.cursor()).error == "no answer within 0.3 s"
         hook.answers = ok
@@ -117,7 +118,7 @@ async def test_a_redirect_is_not_followed_wherever_it_leads() -> None:
     async with Receiver() as inner:
         to = ("location", f"http://127.0.0.1:{inner.port}/latest/meta-data")
         async with Receiver(always(302, to)) as hook:
-            await office.talk("one", webhook_url=hook.url)
+            await office.talk("one", webhook=Webhook(hook.url))
             await office.send()
     assert inner.connections == 0
     failed = await office.cursor()
@@ -131,7 +132,7 @@ async def test_a_name_that_has_come_to_lead_into_ones_own_network_is_not_called(
     office, addresses = Office(), ["10.0.0.1"]
     async with Receiver() as hook:
         guarded = GuardedClient(resolve=resolve)
-        await office.talk("one", webhook_url=f"http://hook.example:{hook.port}/")
+        await office.talk("one", webhook=Webhook(f"http://hook.example:{hook.port}/"))
         addresses = ["127.0.0.1"]
         await office.send(guarded)
         assert hook.connections == 0
@@ -147,7 +148,7 @@ async def test_a_name_that_has_come_to_lead_into_ones_own_network_is_not_called(
 async def test_a_receiver_that_is_gone_is_asked_once_for_each_event() -> None:
     office = Office()
     async with Receiver(always(410)) as hook:
-        await office.talk("one", "two", webhook_url=hook.url)
+        await office.talk("one", "two", webhook=Webhook(hook.url))
         await office.send()
         assert await office.send() == 0
     assert len(hook.posts) == 2
@@ -160,7 +161,7 @@ async def test_a_receiver_that_is_gone_is_asked_once_for_each_event() -> None:
 async def test_a_receiver_that_names_a_time_is_left_alone_until_then(status: int) -> None:
     office = Office()
     async with Receiver(always(status, ("Retry-After", "120"))) as hook:
-        await office.talk("one", webhook_url=hook.url)
+        await office.talk("one", webhook=Webhook(hook.url))
         await office.send()
         assert await office.until_due() == 120_000
         hook.answers = always(status, ("Retry-After", "999999"))
@@ -187,7 +188,7 @@ def test_a_time_to_wait_is_seconds_or_a_date() -> None:
 async def test_after_a_day_an_event_is_dead_and_the_next_is_tried() -> None:
     office = Office()
     async with Receiver(always(500)) as hook:
-        session = await office.talk("one", webhook_url=hook.url)
+        session = await office.talk("one", webhook=Webhook(hook.url))
         began = office.clock.now()
         office.clock.advance(HOUR)
         await office.work(session, "two")
@@ -214,7 +215,7 @@ async def test_after_a_day_an_event_is_dead_and_the_next_is_tried() -> None:
 async def test_the_last_try_is_when_the_day_is_over() -> None:
     office = Office()
     async with Receiver(always(500)) as hook:
-        await office.talk("one", webhook_url=hook.url)
+        await office.talk("one", webhook=Webhook(hook.url))
         began = office.clock.now()
         for _ in range(100):
             await office.send()
@@ -230,7 +231,7 @@ async def test_the_last_try_is_when_the_day_is_over() -> None:
 async def test_an_event_that_waited_for_a_dispatcher_for_days_is_still_tried_once() -> None:
     office = Office()
     async with Receiver() as hook:
-        await office.talk("one", webhook_url=hook.url)
+        await office.talk("one", webhook=Webhook(hook.url))
         office.clock.advance(3 * DAY)
         await office.send()
         assert hook.types == ["turn.completed"]

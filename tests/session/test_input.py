@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from scene import FAST, agent, log_of, running
 
-from outlast import Agent, File, Image, Outlast, OutlastError, Session, Text, tool
+from outlast import Agent, File, Image, Outlast, OutlastError, Session, Text, Webhook, tool
 from outlast.core.record import CancelRequested
 from outlast.errors import InvalidInput, StoreUnavailable
 from outlast.integration.outbox.settings import WebhookSettings
@@ -115,8 +115,6 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
     "send by a number": (lambda _, s: s.send("hi", principal=7), "INVALID_NAME"),
     "send with a number": (lambda _, s: s.send("hi", dispatch_id=7), "INVALID_NAME"),
     "send until a number": (lambda _, s: s.send("hi", deadline=7), "INVALID_INPUT"),
-    "send in no scope": (lambda _, s: s.send("hi", scope=7), "NOT_ENCODABLE"),
-    "send with no mark": (lambda _, s: s.send("hi", mark=7), "NOT_ENCODABLE"),
     "cancel for nothing": (lambda _, s: s.cancel(None), "INVALID_INPUT"),
     "cancel no turn": (lambda _, s: s.cancel(turn=7), "INVALID_NAME"),
     "cancel by nobody": (lambda _, s: s.cancel(principal=None), "INVALID_NAME"),
@@ -251,17 +249,17 @@ async def test_what_does_not_exist_is_refused_whatever_it_is_called(name: Any, p
 @pytest.mark.parametrize(
     "webhook",
     [
-        {"webhook_url": 7},
-        {"webhook_url": HOOK, "webhook_events": 7},
-        {"webhook_url": HOOK, "webhook_events": [7]},
-        {"webhook_url": HOOK, "webhook_secret": 7},
+        Webhook(7),
+        Webhook(HOOK, events=7),
+        Webhook(HOOK, events=[7]),
+        Webhook(HOOK, secret=7),
     ],
     ids=str,
 )
-async def test_a_webhook_that_cannot_be_is_refused(webhook: dict[str, Any]) -> None:
+async def test_a_webhook_that_cannot_be_is_refused(webhook: Any) -> None:
     webhooks = WebhookSettings(secret="whsec_" + "QUFB" * 12)
     async with running(agent([say("hi")]), webhooks=webhooks) as app:
-        refused = await refusal_of(app.start("a", "hi", **webhook))
+        refused = await refusal_of(app.start("a", "hi", webhook=webhook))
         assert refused in ("INVALID_URL", "INVALID_DEFINITION")
         assert await app.sessions() == []
 

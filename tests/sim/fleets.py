@@ -20,6 +20,7 @@ from outlast.integration.schedule.launch import ScheduleLauncher
 from outlast.integration.schedule.scheduler import Scheduler
 from outlast.integration.schedule.schedules import Schedules
 from outlast.session.inbox import Inbox
+from outlast.session.start import SessionStarter
 from outlast.store import Admission, AdmissionReceipt, Store
 from outlast.stores.sqlite import MemoryStore
 from outlast.testing.clock import ManualClock
@@ -146,7 +147,9 @@ class Process:
     def _start(self) -> Scheduler:
         world = self._world
         wire = Wire(world.store, world.chance, world.trouble)
-        starter = ScheduleLauncher(Inbox(wire, self.clock), self.clock, lambda _: ())
+        inbox = Inbox(wire, self.clock)
+        sessions = SessionStarter(inbox, self.clock, lambda _: ())
+        starter = ScheduleLauncher(inbox, self.clock, sessions)
         roster = Schedules(world.code[self.fleet], {"a"}, wire, self.clock, starter)
         return Scheduler(wire, self.clock, roster)
 

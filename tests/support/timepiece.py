@@ -14,6 +14,7 @@ from outlast.integration.schedule.scheduler import Scheduler
 from outlast.integration.schedule.schedules import Schedules
 from outlast.integration.schedule.status import ScheduleStatus
 from outlast.session.inbox import Inbox, QueueLimits
+from outlast.session.start import SessionStarter
 from outlast.store import Admission, AdmissionReceipt, ScheduleInfo, SessionInfo, Store
 from outlast.testing.clock import ManualClock
 from outlast.testing.wrapped_store import WrappedStore
@@ -34,7 +35,7 @@ def hourly(cron: str = "0 * * * *", **options: Any) -> Schedule:
 
 def timekeeper(store: Store, clock: ManualClock, *schedules: Schedule, room: int = 0) -> Scheduler:
     inbox = Inbox(store, clock, QueueLimits(tenant=room))
-    starter = ScheduleLauncher(inbox, clock, lambda _: ())
+    starter = ScheduleLauncher(inbox, clock, SessionStarter(inbox, clock, lambda _: ()))
     return Scheduler(store, clock, Schedules(schedules, {"a"}, store, clock, starter))
 
 

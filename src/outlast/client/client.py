@@ -13,11 +13,11 @@ from outlast.client.bookmark import Bookmark, check_bookmark
 from outlast.client.connection import ServerConnection
 from outlast.client.decode import WireReceipt, decode
 from outlast.client.encode import (
-    deadline_out,
     dispatch_out,
     message_out,
     name_of,
     some,
+    start_out,
     type_of,
 )
 from outlast.client.listing import ListPage, WireLanes, WireRequests, WireSessions, WireWorkers
@@ -28,6 +28,7 @@ from outlast.core.message import Said
 from outlast.core.name import MAIN, check_id
 from outlast.errors import UnknownSession
 from outlast.session import Request
+from outlast.session.start import NewSession, SessionMode, Webhook
 from outlast.store import LaneInfo, SessionInfo, WorkerInfo
 
 Out = TypeVar("Out")
@@ -97,16 +98,13 @@ class Client:
         agent: Agent[Any, Out] | str,
         message: Said,
         *,
-        mode: str = "conversation",
+        mode: SessionMode = "conversation",
         dispatch_id: str | None = None,
         continuation_token: str | None = None,
         lane: str = MAIN,
         capabilities: Mapping[str, bool] | None = None,
         deadline: datetime | timedelta | None = None,
-        webhook_url: str | None = None,
-        webhook_events: Sequence[str] | None = None,
-        webhook_secret: str | None = None,
-        depth: int = 0,
+        webhook: Webhook | None = None,
         output_type: type[Out] | None = None,
     ) -> RemoteSession[Out]:
         """Start a session with a message; it is accepted for good when this returns.
@@ -114,22 +112,23 @@ class Client:
         The same `dispatch_id` again returns the first session. Outputs are JSON values, or of
         the `output_type` that is given or that the agent has.
         """
-        body = some(
+        new = NewSession(
             agent=name_of(agent),
-            message=message_out(message),
+            message=message,
             mode=mode,
-            dispatch_id=dispatch_out(dispatch_id, self._clock),
+            dispatch_id=dispatch_id,
             continuation_token=continuation_token,
-            lane=check_id("lane", lane),
+            lane=lane,
             capabilities=capabilities,
-            deadline=deadline_out(deadline, self._clock, dispatch_id),
-            webhook_url=webhook_url,
-            webhook_events=webhook_events,
-            webhook_secret=webhook_secret,
-            depth=depth or None,
+            deadline=deadline,
+            webhook=webhook,
         )
-        raw = await self._connection.call("POST", "/sessions", body=body)
-        receipt = self._receipt(raw, type_of(agent, output_type), is_ours=dispatch_id is None)
+        return await self.start_new(new, type_of(agent, output_type))
+
+    async def start_new(self, new: NewSession, output_type: Any = None) -> RemoteSession[Any]:
+        """Start a session that is described whole; its tenant and principal are the token's."""
+        raw = await self._connection.call("POST", "/sessions", body=start_out(new, self._clock))
+        receipt = self._receipt(raw, output_type, is_ours=new.dispatch_id is None)
         receipt.session.receipt = receipt
         return receipt.session
 

@@ -13,6 +13,7 @@ from outlast.core.message import Said, Text, content_of
 from outlast.core.name import check_id
 from outlast.errors import InvalidAnswer
 from outlast.session.inbox import instant_of
+from outlast.session.start import NewSession, Webhook
 
 
 def message_out(message: Said) -> Any:
@@ -42,6 +43,26 @@ def deadline_out(
         return None
     instant = datetime.fromtimestamp(instant_of(deadline, clock.now(), dispatch_id) / 1000, UTC)
     return instant.isoformat(timespec="milliseconds")
+
+
+def start_out(new: NewSession, clock: Clock) -> dict[str, Any]:
+    """Return a start as the server takes it."""
+    return some(
+        agent=new.agent,
+        message=message_out(new.message),
+        mode=new.mode,
+        dispatch_id=dispatch_out(new.dispatch_id, clock),
+        continuation_token=new.continuation_token,
+        lane=check_id("lane", new.lane),
+        capabilities=new.capabilities,
+        deadline=deadline_out(new.deadline, clock, new.dispatch_id),
+        webhook=webhook_out(new.webhook) if new.webhook else None,
+        depth=new.depth or None,
+    )
+
+
+def webhook_out(webhook: Webhook) -> dict[str, Any]:
+    return some(url=webhook.url, events=webhook.events, secret=webhook.secret or None)
 
 
 def name_of(agent: Agent[Any, Any] | str) -> str:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from outlast.agents.agent import Agent
 from outlast.agents.runtime.context import Slice
@@ -19,7 +20,7 @@ from outlast.core import record as r
 from outlast.core.decide import DEADLINE_EXCEEDED
 from outlast.core.event import Event
 from outlast.core.index import PEOPLE, RELAYED
-from outlast.core.message import Message, Said, check_text, content_of
+from outlast.core.message import Content, Message, Said, check_text, content_of
 from outlast.core.name import MAIN, check_dispatch, check_id, check_who, is_id, lane_of
 from outlast.core.slices import EMPTY, Slices, change_all
 from outlast.core.view import View
@@ -34,7 +35,7 @@ from outlast.errors import (
 from outlast.log.explain import Explanation, explain, gather
 from outlast.log.reader import EventReader, Outcome, Wakeups, check_cursor, read_outcome
 from outlast.session.answer import check_answer, check_approver, checked_args
-from outlast.session.inbox import Inbox, instant_of
+from outlast.session.inbox import ANYBODY, Inbox, instant_of
 from outlast.session.merged_events import LocalSource, MergedEvents
 from outlast.session.request import Request, request_of
 from outlast.session.rest import is_at_rest, needs_somebody
@@ -47,6 +48,22 @@ Out = TypeVar("Out")
 T = TypeVar("T")
 
 PRINCIPAL = "name of who acts"
+
+
+class AddressedMessage(Struct, frozen=True):
+    """A message on its way to where a token leads.
+
+    The `fingerprint` tells it from others of its dispatch; `scope` is within what dispatches are
+    compared.
+    """
+
+    token: str
+    content: Content
+    fingerprint: str
+    dispatch_id: str | None
+    tenant: str
+    principal: str
+    scope: str = ANYBODY
 
 
 class Receipt(Generic[Out]):
@@ -120,28 +137,28 @@ class Session(Generic[Out]):
         lane: str = MAIN,
         principal: str = "",
         deadline: datetime | timedelta | None = None,
-        scope: str = "",
-        mark: str = "",
     ) -> Receipt[Out]:
         """Put a message into the session's queue; it is there for good when this returns.
 
         The same `dispatch_id` again returns the first receipt. At its `deadline` the message's
-        turn fails. `scope` and `mark` say within what, and by which content, a dispatch is the
-        same; they are for channels.
+        turn fails.
         """
-        info = await self.info()
-        if info.mode == "task" and not info.over:
-            raise TaskCannotWait(
-                "a task takes no follow-up: start a session in conversation mode", session=self.id
-            )
+        info = await self._info_for_message()
         queued = r.DeliveryQueued(
             delivery_id="",
             content=content_of(message),
             principal=check_who(PRINCIPAL, principal),
             deadline_at=instant_of(deadline, self._clock.now(), dispatch_id),
         )
-        scope = scope or f"session:{self.id}"
-        return await self._add(info, queued, lane, scope, dispatch_id, mark)
+        return await self._add(info, queued, lane, f"session:{self.id}", dispatch_id)
+
+    async def _info_for_message(self) -> SessionInfo:
+        info = await self.info()
+        if info.mode == "task" and not info.over:
+            raise TaskCannotWait(
+                "a task takes no follow-up: start a session in conversation mode", session=self.id
+            )
+        return info
 
     async def answer(
         self,
@@ -230,7 +247,7 @@ class Session(Generic[Out]):
         lane: str,
         scope: str,
         dispatch_id: str | None,
-        mark: str = "",
+        fingerprint: str = "",
     ) -> Receipt[Out]:
         receipt = await self._inbox.add(
             self.id,
@@ -239,7 +256,7 @@ class Session(Generic[Out]):
             record,
             scope=scope,
             dispatch_id=check_dispatch(dispatch_id),
-            mark=mark,
+            fingerprint=fingerprint,
         )
         return Receipt(self._handle(receipt.session_id), receipt)
 
@@ -394,3 +411,16 @@ class Session(Generic[Out]):
         if agent is None:
             return outcome.text if outcome.output is None else from_json(outcome.output)
         return output_of(outcome.text, outcome.output, agent)
+
+
+async def send_addressed(session: Session[Any], message: AddressedMessage) -> Receipt[Any]:
+    """Put a message that came by a token or a key into a session's queue.
+
+    Its dispatch id is compared with those of its own scope, because the same message may have
+    started the session that it now finds.
+    """
+    info = await session._info_for_message()
+    queued = r.DeliveryQueued(delivery_id="", content=message.content, principal=message.principal)
+    return await session._add(
+        info, queued, MAIN, message.scope, message.dispatch_id, message.fingerprint
+    )

@@ -17,7 +17,7 @@ from outlast.clock import Clock
 from outlast.core import codec
 from outlast.core import record as r
 from outlast.core.instant import milliseconds, since_epoch
-from outlast.core.message import MAX_MESSAGE, Content
+from outlast.core.message import MAX_MESSAGE
 from outlast.core.name import KEYED, check_id, storable_key
 from outlast.core.record import AnyRecord
 from outlast.errors import InvalidInput, MessageTooLarge, OutlastError
@@ -95,7 +95,7 @@ def checked_url(url: str) -> str:
     return url.rstrip("/")
 
 
-def fingerprint(*parts: object) -> str:
+def fingerprint_of(*parts: object) -> str:
     """Return what tells one admission from another with the same dispatch id.
 
     It is the same in every version of the code that says the same: a field that is new by then
@@ -164,45 +164,6 @@ class Inbox:
             raise result
         return result
 
-    async def start(
-        self,
-        started: r.SessionStarted,
-        content: Content,
-        *,
-        lane: str,
-        dispatch_id: str | None,
-        scope: str = ANYBODY,
-        mark: str = "",
-        principal: str = "",
-        webhook_secret: str = "",
-    ) -> AdmissionReceipt:
-        """Create a session with its first message; the secret of its webhook is in no log."""
-        delivery_id = self._clock.new_id("dlv")
-        queued = r.DeliveryQueued(delivery_id=delivery_id, content=content, principal=principal)
-        # A deadline that is given as a span of time is another instant at each try, and what the
-        # agent's code has subscribed to may be something else by then.
-        asked = tuple(cursor for cursor in started.outbox if cursor.url)
-        facts = replace(started, token="", deadline_at=0, outbox=asked)
-        return await self.admit(
-            Admission(
-                tenant=started.tenant,
-                session_id=self._clock.new_id("ses"),
-                lane=lane,
-                delivery_id=delivery_id,
-                kind="message",
-                records=(started, queued),
-                at=self._clock.now(),
-                dispatch_id=dispatch_id or delivery_id,
-                scope=scope,
-                fingerprint=mark or fingerprint(facts, content, lane),
-                new=True,
-                agent=started.agent,
-                mode=started.mode,
-                token=started.token,
-                outbox=tuple(with_secret(each, webhook_secret) for each in started.outbox),
-            )
-        )
-
     async def add(
         self,
         session_id: str,
@@ -212,7 +173,7 @@ class Inbox:
         *,
         scope: str,
         dispatch_id: str | None,
-        mark: str = "",
+        fingerprint: str = "",
     ) -> AdmissionReceipt:
         """Add an arrival to a session that exists; the record's id is given here."""
         delivery_id = self._clock.new_id("dlv")
@@ -229,7 +190,7 @@ class Inbox:
                 at=self._clock.now(),
                 dispatch_id=dispatch_id or delivery_id,
                 scope=scope,
-                fingerprint=mark or fingerprint(without_deadline(record), lane),
+                fingerprint=fingerprint or fingerprint_of(without_deadline(record), lane),
                 request_id=record.request_id if isinstance(record, r.DeliveryQueued) else "",
             )
         )

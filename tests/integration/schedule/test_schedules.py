@@ -56,7 +56,7 @@ async def test_an_instant_starts_a_task_that_has_nobody_to_ask(
     assert isinstance(message, DeliveryQueued)
     assert (info.agent, info.tenant, info.mode) == ("a", "acme", "task")
     assert (opening.can_ask, opening.principal, opening.mode) == (False, "ada", "task")
-    assert message.by == "schedule:digest"
+    assert message.principal == "schedule:digest"
     moved = await row(store, "digest")
     assert (moved.next_at, moved.fired_at, moved.session_id) == (at(10), at(9), info.session_id)
 

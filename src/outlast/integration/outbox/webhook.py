@@ -103,20 +103,17 @@ class WebhookConsumer:
         ]
         if start.url is not None:
             return [self._to_url(start, start.url), *subscribed]
-        if start.events is not None:
-            raise InvalidInput("webhook_events need a webhook_url to go to")
         return subscribed
 
     def _to_url(self, start: StartingSession, url: str) -> NewOutboxCursor:
         if not self._posts_anywhere:
             raise InvalidInput(
-                "this app posts to no webhook_url:"
-                " Outlast(webhooks=WebhookSettings(secret=…)) lets it"
+                "this app posts to no webhook: Outlast(webhooks=WebhookSettings(secret=…)) lets it"
             )
         if not (self._secrets or start.secret):
             raise InvalidInput(
-                "a webhook_url needs a secret to be signed with: bring a webhook_secret, or give"
-                " the app one, Outlast(webhooks=WebhookSettings(secret=…))"
+                "a webhook needs a secret to be signed with: bring one, Webhook(url, secret=…), or"
+                " give the app one, Outlast(webhooks=WebhookSettings(secret=…))"
             )
         check_url(url, allow_private=self.settings.allow_private)
         events = DEFAULT_EVENTS if start.events is None else start.events

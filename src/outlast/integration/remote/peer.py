@@ -30,6 +30,7 @@ from outlast.errors import (
     UnknownSession,
 )
 from outlast.session import Request
+from outlast.session.start import NewSession, Webhook
 
 NEWS = (
     *("session.completed", "session.failed", "session.ended"),
@@ -107,26 +108,24 @@ class Peer:
 
     async def start(self, wanted: RemoteRequest, callback_url: str) -> RemoteStarted:
         """Start a session, or find the one that was started so before."""
-        options: dict[str, Any] = {
-            "mode": "task",
-            "dispatch_id": wanted.key,
-            "capabilities": {"request_input": wanted.can_ask},
-            "depth": wanted.depth,
-        }
-        if wanted.deadline:
-            options["deadline"] = date_of(wanted.deadline)
-        told: dict[str, Any] = {
-            "webhook_url": callback_url,
-            "webhook_events": (*NEWS, *NEWS_OF_SIGN_INS),
-            "webhook_secret": wanted.callback_secret,
-        }
+        new = NewSession(
+            agent=self._agent,
+            message=wanted.message,
+            mode="task",
+            dispatch_id=wanted.key,
+            capabilities={"request_input": wanted.can_ask},
+            deadline=date_of(wanted.deadline) if wanted.deadline else None,
+            depth=wanted.depth,
+        )
+        events = (*NEWS, *NEWS_OF_SIGN_INS)
+        webhook = Webhook(callback_url, events, wanted.callback_secret)
         async with self._client() as client:
             if callback_url:
                 # If it posts nothing, or not to us, it is polled.
                 with suppress(InvalidInput):
-                    session = await client.start(self._agent, wanted.message, **options, **told)
+                    session = await client.start_new(replace(new, webhook=webhook))
                     return RemoteStarted(session.id, calls_back=True)
-            return RemoteStarted((await client.start(self._agent, wanted.message, **options)).id)
+            return RemoteStarted((await client.start_new(new)).id)
 
     async def look(self, session_id: str, *, at_sign_ins: bool) -> RemoteState:
         """Return how a session stands; what became of sign-ins only if that is asked for."""

@@ -1,28 +1,28 @@
-"""How a schedule's sessions are started and ended: what a timekeeper asks of an app."""
+"""How a schedule's sessions are started and ended.
+
+Owns the identity of a start: one session for each instant. When one is due is decided by
+`integration/schedule/decide.py`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from outlast.agents.subscription import StartingSession
 from outlast.clock import Clock
 from outlast.core.name import MAIN
-from outlast.core.record import CancelRequested, NewOutboxCursor, SessionStarted
+from outlast.core.record import CancelRequested
 from outlast.errors import SessionOver, UnknownSession
 from outlast.integration.schedule.schedule import Schedule
-from outlast.session.inbox import ANYBODY, Inbox, fingerprint
+from outlast.session.inbox import ANYBODY, Inbox, fingerprint_of
+from outlast.session.start import NewSession, SessionStarter
 from outlast.store import AdmissionReceipt
-
-CursorsOf = Callable[[StartingSession], tuple[NewOutboxCursor, ...]]
 
 
 class ScheduleLauncher:
     """Starts tasks that have no human to ask."""
 
-    def __init__(self, inbox: Inbox, clock: Clock, cursors: CursorsOf) -> None:
+    def __init__(self, inbox: Inbox, clock: Clock, starter: SessionStarter) -> None:
         self._inbox = inbox
         self._clock = clock
-        self._cursors = cursors
+        self._starter = starter
 
     async def fire(self, schedule: Schedule, at: int) -> AdmissionReceipt:
         """Start the session of an instant, or return that which was started for it before.
@@ -38,23 +38,21 @@ class ScheduleLauncher:
     async def _start(
         self, schedule: Schedule, at: int, dispatch_id: str | None, *, scope: str
     ) -> AdmissionReceipt:
-        started = SessionStarted(
-            agent=schedule.agent,
-            mode="task",
-            can_ask=False,
-            tenant=schedule.tenant,
-            principal=schedule.principal,
-            token=self._clock.token(),
-            outbox=self._cursors(StartingSession(schedule.agent)),
-        )
-        return await self._inbox.start(
-            started,
-            schedule.message_at(at),
-            lane=MAIN,
-            dispatch_id=dispatch_id,
-            scope=scope,
-            mark=fingerprint(scope_of(schedule), dispatch_id),  # what it says may change with time
-            principal=scope_of(schedule),
+        return await self._starter.start(
+            NewSession(
+                agent=schedule.agent,
+                message=schedule.message_at(at),
+                mode="task",
+                dispatch_id=dispatch_id,
+                tenant=schedule.tenant,
+                principal=schedule.principal,
+                sender=scope_of(schedule),
+                capabilities={"request_input": False},
+                scope=scope,
+                fingerprint=fingerprint_of(
+                    scope_of(schedule), dispatch_id
+                ),  # the message may change
+            )
         )
 
     async def end(self, schedule: Schedule, session_id: str) -> None:

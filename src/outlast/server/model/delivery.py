@@ -7,11 +7,12 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from outlast.core.name import MAIN
-from outlast.server.model.message import Message
+from outlast.server.model.message import Message, said
 from outlast.server.model.request import RequestAnswerIn
 from outlast.server.model.shape import DELIVERY, REQUEST, SESSION, TOKEN, Id, In, Out, example
 from outlast.session import Receipt
-from outlast.session.router import MOST_ABOVE
+from outlast.session.inbox import deadline_of
+from outlast.session.start import MOST_ABOVE, NewSession, SessionMode, Webhook
 
 DispatchId = Annotated[
     Id | None,
@@ -34,6 +35,16 @@ class Capabilities(In):
     request_input: bool = Field(True, description="Whether somebody can be asked.")
 
 
+class WebhookIn(In):
+    """Where events of a session are posted."""
+
+    url: str = Field(examples=["https://example.com/outlast"])
+    events: list[Id] | None = Field(
+        None, description="Which types of events; where left out, those of turns and requests."
+    )
+    secret: str = Field("", description="Signs what is posted; where left out, the app's own does.")
+
+
 class StartIn(In):
     """A session to start."""
 
@@ -41,7 +52,7 @@ class StartIn(In):
 
     agent: Id = Field(examples=["support"])
     message: Message
-    mode: Literal["conversation", "task"] = "conversation"
+    mode: SessionMode = "conversation"
     dispatch_id: DispatchId = None
     continuation_token: Id | None = Field(
         None, description="An address of your choice; random where it is left out."
@@ -51,20 +62,28 @@ class StartIn(In):
     deadline: Deadline = Field(
         None, description="When the session ends by itself: an instant with its offset from UTC."
     )
-    webhook_url: str | None = Field(
-        None,
-        description="Where events of the session are posted to.",
-        examples=["https://example.com/outlast"],
-    )
-    webhook_events: list[Id] | None = Field(
-        None, description="Which types of events; where left out, those of turns and requests."
-    )
-    webhook_secret: str | None = Field(
-        None, description="Signs what is posted there; where left out, the app's own secret does."
-    )
+    webhook: WebhookIn | None = Field(None, description="Where its events are posted.")
     depth: int = Field(
         0, ge=0, le=MOST_ABOVE, description="How many sessions elsewhere it is started for."
     )
+
+    def new_session(self, *, tenant: str, principal: str) -> NewSession:
+        """Return the start that this asks for, on behalf of who sent it."""
+        hook = self.webhook
+        return NewSession(
+            agent=self.agent,
+            message=said(self.message),
+            mode=self.mode,
+            dispatch_id=self.dispatch_id,
+            continuation_token=self.continuation_token,
+            lane=self.lane,
+            tenant=tenant,
+            principal=principal,
+            capabilities=self.capabilities.model_dump() if self.capabilities else None,
+            deadline=deadline_of(self.deadline),
+            webhook=Webhook(hook.url, hook.events, hook.secret) if hook else None,
+            depth=self.depth,
+        )
 
 
 class DeliverIn(In):

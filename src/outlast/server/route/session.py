@@ -10,12 +10,10 @@ from outlast.app import Status
 from outlast.server.body import JsonRoute
 from outlast.server.dependency import Admin, Reader, Sender, Served, answers
 from outlast.server.model.delivery import StartedOut, StartIn, receipt_out
-from outlast.server.model.message import said
 from outlast.server.model.session import SessionItem, SessionOut, SessionPage, item_fields
 from outlast.server.model.shape import Id
 from outlast.server.session_view import portray
 from outlast.session import Session
-from outlast.session.inbox import deadline_of
 
 router = APIRouter(prefix="/sessions", tags=["sessions"], route_class=JsonRoute)
 
@@ -27,22 +25,8 @@ async def start_session(
     body: StartIn, caller: Sender, backend: Served, request: Request, response: Response
 ) -> StartedOut:
     """Start a session with a message; it is accepted for good when this answers."""
-    session: Session[Any] = await backend.app.start(
-        body.agent,
-        said(body.message),
-        mode=body.mode,
-        dispatch_id=body.dispatch_id,
-        continuation_token=body.continuation_token,
-        lane=body.lane,
-        tenant=caller.tenant,
-        principal=caller.name,
-        capabilities=body.capabilities.model_dump() if body.capabilities else None,
-        deadline=deadline_of(body.deadline),
-        webhook_url=body.webhook_url,
-        webhook_events=body.webhook_events,
-        webhook_secret=body.webhook_secret or "",
-        depth=body.depth,
-    )
+    new = body.new_session(tenant=caller.tenant, principal=caller.name)
+    session: Session[Any] = await backend.app.router.start(new)
     assert session.receipt is not None
     response.headers["Location"] = backend.url(request, f"/sessions/{session.id}")
     return StartedOut(

@@ -30,6 +30,7 @@ from outlast.errors import (
     UnknownCallback,
 )
 from outlast.session import Receipt, Request, Session
+from outlast.session.start import SessionMode
 from outlast.testing.simulation.history import (
     CallbackMade,
     History,
@@ -113,7 +114,8 @@ class SimulatedUser:
         text, dispatch = self._words()
         agent = self._chance.choice(list(self._app.agents))
         tenant = self._chance.choice(["default", "acme"])
-        mode = self._chance.choice(["conversation", "conversation", "conversation", "task"])
+        modes: list[SessionMode] = ["conversation", "conversation", "conversation", "task"]
+        mode = self._chance.choice(modes)
         can_ask = self._chance.random() < 0.8
         deadline = self._deadline()
         principal = self._chance.choice(["ada", "bob"])

@@ -1,0 +1,152 @@
+"""A start: everything that it says, and how it becomes a session's first two records.
+
+`NewSession` is made at the edge (the app, the server, the client, a schedule, a channel) and is
+carried to the record whole. Knows no agents: names are resolved by `session/router.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Literal, get_args
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from outlast.agents.subscription import StartingSession
+from outlast.clock import Clock
+from outlast.core import record as r
+from outlast.core.message import Said, content_of
+from outlast.core.name import MAIN, check_dispatch, check_id, check_who
+from outlast.errors import InvalidInput
+from outlast.net.signature import secrets_of
+from outlast.session.inbox import ANYBODY, Inbox, fingerprint_of, instant_of, with_secret
+from outlast.store import Admission, AdmissionReceipt
+
+SessionMode = Literal["conversation", "task"]
+MOST_ABOVE = 1000
+
+CursorsOf = Callable[[StartingSession], tuple[r.NewOutboxCursor, ...]]
+"""Returns the outbox cursors that a new session needs."""
+
+
+class Webhook(Struct, frozen=True):
+    """Where the events of one session are posted.
+
+    Without `events` it is told how turns and the session end, and what a human is asked. What is
+    posted is signed with the `secret`, or else with that of the app's WebhookSettings.
+    """
+
+    url: str
+    events: Sequence[str] | None = None
+    secret: str = ""
+
+    def __repr__(self) -> str:
+        return f"Webhook({self.url!r})"
+
+
+class NewSession(Struct, frozen=True, kw_only=True):
+    """A session to start, as it was said: see `Outlast.start`.
+
+    `sender` is who sent the first message, where that is not only the principal. `depth` counts
+    the sessions of other apps that it is started for. A `dispatch_id` is compared with others of
+    its `scope` by the `fingerprint`, which is made of the start itself unless it is given.
+    """
+
+    agent: str
+    message: Said
+    mode: SessionMode = "conversation"
+    dispatch_id: str | None = None
+    continuation_token: str | None = None
+    lane: str = MAIN
+    tenant: str = "default"
+    principal: str = ""
+    sender: str = ""
+    capabilities: Mapping[str, bool] | None = None
+    deadline: datetime | timedelta | None = None
+    webhook: Webhook | None = None
+    depth: int = 0
+    scope: str = ANYBODY
+    fingerprint: str = ""
+
+
+class SessionStarter:
+    """Writes starts into the store; the same `dispatch_id` again finds the first session."""
+
+    def __init__(self, inbox: Inbox, clock: Clock, cursors: CursorsOf) -> None:
+        self._inbox = inbox
+        self._clock = clock
+        self._cursors_of = cursors
+
+    async def start(self, new: NewSession) -> AdmissionReceipt:
+        """Create a session with its first message; the secret of its webhook is in no log."""
+        check(new)
+        started, content = self._record(new), content_of(new.message)
+        secret = "".join(secrets_of(new.webhook.secret)) if new.webhook else ""
+        delivery_id = self._clock.new_id("dlv")
+        queued = r.DeliveryQueued(delivery_id=delivery_id, content=content, principal=new.sender)
+        # A deadline that is given as a span of time is another instant at each try, and what the
+        # agent's code has subscribed to may be something else by then.
+        asked = tuple(cursor for cursor in started.outbox if cursor.url)
+        facts = replace(started, token="", deadline_at=0, outbox=asked)
+        return await self._inbox.admit(
+            Admission(
+                tenant=started.tenant,
+                session_id=self._clock.new_id("ses"),
+                lane=check_id("lane", new.lane),
+                delivery_id=delivery_id,
+                kind="message",
+                records=(started, queued),
+                at=self._clock.now(),
+                dispatch_id=new.dispatch_id or delivery_id,
+                scope=new.scope,
+                fingerprint=new.fingerprint or fingerprint_of(facts, content, new.lane),
+                new=True,
+                agent=started.agent,
+                mode=started.mode,
+                token=started.token,
+                outbox=tuple(with_secret(each, secret) for each in started.outbox),
+            )
+        )
+
+    def _record(self, new: NewSession) -> r.SessionStarted:
+        hook = new.webhook or Webhook("")
+        start = StartingSession(
+            new.agent,
+            url=new.webhook.url if new.webhook else None,
+            events=hook.events,
+            secret=hook.secret,
+            token=new.continuation_token or "",
+        )
+        return r.SessionStarted(
+            agent=new.agent,
+            mode=new.mode,
+            can_ask=can_ask(new.capabilities or {}),
+            tenant=check_id("tenant", new.tenant),
+            principal=check_who("principal", new.principal),
+            token=new.continuation_token or self._clock.token(),
+            deadline_at=instant_of(new.deadline, self._clock.now(), new.dispatch_id),
+            outbox=self._cursors_of(start),
+            depth=new.depth,
+        )
+
+
+def check(new: NewSession) -> None:
+    """Say what is wrong with a start before anything is looked up."""
+    if new.mode not in get_args(SessionMode):
+        raise InvalidInput(f'mode is "conversation" or "task", not {new.mode!r}')
+    check_dispatch(new.dispatch_id)
+    if type(new.depth) is not int or not 0 <= new.depth <= MOST_ABOVE:
+        raise InvalidInput(f"depth is a number of sessions above, 0 to {MOST_ABOVE}")
+    if new.webhook is not None and not isinstance(new.webhook, Webhook):
+        raise InvalidInput(f"webhook is a Webhook(url, …), not {new.webhook!r}")
+
+
+def can_ask(capabilities: Mapping[str, bool]) -> bool:
+    """Say whether a human can be asked in a session with these capabilities."""
+    if not isinstance(capabilities, Mapping):
+        raise InvalidInput('capabilities are a mapping: {"request_input": False}')
+    unknown = set(capabilities) - {"request_input"}
+    if unknown:
+        raise InvalidInput(f"there is no capability {', '.join(sorted(map(str, unknown)))}")
+    return bool(capabilities.get("request_input", True))
