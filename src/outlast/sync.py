@@ -33,6 +33,7 @@ from outlast.log.explain import Explanation
 from outlast.session.handle import Receipt, Session
 from outlast.session.request import Request
 from outlast.session.result import Result
+from outlast.session.start import SessionMode, Webhook
 from outlast.store import LaneInfo, SessionInfo, WorkerInfo
 
 __all__ = ["SyncOutlast", "SyncReceipt", "SyncSession", "opened"]
@@ -190,8 +191,6 @@ class SyncSession(Bridge[Session[Out]]):
         lane: str = MAIN,
         principal: str = "",
         deadline: datetime | timedelta | None = None,
-        scope: str = "",
-        mark: str = "",
     ) -> SyncReceipt[Out]:
         """Put a message into the session's queue; it is there for good when this returns."""
         return SyncReceipt(
@@ -202,8 +201,6 @@ class SyncSession(Bridge[Session[Out]]):
                     lane=lane,
                     principal=principal,
                     deadline=deadline,
-                    scope=scope,
-                    mark=mark,
                 )
             ),
             self._thread,
@@ -301,7 +298,7 @@ class SyncOutlast(Bridge[Outlast]):
         agent: Agent[Any, Out] | str,
         message: Said,
         *,
-        mode: str = "conversation",
+        mode: SessionMode = "conversation",
         dispatch_id: str | None = None,
         continuation_token: str | None = None,
         lane: str = MAIN,
@@ -309,10 +306,7 @@ class SyncOutlast(Bridge[Outlast]):
         principal: str = "",
         capabilities: Mapping[str, bool] | None = None,
         deadline: datetime | timedelta | None = None,
-        webhook_url: str | None = None,
-        webhook_events: Sequence[str] | None = None,
-        webhook_secret: str = "",
-        depth: int = 0,
+        webhook: Webhook | None = None,
     ) -> SyncSession[Out]:
         """Start a session with a message; it is accepted for good when this returns."""
         return SyncSession(
@@ -328,10 +322,7 @@ class SyncOutlast(Bridge[Outlast]):
                     principal=principal,
                     capabilities=capabilities,
                     deadline=deadline,
-                    webhook_url=webhook_url,
-                    webhook_events=webhook_events,
-                    webhook_secret=webhook_secret,
-                    depth=depth,
+                    webhook=webhook,
                 )
             ),
             self._thread,
