@@ -36,7 +36,7 @@ LOOP = {
     "fold": ((owned.OwnedLane, "write"),),
     "encode": ((codec, "encode"),),
     "commit made ready": ((owned.OwnedLane, "_prepare"),),
-    "commit taken in": ((owned.OwnedLane, "_accept"),),
+    "commit taken in": ((owned.OwnedLane, "_land"),),
     "answer looked at": ((ask.ModelCaller, "_answered"),),
     "result encoded": ((run, "returned"),),
     "the model itself": ((model, "whole"),),

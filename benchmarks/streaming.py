@@ -64,7 +64,7 @@ async def stream(
 
 def once(bench: Bench) -> Mapping[str, float]:
     sessions, tokens = bench.size(50, 5), bench.size(200, 20)
-    watching = {"commit": ((OwnedLane, "_accept"),), "transaction": (bench.place.transaction,)}
+    watching = {"commit": ((OwnedLane, "_land"),), "transaction": (bench.place.transaction,)}
     with watch(watching) as watched:
         ways, took, busy = asyncio.run(stream(bench.database("outlast"), sessions, tokens))
     shares = quantiles(ways, n=20)

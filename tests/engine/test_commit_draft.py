@@ -1,59 +1,69 @@
-"""What waits beside the log for the next commit, and what is left of it when one has landed."""
+"""What waits for a lane's next commit."""
 
+import msgspec
+import pytest
 from msgspec.structs import replace
 
+from outlast.core import codec
 from outlast.core import record as r
 from outlast.core.limit import freed_by
 from outlast.core.record import Failure
-from outlast.engine.commit_draft import NOTHING, CommitDraft
-from outlast.store import Commit, EffectClaim
+from outlast.engine.commit_draft import CommitDraft
+from outlast.errors import NotEncodable
+from outlast.store import EffectClaim
 
 
-def hold(key: str) -> EffectClaim:
-    return EffectClaim("tenant:t", key, "ses_1", "t1.s1.c1")
+def woken(name: str) -> r.ToolWoken:
+    return r.ToolWoken(call_id="t1.s1.c1", name=name)
 
 
-def commit(beside: CommitDraft) -> Commit:
-    return Commit(
-        session_id="ses_1",
-        lane="main",
-        worker="w1",
-        fence=1,
-        number=0,
-        seen=0,
-        at=0,
-        records=(r.ToolWoken(call_id="t1.s1.c1", name="ask:1"),),
-        body=b"",
-        effects=beside.effects,
-        frees=beside.frees,
+def draft(*names: str) -> CommitDraft:
+    made = CommitDraft()
+    made.add([woken(name) for name in names])
+    made.effects += [EffectClaim("tenant:t", name, "ses_1", "t1.s1.c1") for name in names]
+    made.frees += names
+    return made
+
+
+def body(made: CommitDraft) -> bytes:
+    return codec.array_of(len(made.records), made.body)
+
+
+def test_a_draft_that_is_put_back_comes_before_what_was_written_since() -> None:
+    both = draft("a", "b").then(draft("c"))
+
+    assert [record.name for record in both.records] == ["a", "b", "c"]  # type: ignore[union-attr]
+    assert [effect.key for effect in both.effects] == both.frees == ["a", "b", "c"]
+    assert body(both) == codec.encode(both.records)
+
+
+def test_putting_a_draft_back_leaves_both_as_they_were() -> None:
+    first, later = draft("a"), draft("b")
+    first.then(later).add([woken("c")])
+
+    assert (body(first), body(later)) == (body(draft("a")), body(draft("b")))
+
+
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 65_535, 65_536])
+def test_records_encoded_one_by_one_are_the_array_of_them(count: int) -> None:
+    assert codec.array_of(count, msgspec.msgpack.encode(None) * count) == codec.encode(
+        [None] * count
     )
 
 
-def test_what_was_noted_while_a_commit_was_on_its_way_waits_for_the_next() -> None:
-    before, later = (
-        CommitDraft(effects=(hold("a"),), frees=("c1",)),
-        CommitDraft(effects=(hold("b"),)),
-    )
-    now = before.with_all(later)
+def test_of_records_of_which_one_cannot_be_stored_none_is_added() -> None:
+    made = draft("a")
+    with pytest.raises(NotEncodable):
+        made.add([woken("b"), woken("\ud800")])
 
-    assert now.without(commit(before), NOTHING) == later
+    assert (made.records, body(made)) == ([woken("a")], codec.encode([woken("a")]))
 
 
-def test_what_went_along_with_a_commit_apart_takes_nothing_from_what_waits() -> None:
-    before, apart = (
-        CommitDraft(effects=(hold("a"),)),
-        CommitDraft(effects=(hold("x"),), frees=("c9",)),
-    )
-    later = CommitDraft(effects=(hold("b"),), frees=("c2",))
-    landed = commit(before.with_all(apart))
+def test_a_call_that_begins_again_in_the_same_commit_keeps_its_permit() -> None:
+    made = draft("a", "b")
+    made.keep_permits(["b"])
 
-    assert before.with_all(later).without(landed, apart) == later
-
-
-def test_nothing_is_left_where_all_has_landed() -> None:
-    before = CommitDraft(effects=(hold("a"),), frees=("c1",))
-
-    assert before.without(commit(before), NOTHING) is NOTHING
+    assert made.frees == ["a"]
 
 
 def test_a_step_that_failed_frees_nothing_yet_since_calls_may_still_run() -> None:

@@ -388,12 +388,14 @@ async def test_a_worker_that_cannot_listen_leaves_no_lease_behind() -> None:
 
     store = Deaf(MemoryStore())
     app = Outlast([agent([say("hello")])], store=store, worker=FAST)
+    before = set(threading.enumerate())
 
     with pytest.raises(OSError, match="too many"):
         await app.open()
 
     assert list(await store.workers()) == []
-    assert not any(thread.name == "outlast lease" for thread in threading.enumerate())
+    new = set(threading.enumerate()) - before
+    assert not any(thread.name == "outlast lease" for thread in new)
 
 
 # A lease that ran out

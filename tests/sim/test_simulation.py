@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from outlast import Agent, Context, tool
-from outlast.engine import owned_lane as owned
+from outlast.engine import lane_folds
 from outlast.store import Store
 from outlast.testing import ScriptedModel, Simulation, call, say
 from outlast.testing.simulation import PROMISES
@@ -38,7 +38,7 @@ def test_every_promise_is_kept_in_any_weather(first: int) -> None:
 def test_every_promise_is_kept_where_lanes_go_on_from_snapshots(
     first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(owned, "SNAPSHOT_OVER", 300)  # that of a session, not of a long one
+    monkeypatch.setattr(lane_folds, "SNAPSHOT_OVER", 300)  # that of a session, not of a long one
     monkeypatch.setattr(workers, "SETTINGS", replace(workers.SETTINGS, hot=0))
     for seed in range(first, first + CHUNK):
         run_twice(seed).check()

@@ -43,7 +43,8 @@ class Start(Struct, frozen=True, gc=False):
     """One tool call to begin; `reconciles` is an attempt to ask the outside world about first.
 
     `key` is its scope and idempotency key, where no other call with the same may happen; `fired`
-    are the waits of the call whose time has come.
+    are the waits of the call whose time has come. With `may_run_ahead` it may begin before its
+    start is committed: it only reads, and would be run again anyway.
     """
 
     call_id: str
@@ -51,6 +52,7 @@ class Start(Struct, frozen=True, gc=False):
     key: str = ""
     fired: tuple[str, ...] = ()
     reconciles: int = 0
+    may_run_ahead: bool = False
 
 
 class RunTools(Action, frozen=True, kw_only=True):

@@ -31,7 +31,12 @@ BYTES_BLOB = 2
 UNREADABLE = (zstandard.ZstdError, msgspec.MsgspecError, KeyError, TypeError, UnicodeError)
 """What damaged bytes raise: while they are expanded, decoded, upcast or their blobs put back."""
 
+UNENCODABLE = (TypeError, ValueError, OverflowError)
+"""What values raise that have no form in msgpack: lone surrogates, integers over 64 bits."""
+
 _encoder = msgspec.msgpack.Encoder()
+encode_into = _encoder.encode_into
+"""Adds a value to an array of bytes, from a position on; -1 is its end."""
 _decoder = msgspec.msgpack.Decoder(list[AnyRecord])
 
 T = TypeVar("T")
@@ -51,8 +56,21 @@ def encode(records: Sequence[Any]) -> bytes:
     """Return the records as one msgpack array."""
     try:
         return _encoder.encode(records)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise NotEncodable(f"this cannot be stored: {error}") from error
+    except UNENCODABLE as error:
+        raise not_encodable(error) from error
+
+
+def array_of(count: int, items: bytes | bytearray) -> bytes:
+    """Return the msgpack array of so many items that were encoded one after the other."""
+    if count < 16:
+        return bytes((0x90 | count,)) + items
+    if count < 1 << 16:
+        return b"\xdc" + count.to_bytes(2) + items
+    return b"\xdd" + count.to_bytes(4) + items
+
+
+def not_encodable(error: Exception) -> NotEncodable:
+    return NotEncodable(f"this cannot be stored: {error}")
 
 
 def proven(value: T, reader: msgspec.msgpack.Decoder[T]) -> T:

@@ -40,7 +40,7 @@ from outlast.core.lane import (
     Turn,
 )
 from outlast.core.name import model_call_name, turn_name
-from outlast.core.policy import SECOND, Policy
+from outlast.core.policy import SECOND, Policy, ToolPolicy
 from outlast.core.record import Failure
 
 KEY_POLL, LONGEST_KEY_POLL = SECOND // 2, 10 * SECOND
@@ -277,7 +277,7 @@ def settle_calls(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
             case "report":
                 report.append(call.call_id)
             case "start":
-                start.append(begin(call, policy, now))
+                start.append(begin(call, turn, policy.tool(call.tool), now))
     if are_done:
         return after_calls(lane, turn, policy, now)
     if start or report or running:
@@ -337,8 +337,14 @@ def after_interruption(call: OpenCall, lane: Lane, policy: Policy) -> str:
             return "report"
 
 
-def begin(call: OpenCall, policy: Policy, now: int) -> Start:
-    is_unclear = call.status == CUT and policy.tool(call.tool).on_interrupt == "reconcile"
+def begin(call: OpenCall, turn: Turn, tool: ToolPolicy, now: int) -> Start:
+    if not call.attempt:
+        # Saves a commit. If the worker crashes before the commit, the answer that asked for the
+        # call is lost and the model is called again. A tool that crashes its worker would lose
+        # the answer every time, so in a turn that was taken over nothing runs ahead.
+        reads = tool.readonly and tool.on_interrupt == "rerun"
+        return Start(call.call_id, 1, call.dedupe, may_run_ahead=reads and not turn.is_recovering)
+    is_unclear = call.status == CUT and tool.on_interrupt == "reconcile"
     reconciles = call.attempt if is_unclear else call.reconciles
     due = (name for name, due_at in call.timers.items() if due_at <= now)
     fired = tuple(due) if call.status == "waiting" else ()

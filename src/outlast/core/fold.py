@@ -409,6 +409,7 @@ def lane_taken_over(lane: Lane, e: r.LaneTakenOver) -> Lane:
         since=e.since,
         spent=e.spent,
         handed_back=e.graceful and not turn.handed_back,
+        is_recovering=turn.is_recovering or not e.graceful,
     )
 
 

@@ -187,7 +187,7 @@ class Turn(Struct, frozen=True, gc=False, omit_defaults=True):
     `spent` is its active time up to `since`, `taken` the offset of the delivery that it began
     with, `senders` are whose messages it is about, and `corrections` counts what the model was
     asked to correct, `misfit` being whether that is its last answer. `handed_back`: its owner has
-    given it up, and nobody has taken it yet.
+    given it up, and no other has taken it yet. `is_recovering`: an owner crashed during it.
     """
 
     id: str
@@ -209,6 +209,7 @@ class Turn(Struct, frozen=True, gc=False, omit_defaults=True):
     deadline: int = 0
     senders: tuple[str, ...] = ()
     handed_back: bool = False
+    is_recovering: bool = False
 
 
 class DeliveryOutcome(Struct, frozen=True, gc=False):

@@ -1,4 +1,8 @@
-"""What a running tool may do to its lane before it has ended."""
+"""What a running tool may record before it has ended: steps, progress, callbacks, a transaction.
+
+Owns the part of the lane that one call may write to. Refuses a call that is no longer awaited:
+its lane may have gone on without it. The promises to the tools' side are in `executor.py`.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +20,11 @@ from outlast.core.record import AnyRecord, CallbackOpened, ToolProgress, ToolSte
 from outlast.core.request import Shown
 from outlast.core.result import Returned, is_contended, with_updates
 from outlast.core.slices import Slices
+from outlast.engine.call_tasks import RunningCall, to_its_end
 from outlast.engine.coalesce import Coalescer
 from outlast.engine.executor import CallSlot
+from outlast.engine.lane_folds import insist
 from outlast.engine.owned_lane import OwnedLane
-from outlast.engine.running_call import RunningCall, to_its_end
 from outlast.engine.settings import WorkerSettings
 from outlast.errors import NotInTransaction
 from outlast.store import Store, Transaction
@@ -29,24 +34,24 @@ LONGEST = 5.0
 
 
 class LaneJournal:
-    """One call's desk. A call that nobody waits for any more can write nothing."""
+    """One call's journal. A call that is no longer awaited can write nothing."""
 
     _hold: LockHold
 
     def __init__(
         self,
         lane: OwnedLane,
-        work: RunningCall,
-        place: CallSlot | None,
+        running: RunningCall,
+        slot: CallSlot | None,
         policy: Policy,
         store: Store,
         clock: Clock,
         settings: WorkerSettings,
     ) -> None:
-        self.place = place
+        self.slot = slot
         self.stop_grace = settings.stop_grace
         self._owned = lane
-        self._work = work
+        self._running = running
         self._policy = policy
         self._store = store
         self._clock = clock
@@ -55,19 +60,19 @@ class LaneJournal:
 
     @property
     def lane(self) -> Lane:
-        return self._owned.state
+        return self._owned.folds.state
 
     @property
     def slices(self) -> Slices:
-        return self._owned.slices
+        return self._owned.folds.slices
 
     @property
     def is_cancelled(self) -> bool:
-        return self._work.is_cancelled
+        return self._running.is_cancelled
 
     @property
     def is_stopped(self) -> bool:
-        return self._work.is_stopped
+        return self._running.is_stopped
 
     def now(self) -> int:
         return self._owned.now()
@@ -83,7 +88,7 @@ class LaneJournal:
     ) -> str:
         self.check_awaited()
         token = token or self._clock.token()
-        turn = self._owned.state.turn
+        turn = self._owned.folds.state.turn
         assert turn is not None
         if callback_name(token) in turn.requests:
             return token
@@ -105,36 +110,35 @@ class LaneJournal:
 
     async def progress(self, call_id: str, progress: str) -> None:
         self.check_awaited()
-        assert self._owned.state.turn is not None
-        attempt = self._owned.state.turn.calls[call_id].attempt
+        assert self._owned.folds.state.turn is not None
+        attempt = self._owned.folds.state.turn.calls[call_id].attempt
         record = ToolProgress(call_id=call_id, attempt=attempt, progress=progress)
-        check_storable(record)
-        self._progress = self._progress or Coalescer(self._owned, self._work, self._flush)
+        codec.encode([record])  # refused here, where the tool hears of it; it is written later
+        self._progress = self._progress or Coalescer(self._owned, self._running, self._flush)
         self._progress.pending[:] = [record]
-        self._progress.stir()
+        self._progress.flush_soon()
         await asyncio.sleep(0)  # a tool that does nothing else leaves others their turn
 
     async def end(self) -> None:
         """Leave the last sign of progress to the commit of what the call came to."""
         if self._progress:
             await self._progress.end()
-            if self._work.is_awaited:
+            if self._running.is_awaited:
                 self._owned.write(self._progress.pending)
 
     async def _write(self, record: AnyRecord) -> None:
         self.check_awaited()
-        check_storable(record)
         self._owned.write([record])
         await to_its_end(self._owned.flush())
 
     def check_awaited(self) -> None:
-        if not self._work.is_awaited:
+        if not self._running.is_awaited:
             raise asyncio.CancelledError  # once more, for a tool that did not heed the first
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
         async with AsyncExitStack() as stack:
-            yield await self._owned.insist(self._open, stack)
+            yield await insist(self._clock, self._open, stack)
 
     async def _open(self, stack: AsyncExitStack) -> Transaction:
         """Open a transaction, to be left with the stack; while there is none, nothing is held.
@@ -153,9 +157,9 @@ class LaneJournal:
     async def conclude(self, transaction: Transaction, end: Returned) -> None:
         self.check_awaited()
         self._hold.keep()
-        self._work.end()
-        assert self._owned.state.turn is not None
-        call = self._owned.state.turn.calls[end.call_id]
+        self._running.end()
+        assert self._owned.folds.state.turn is not None
+        call = self._owned.folds.state.turn.calls[end.call_id]
         whole = with_updates(end, self.slices)
         records = list(tool_ended(self.lane, call, whole, self._policy, self.now()))
         contended = is_contended(end)
@@ -164,11 +168,6 @@ class LaneJournal:
     async def find_token(self, token: str) -> str | None:
         """Return the session that a continuation token leads to."""
         return await self._store.find_token(self.lane.tenant, token)
-
-
-def check_storable(record: AnyRecord) -> None:
-    """Refuse what cannot be stored: it must not get among what the lane writes."""
-    codec.encode([record])
 
 
 class LockHold:

@@ -1,7 +1,8 @@
-"""What a call says while it is under way, into the log: the first piece at once, then batches.
+"""Coalesces what a call says while it runs into few commits: the first piece at once, then batches.
 
-Pieces that come while a commit is under way wait for the next. What is left at the
-end is not flushed here: it belongs into the commit of what the call came to.
+Owns the pieces that are not committed yet. Pieces that come while a commit is under way wait for
+the next. What is left at the end is not flushed here: it goes into the commit of the call's
+outcome (`lane_runner.py`).
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from msgspec.structs import replace
 from outlast.core.message import Reasoning, Text
 from outlast.core.record import MessageDelta, ReasoningDelta, ToolProgress
 from outlast.core.result import Answered, ModelFailed
+from outlast.engine.call_tasks import RunningCall, to_its_end
 from outlast.engine.owned_lane import OwnedLane
-from outlast.engine.running_call import RunningCall, to_its_end
 
 Delta = MessageDelta | ReasoningDelta
 Piece = TypeVar("Piece", Delta, ToolProgress)
@@ -31,20 +32,20 @@ class Coalescer(Generic[Piece]):
     def __init__(
         self,
         lane: OwnedLane,
-        work: RunningCall,
+        running: RunningCall,
         interval: float,
         written: Callable[[Sequence[Piece], int], None] = lambda records, offset: None,
     ) -> None:
         self.pending: list[Piece] = []
         self._lane = lane
-        self._work = work
+        self._running = running
         self._interval = interval
         self._written: Callable[[Sequence[Piece], int], None] = written
         self._arrived = asyncio.Event()
         self._over = asyncio.Event()
         self._flusher: asyncio.Task[None] | None = None
 
-    def stir(self) -> None:
+    def flush_soon(self) -> None:
         """Have what is pending flushed."""
         self._arrived.set()
         if self._flusher is None:
@@ -55,7 +56,7 @@ class Coalescer(Generic[Piece]):
     async def _flush_repeatedly(self) -> None:
         while not self._over.is_set():
             await self._arrived.wait()
-            if self._over.is_set() or not self._work.is_awaited:
+            if self._over.is_set() or not self._running.is_awaited:
                 return
             await self._flush()
             await self._pause()
@@ -84,33 +85,33 @@ class Coalescer(Generic[Piece]):
 class DeltaStream:
     """The deltas of a streamed answer."""
 
-    def __init__(self, lane: OwnedLane, work: RunningCall, interval: float) -> None:
-        self._trickle: Coalescer[Delta] = Coalescer(lane, work, interval, self._note)
+    def __init__(self, lane: OwnedLane, running: RunningCall, interval: float) -> None:
+        self._coalescer: Coalescer[Delta] = Coalescer(lane, running, interval, self._note)
         self._first_offset = 0
         self._streamed: set[int] = set()
 
     def add(self, delta: Delta) -> None:
         """Take one more piece, joined to the last if it goes on with it."""
-        pending = self._trickle.pending
+        pending = self._coalescer.pending
         last = pending[-1] if pending else None
         if last and goes_on(last, delta):
             pending[-1] = replace(last, text=last.text + delta.text)
         else:
             pending.append(delta)
-        self._trickle.stir()
+        self._coalescer.flush_soon()
 
     def _note(self, deltas: Sequence[Delta], offset: int) -> None:
         self._first_offset = self._first_offset or offset
         self._streamed |= parts_of(deltas)
 
     async def end(self) -> None:
-        await self._trickle.end()
+        await self._coalescer.end()
 
     def complete(self, result: Answered | ModelFailed) -> Answered | ModelFailed:
         """Return the result with what the log does not have yet of its text, and no more."""
         if not self._first_offset:
             return result
-        left = tuple(self._trickle.pending)
+        left = tuple(self._coalescer.pending)
         if isinstance(result, ModelFailed):
             return replace(result, deltas=left)
         streamed = self._streamed | parts_of(left)

@@ -1,72 +1,62 @@
-"""What a lane's records mean beside the log: keys taken, permits given back, letters sent.
+"""All that waits for a lane's next commit: records, and what they mean besides.
 
-It goes into the same commit as the records. Immutable, so that what a refused commit
-would have done is forgotten by going back to what was before.
+Owns the encoding of records on their way to the log: each is encoded once, here, so that one that
+cannot be stored is refused before it is folded. What records mean besides goes into the same
+commit: idempotency keys taken, permits given back, messages to other sessions. Refuses to know
+when it is committed: see `owned_lane.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
+from outlast.core import codec
 from outlast.core import record as r
 from outlast.core.lane import Lane
-from outlast.core.limit import freed_by
 from outlast.core.record import AnyRecord
-from outlast.store import Admission, Commit, EffectClaim
+from outlast.store import Admission, EffectClaim
 
 HOLDS = frozenset({r.ToolStarted, r.ToolCompleted, r.ToolFailed, r.ToolInterrupted})
 """The records that take, fill or give up a hold on an idempotency key."""
 
 
-class CommitDraft(Struct, frozen=True, gc=False):
-    """Changes that wait for the next commit: see the fields of the same names in `Commit`."""
+class CommitDraft:
+    """The parts of a commit. The lists are the fields of the same names in `Commit`."""
 
-    effects: tuple[EffectClaim, ...] = ()
-    frees: tuple[str, ...] = ()
-    sends: tuple[Admission, ...] = ()
+    __slots__ = ("body", "effects", "frees", "records", "sends")
 
-    def noting(self, record: AnyRecord, lane: Lane, permits: Collection[str]) -> CommitDraft:
-        """Add what one more record means, for a lane that is as it was before it."""
-        noted = self
-        if type(record) in HOLDS and (effect := effect_of(lane, record)):
-            noted = replace(noted, effects=(*noted.effects, effect))
-        if permits and (freed := tuple(freed_by(record, permits))):
-            noted = replace(noted, frees=(*noted.frees, *freed))
-        return noted
+    def __init__(self) -> None:
+        self.records: list[AnyRecord] = []
+        self.body = bytearray()
+        self.effects: list[EffectClaim] = []
+        self.frees: list[str] = []
+        self.sends: list[Admission] = []
 
-    def sending(self, letters: tuple[Admission, ...]) -> CommitDraft:
-        return replace(self, sends=(*self.sends, *letters)) if letters else self
+    def add(self, records: Sequence[AnyRecord]) -> None:
+        """Add records. Raises NotEncodable, having added none, if one cannot be stored."""
+        body = self.body
+        size = len(body)
+        try:
+            for record in records:
+                codec.encode_into(record, body, -1)
+        except codec.UNENCODABLE as error:
+            del body[size:]
+            raise codec.not_encodable(error) from error
+        self.records += records
 
-    def keeping(self, calls: Collection[str]) -> CommitDraft:
+    def keep_permits(self, calls: Collection[str]) -> None:
         """Leave calls their permits after all: they begin again in the same commit."""
-        return replace(self, frees=tuple(call for call in self.frees if call not in calls))
+        self.frees = [call for call in self.frees if call not in calls]
 
-    def freeing(self, calls: Collection[str]) -> CommitDraft:
-        return replace(self, frees=(*self.frees, *calls))
-
-    def with_all(self, other: CommitDraft) -> CommitDraft:
-        """Return these changes, and another's after them."""
-        return CommitDraft(
-            (*self.effects, *other.effects),
-            (*self.frees, *other.frees),
-            (*self.sends, *other.sends),
-        )
-
-    def without(self, commit: Commit, apart: CommitDraft) -> CommitDraft:
-        """Return what is left when a commit has landed, in which `apart` went along with these."""
-        left = CommitDraft(
-            self.effects[len(commit.effects) - len(apart.effects) :],
-            self.frees[len(commit.frees) - len(apart.frees) :],
-            self.sends[len(commit.sends) - len(apart.sends) :],
-        )
-        return left if left != NOTHING else NOTHING
-
-
-NOTHING = CommitDraft()
+    def then(self, later: CommitDraft) -> CommitDraft:
+        """Return a draft of all that is in this one, and after it all that is in a later one."""
+        both = CommitDraft()
+        for name in self.__slots__:
+            setattr(both, name, getattr(self, name) + getattr(later, name))
+        return both
 
 
 def effect_of(lane: Lane, record: AnyRecord) -> EffectClaim | None:

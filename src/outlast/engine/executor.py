@@ -1,7 +1,8 @@
-"""What the engine asks of those who know models and tools.
+"""What the engine asks of the code that knows models and tools.
 
-The engine decides when; a performer knows how. It never writes to the log: it is given
-a desk for the little that it may record while it works.
+Owns the two protocols between them: the engine decides when, an `Executor` knows how. An executor
+never writes to the log; it is given a `CallJournal` for the little that a call may record while
+it runs. Agents' executor is in `agents/runtime/executor.py`, the journal in `call_journal.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from outlast.core.request import Shown
 from outlast.core.result import Answered, ModelFailed, Returned, ToolEnd
 from outlast.core.slices import Slices
 from outlast.core.view import View
-from outlast.engine.running_call import CallTimeouts
+from outlast.engine.call_tasks import CallTimeouts
 from outlast.store import Transaction
 
 T = TypeVar("T")
@@ -30,23 +31,23 @@ Hear = Callable[[MessageDelta | ReasoningDelta | None], None]
 
 
 class CallSlot(Protocol):
-    """Room for one call in this process, of which there is only so much."""
+    """One of the slots that calls in this process share, or a place in the queue for one."""
 
     is_taken: bool
 
     def begin(self, function: Callable[[], T]) -> asyncio.Future[T]:
-        """Begin a function there, once it is taken."""
+        """Run a function in the slot, once it is taken."""
         ...
 
     def leave(self) -> None:
-        """Let the next have it, when what runs there has ended."""
+        """Give the slot to the next in the queue, when what runs in it has ended."""
         ...
 
 
 class CallJournal(Protocol):
-    """A running call's place in its lane."""
+    """What a running call may know of its lane, and record in it."""
 
-    place: CallSlot | None
+    slot: CallSlot | None
     stop_grace: float
     """How long a call that is told to end has for it, in seconds."""
 
@@ -116,17 +117,17 @@ class CallJournal(Protocol):
 
 
 class Executor(Protocol):
-    """One agent's way of doing things."""
+    """Calls the model and runs the tools of one agent."""
 
     @property
     def policy(self) -> Policy: ...
 
     @property
-    def patience(self) -> CallTimeouts:
+    def model_timeouts(self) -> CallTimeouts:
         """How long the model may take to answer."""
         ...
 
-    def patience_with(self, tool: str) -> CallTimeouts:
+    def tool_timeouts(self, tool: str) -> CallTimeouts:
         """Return how long a tool may run."""
         ...
 
@@ -142,10 +143,10 @@ class Executor(Protocol):
         """Return the scope and key under which a tool call must not happen twice, if it has one."""
         ...
 
-    def place_for(self, call: OpenCall, start: Start, tell: Callable[[], None]) -> CallSlot | None:
-        """Return the room that a call has to wait for before it begins, if it needs any.
+    def slot_for(self, call: OpenCall, start: Start, tell: Callable[[], None]) -> CallSlot | None:
+        """Return the slot that a call has to have before it begins, if it needs one.
 
-        Where it is not taken yet, `tell` is called when it is.
+        If it has to wait for it, `tell` is called when it is taken.
         """
         ...
 
@@ -163,7 +164,7 @@ class Executor(Protocol):
         """Say what it means that the model's client has cancelled its own call."""
         ...
 
-    def too_late(self, lane: Lane) -> ModelFailed:
+    def timed_out(self, lane: Lane) -> ModelFailed:
         """Return what a model call came to that had to be stopped."""
         ...
 
@@ -171,6 +172,6 @@ class Executor(Protocol):
         """Return an answer as JSON text: what the agent said, or its typed value."""
         ...
 
-    async def run_tool(self, call: OpenCall, start: Start, desk: CallJournal) -> ToolEnd | None:
+    async def run_tool(self, call: OpenCall, start: Start, journal: CallJournal) -> ToolEnd | None:
         """Run a tool to its end; None if the end has been recorded already."""
         ...

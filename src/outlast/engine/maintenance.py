@@ -68,7 +68,7 @@ class ArrivalPoller:
         running = {(each.lane.session_id, each.lane.name): each for each in self._runners()}
         if not running:
             return 0
-        heads = [(*key, runner.lane.head) for key, runner in running.items()]
+        heads = [(*key, runner.lane.folds.head) for key, runner in running.items()]
         found = await self._store.find_arrivals(heads)
         for key in found:
             running[key].nudge()

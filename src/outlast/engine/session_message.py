@@ -19,7 +19,7 @@ from outlast.core.request import Asked, requesters
 from outlast.core.result import ChildEnd, NewChild
 from outlast.store import Admission
 
-WORTH_A_LETTER = frozenset(
+TOLD_TO_OTHERS = frozenset(
     {
         r.RequestOpened,
         r.RequestResolved,

@@ -1,7 +1,9 @@
-"""What stands before a call may begin: its key, its place in the fleet, its place here.
+"""What a call needs before it may begin: its idempotency key, a thread slot here, a permit.
 
-Nothing is written down as begun before it has all of them. What has to wait is left out of the
-action, and where that leaves nothing to do, the lane rests.
+Owns the slots and permits of calls that have not begun. A call is recorded as begun only when it
+has all of them. One that has to wait is left out of the action, and where that leaves nothing to
+do, the lane rests. Refuses to know how slots and permits are shared out: see `Executor.slot_for`
+and the store's `acquire`.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import TypeGuard
 import msgspec
 from msgspec.structs import replace
 
+from outlast.clock import Clock
 from outlast.core import record as r
 from outlast.core.action import AnyAction, CallModel, Park, RunTools, Start, TakeReply
 from outlast.core.decide import rest_for
@@ -20,6 +23,7 @@ from outlast.core.limit import Bound
 from outlast.core.record import AnyRecord
 from outlast.core.request import changed_call
 from outlast.engine.executor import CallSlot, Executor
+from outlast.engine.lane_folds import insist
 from outlast.engine.owned_lane import OwnedLane
 from outlast.store import EffectClaim, Store
 
@@ -31,28 +35,29 @@ PERMIT_POLL = 1000
 
 
 class StartGate:
-    """One lane's."""
+    """The gate of one lane."""
 
-    def __init__(self, lane: OwnedLane, performer: Executor, store: Store) -> None:
+    def __init__(self, lane: OwnedLane, executor: Executor, store: Store, clock: Clock) -> None:
         self._lane = lane
-        self._performer = performer
+        self._executor = executor
         self._store = store
-        self._places: dict[str, CallSlot] = {}
+        self._clock = clock
+        self._slots: dict[str, CallSlot] = {}
 
     async def let_in(self, action: AnyAction) -> AnyAction | None:
         """Return an action as far as it may begin now; None if the state is another by now."""
         found: AnyAction | None = action
         if takes_key(action):
             found = await self._without_duplicates(action)
-        if self._places:
-            self.leave_places(but=ids_of(found) if found else ())
+        if self._slots:
+            self.leave_slots(but=ids_of(found) if found else ())
         if isinstance(found, RunTools):
-            found = self._with_places(found)
+            found = self._with_slots(found)
         if found is None or not (bounds := self._bounds(found)):
             return found
         permitted = await self._as_permitted(found, bounds)
         if permitted is not found:
-            self._give_way(permitted)
+            self._leave_slots_of_unpermitted(permitted)
         return permitted
 
     # Calls that must not be made twice
@@ -80,14 +85,14 @@ class StartGate:
             return action
         now = self._lane.now()
         if not (start or action.report or action.running):
-            return rest_for(self._lane.state, ("key",), now)
+            return rest_for(self._lane.folds.state, ("key",), now)
         until = min(action.until, now + HELD_POLL)
         return replace(action, start=tuple(start), until=until, awaits_key=bool(held))
 
     async def _other(self, call: OpenCall) -> EffectClaim | None:
         """Return another call's hold on this call's key, if there is one."""
         scope, _, key = call.dedupe.partition("\n")
-        effect = await self._lane.insist(self._store.effect, scope, key)
+        effect = await insist(self._clock, self._store.effect, scope, key)
         if effect is None or effect.state == "free":
             return None
         ours = (effect.session_id, effect.call_id) == (self._lane.session_id, call.call_id)
@@ -95,54 +100,56 @@ class StartGate:
 
     def with_new_key(self, action: TakeReply) -> TakeReply:
         """Let a call whose arguments a human changes have the key of these."""
-        call = changed_call(self._lane.state, action.reply)
+        call = changed_call(self._lane.folds.state, action.reply)
         if call is None:
             return action
-        return replace(action, dedupe=self._performer.key_of_tool(call, self._lane.state))
+        return replace(action, dedupe=self._executor.key_of_tool(call, self._lane.folds.state))
 
-    # Calls that must wait for a place here
+    # Calls that must wait for a slot in this process
 
-    def _with_places(self, action: RunTools) -> RunTools:
-        """Leave out calls that have to wait for room in this process; the lane stirs then."""
-        start = tuple(begin for begin in action.start if self._has_place(begin))
-        return action if len(start) == len(action.start) else replace(action, start=start)
+    def _with_slots(self, action: RunTools) -> RunTools:
+        """Leave out calls that have to wait for a slot; the lane is woken when they have it."""
+        waiting = [begin for begin in action.start if not self._has_slot(begin)]
+        if not waiting:
+            return action
+        return replace(action, start=tuple(each for each in action.start if each not in waiting))
 
-    def _has_place(self, begin: Start) -> bool:
-        place = self._places.get(begin.call_id)
-        if place is None:
+    def _has_slot(self, begin: Start) -> bool:
+        slot = self._slots.get(begin.call_id)
+        if slot is None:
             call = self._call(begin.call_id)
-            place = self._performer.place_for(call, begin, self._lane.stirred.set)
-            if place is None:
+            slot = self._executor.slot_for(call, begin, self._lane.folds.wakeup.set)
+            if slot is None:
                 return True
-            self._places[begin.call_id] = place
-        return place.is_taken
+            self._slots[begin.call_id] = slot
+        return slot.is_taken
 
-    def pass_through(self, call_id: str) -> CallSlot | None:
-        """Return the place of a call that begins now: from now on it is the call's to leave."""
-        return self._places.pop(call_id, None)
+    def hand_over_slot(self, call_id: str) -> CallSlot | None:
+        """Return the slot of a call that begins now: from now on it is the call's to leave."""
+        return self._slots.pop(call_id, None)
 
     @property
-    def _in_line(self) -> list[str]:
-        """The calls that wait for a place here."""
-        return [call_id for call_id, place in self._places.items() if not place.is_taken]
+    def _waiting_for_slots(self) -> list[str]:
+        return [call_id for call_id, slot in self._slots.items() if not slot.is_taken]
 
-    def leave_places(self, but: Collection[str] = ()) -> None:
-        """Leave the places of calls that have not begun, taken or waited for."""
-        left = [self._places.pop(each) for each in [*self._places] if each not in but]
-        # Who waits goes first, or he would get what another of them leaves.
-        for place in sorted(left, key=lambda place: place.is_taken):
-            place.leave()
+    def leave_slots(self, but: Collection[str] = ()) -> None:
+        """Leave the slots of calls that have not begun, taken or waited for."""
+        left = [self._slots.pop(each) for each in [*self._slots] if each not in but]
+        # Release waiters before holders; otherwise a waiter would be handed a slot that a holder
+        # releases in this same loop.
+        for slot in sorted(left, key=lambda slot: slot.is_taken):
+            slot.leave()
 
-    def _give_way(self, action: AnyAction) -> None:
-        """Have no place, and be in no line for one, for calls that may have to wait for a permit.
+    def _leave_slots_of_unpermitted(self, action: AnyAction) -> None:
+        """Give up the slots of calls that are waiting for a permit.
 
-        Whoever kept his place in line would get it from the next who is refused a permit, be
-        refused himself, and so on for ever. They ask again when the lane looks again.
+        Otherwise two lanes can hand one slot back and forth without either getting its permit.
+        The calls ask again when the lane looks again.
         """
-        unlimited = [call_id for call_id in self._in_line if not self._limits(call_id)]
-        self.leave_places(but={*ids_of(action), *unlimited})
+        unlimited = [each for each in self._waiting_for_slots if not self._limits(each)]
+        self.leave_slots(but={*ids_of(action), *unlimited})
 
-    # Calls that must wait for a place in the fleet
+    # Calls that must wait for a permit
 
     async def _as_permitted(
         self, action: AnyAction, bounds: Mapping[str, tuple[Bound, ...]]
@@ -158,16 +165,16 @@ class StartGate:
         if isinstance(action, RunTools):
             others = ("limit", "key") if action.awaits_key else others
             start = tuple(begin for begin in action.start if begin.call_id not in waiting)
-            if start or action.report or action.running or self._in_line:
+            if start or action.report or action.running or self._waiting_for_slots:
                 until = min(action.until, again_at or action.until, now + PERMIT_POLL)
                 return replace(action, start=start, until=until)
-        return rest_for(self._lane.state, others, now, again_at)
+        return rest_for(self._lane.folds.state, others, now, again_at)
 
     def _bounds(self, action: AnyAction) -> dict[str, tuple[Bound, ...]]:
         """Return the limits of the calls that an action would begin, if there are any."""
         match action:
             case CallModel(running=False):
-                bounds = self._performer.bounds_of_model(starts_turn=bool(action.delivery))
+                bounds = self._executor.bounds_of_model(starts_turn=bool(action.delivery))
                 return {action.call_id: bounds} if bounds else {}
             case RunTools(start=start) if start:
                 found: dict[str, tuple[Bound, ...]] = {}
@@ -178,11 +185,12 @@ class StartGate:
         return {}
 
     def _limits(self, call_id: str) -> tuple[Bound, ...]:
-        return self._performer.bounds_of_tool(self._call(call_id), self._lane.state)
+        return self._executor.bounds_of_tool(self._call(call_id), self._lane.folds.state)
 
     def _call(self, call_id: str) -> OpenCall:
-        assert self._lane.state.turn is not None
-        return self._lane.state.turn.calls[call_id]
+        turn = self._lane.folds.state.turn
+        assert turn is not None
+        return turn.calls[call_id]
 
 
 def takes_key(action: AnyAction) -> TypeGuard[RunTools]:

@@ -19,6 +19,7 @@ from outlast.clock import Clock
 from outlast.engine.counters import WorkerCounters
 from outlast.engine.executor import Executor
 from outlast.engine.lane_cache import LaneCache
+from outlast.engine.lane_folds import LaneLost
 from outlast.engine.lane_runner import LaneRunner
 from outlast.engine.lease_keeper import LeaseKeeper
 from outlast.engine.maintenance import (
@@ -27,7 +28,7 @@ from outlast.engine.maintenance import (
     OrphanEraser,
     StalePermitReaper,
 )
-from outlast.engine.owned_lane import LaneLost, OwnedLane
+from outlast.engine.owned_lane import OwnedLane
 from outlast.engine.service import Service, ServiceLoop
 from outlast.engine.settings import WorkerSettings
 from outlast.errors import StoreError
@@ -337,5 +338,5 @@ class Worker:
             await lane.renew(claim, self.name)
             return lane
         lane = OwnedLane(claim, self.name, self._store, self._clock, self._counters)
-        await lane.load()
+        await lane.folds.load()
         return lane

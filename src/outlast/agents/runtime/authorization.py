@@ -39,7 +39,7 @@ async def require(
         raise await waiting.stop_at(NewWait(name))
     wanted = (*(grant.scopes if grant else ()), *scopes)
     with waiting.busy():
-        begun = await account.begin(wanted, timeout, waiting.desk.now())
+        begun = await account.begin(wanted, timeout, waiting.journal.now())
     raise await waiting.stop_at(NewWait(name, authorization=begun))
 
 

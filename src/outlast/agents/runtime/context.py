@@ -101,7 +101,7 @@ class SessionContext:
 
     path: ClassVar[str] = "ctx.session"
 
-    def __init__(self, lane: Lane, slices: Slices, desk: CallJournal | None = None) -> None:
+    def __init__(self, lane: Lane, slices: Slices, journal: CallJournal | None = None) -> None:
         self.id = lane.session
         self.lane = lane.name
         self.turn = lane.turn.id if lane.turn else ""
@@ -113,7 +113,7 @@ class SessionContext:
         self.deadline = date_of(lane.deadline) if lane.deadline else None
         self.changes: list[StateChanged | SessionRekeyed | SliceUpdate] = []
         self._slices = slices
-        self._desk = desk
+        self._journal = journal
         self.waiting: WaitTracker | None = None
 
     def query(self, kind: type[T]) -> Slice[T]:
@@ -155,14 +155,14 @@ class SessionContext:
     @for_async_tools
     async def set_continuation_token(self, token: str, *, revoke: Sequence[str] = ()) -> None:
         """Give the session another address; the old ones forward to it unless revoked."""
-        if self._desk is None or self.waiting is None:
+        if self._journal is None or self.waiting is None:
             raise InvalidInput("a continuation token can be set by tools only")
         token = check_token(token, reserved=(KEYED,))  # to a channel's thread it may move
         if isinstance(revoke, str):
             raise InvalidInput("revoke names tokens: give a list of them")
         revoked = tuple(check_id("continuation_token", each) for each in revoke)
         with self.waiting.busy():
-            owner = await self._desk.find_token(token)
+            owner = await self._journal.find_token(token)
         if owner not in (None, self.id):
             raise TokenTaken("another session has this continuation token: choose another")
         self.changes.append(SessionRekeyed(token=token, revoked=revoked))
@@ -179,7 +179,7 @@ class Context(Generic[Deps]):
         deps: Deps,
         session: SessionContext,
         call: OpenCall,
-        desk: CallJournal,
+        journal: CallJournal,
         key: str = "",
         around: Environment = ALONE,
         max_depth: int = 0,
@@ -192,10 +192,10 @@ class Context(Generic[Deps]):
         self.idempotency_key = key or effect_key(session.id, call.call_id)
         self.approved_by = call.approved_by
         self.emitted: list[ToolEmitted] = []
-        self.waiting = session.waiting = WaitTracker(call, desk)
+        self.waiting = session.waiting = WaitTracker(call, journal)
         self._steps = Steps()
         self._call = call
-        self._desk = desk
+        self._journal = journal
         self._around = around
         self.max_depth = max_depth
         self._transaction: Transaction | None = None
@@ -208,7 +208,7 @@ class Context(Generic[Deps]):
     @property
     def cancelled(self) -> bool:
         """Whether the turn is being cancelled: a good time to stop."""
-        return self._desk.is_cancelled
+        return self._journal.is_cancelled
 
     @property
     def tx(self) -> Transaction:
@@ -229,7 +229,7 @@ class Context(Generic[Deps]):
         """Tell readers how far this call is. Cheap: at most ten a second are kept."""
         self._not_in_transaction("heartbeat")
         with self.waiting.busy():
-            await self._desk.progress(self.call_id, to_json(progress))
+            await self._journal.progress(self.call_id, to_json(progress))
 
     @for_async_tools
     async def step(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
@@ -246,7 +246,7 @@ class Context(Generic[Deps]):
                 with self.waiting.busy():
                     value = function(*args)
                     known = to_json(await value if inspect.isawaitable(value) else value)
-                    await self._desk.record_step(self.call_id, key, known)
+                    await self._journal.record_step(self.call_id, key, known)
                 memo = {**self._call.memo, key: known}
                 self._call = msgspec.structs.replace(self._call, memo=memo)
             return from_json(self._call.memo[key])
@@ -276,12 +276,12 @@ class Context(Generic[Deps]):
             return msgspec.convert(answer, Answer)
         if self.waiting.has_begun(name):
             raise await self.waiting.stop_at(NewWait(name))
-        if not self._desk.lane.can_ask:
+        if not self._journal.lane.can_ask:
             raise ToolError("nobody can be asked in this session")
         choices = choices_of(options)
         if not choices and not allow_freeform:
             raise InvalidInput("a question needs options, or allow_freeform=True")
-        expires_at = 0 if timeout is None else self._desk.now() + max(1, milliseconds(timeout))
+        expires_at = 0 if timeout is None else self._journal.now() + max(1, milliseconds(timeout))
         question = Question(
             check_text("a prompt", prompt),
             choices,
@@ -305,7 +305,7 @@ class Context(Generic[Deps]):
         self._not_in_transaction("wait_until")
         due_at = since_epoch("an instant", at)
         name, known = self.waiting.next("wait_until")
-        if known is None and due_at > self._desk.now():
+        if known is None and due_at > self._journal.now():
             raise await self.waiting.stop_at(NewWait(name, due_at=due_at))
 
     @for_async_tools
@@ -319,7 +319,7 @@ class Context(Generic[Deps]):
         if known is not None:
             return Callback(self.waiting, name, "")
         with self.waiting.busy():
-            token = await self._desk.open_callback(self.call_id, name, milliseconds(timeout))
+            token = await self._journal.open_callback(self.call_id, name, milliseconds(timeout))
         return Callback(self.waiting, name, self._callback_url(token))
 
     @for_async_tools
@@ -336,7 +336,7 @@ class Context(Generic[Deps]):
             name = f"{first}#{rounds}"
             known = self.waiting.come_since(name)
         with self.waiting.busy():
-            await self._desk.open_callback(
+            await self._journal.open_callback(
                 self.call_id,
                 name,
                 milliseconds(timeout),

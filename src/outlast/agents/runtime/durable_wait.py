@@ -61,10 +61,10 @@ class WaitTracker:
     come in another order each time: each is known by the step or wait that it comes to first.
     """
 
-    def __init__(self, call: OpenCall, desk: CallJournal) -> None:
+    def __init__(self, call: OpenCall, journal: CallJournal) -> None:
         self.call_id = call.call_id
         self.tool = call.tool
-        self.desk = desk
+        self.journal = journal
         self.in_thread = False
         self.is_parked = False
         main = asyncio.current_task()
@@ -78,7 +78,7 @@ class WaitTracker:
 
     @property
     def lane(self) -> Lane:
-        return self.desk.lane
+        return self.journal.lane
 
     @property
     def waits(self) -> ToolWaits:
@@ -171,7 +171,7 @@ class WaitTracker:
 
     def check(self) -> None:
         """Raise CancelledError in what is left of a run that has been unwound, or has ended."""
-        self.desk.check_awaited()
+        self.journal.check_awaited()
         if self.is_parked:
             raise asyncio.CancelledError
 
@@ -249,7 +249,7 @@ class WaitTracker:
 
     async def stop_until(self, name: str, milliseconds: int) -> Parked:
         """Return the same for a wait that takes so long from when it began."""
-        due_at = self._call.timers.get(name) or self.desk.now() + max(1, milliseconds)
+        due_at = self._call.timers.get(name) or self.journal.now() + max(1, milliseconds)
         return await self.stop_at(NewWait(name, due_at=due_at))
 
     async def pause(

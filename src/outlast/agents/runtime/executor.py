@@ -37,8 +37,8 @@ from outlast.core.result import (
 )
 from outlast.core.slices import Slices
 from outlast.core.view import View
+from outlast.engine.call_tasks import CallTimeouts
 from outlast.engine.executor import CallJournal, CallSlot, Hear
-from outlast.engine.running_call import CallTimeouts
 from outlast.log_context import get_logger
 
 log = get_logger("outlast.agents")
@@ -77,7 +77,7 @@ class AgentExecutor:
     # The model
 
     @property
-    def patience(self) -> CallTimeouts:
+    def model_timeouts(self) -> CallTimeouts:
         return self._patience
 
     def bounds_of_model(self, *, starts_turn: bool) -> tuple[Bound, ...]:
@@ -88,8 +88,8 @@ class AgentExecutor:
     ) -> Coroutine[Any, Any, Answered | ModelFailed]:
         return self._asker.call_model(lane, slices, view, action, hear)
 
-    def too_late(self, lane: Lane) -> ModelFailed:
-        return self._asker.too_late(lane)
+    def timed_out(self, lane: Lane) -> ModelFailed:
+        return self._asker.timed_out(lane)
 
     def cut_off(self, lane: Lane) -> ModelFailed:
         return self._asker.cut_off(lane)
@@ -100,11 +100,11 @@ class AgentExecutor:
     # The tools
 
     def run_tool(
-        self, call: OpenCall, start: Start, desk: CallJournal
+        self, call: OpenCall, start: Start, journal: CallJournal
     ) -> Coroutine[Any, Any, ToolEnd | None]:
-        return self._runner.run_tool(call, start, desk)
+        return self._runner.run_tool(call, start, journal)
 
-    def patience_with(self, tool: str) -> CallTimeouts:
+    def tool_timeouts(self, tool: str) -> CallTimeouts:
         known = self._agent.tools.get(tool)
         return CallTimeouts(known.timeout) if known else A_MINUTE
 
@@ -124,7 +124,7 @@ class AgentExecutor:
         except Exception:  # noqa: BLE001 - running it says what is wrong with its arguments or key
             return ""
 
-    def place_for(self, call: OpenCall, start: Start, tell: Callable[[], None]) -> CallSlot | None:
+    def slot_for(self, call: OpenCall, start: Start, tell: Callable[[], None]) -> CallSlot | None:
         tool = self._agent.tools.get(call.tool)
         return self._threads.place(tell) if tool and needs_thread(tool, start) else None
 

@@ -91,7 +91,7 @@ class ModelCaller:
         except Exception as error:  # noqa: BLE001 - the client says what it means
             return self._failed(error, lane)
 
-    def too_late(self, lane: Lane) -> ModelFailed:
+    def timed_out(self, lane: Lane) -> ModelFailed:
         return self._failed(TimeoutError(), lane)
 
     def cut_off(self, lane: Lane) -> ModelFailed:

@@ -42,7 +42,7 @@ class Subagent:
         if waiting.has_begun(name):
             raise await waiting.stop_at(NewWait(name))
         check_depth(self._kin.name, waiting.lane.depth, self._max_depth)
-        child_id = waiting.desk.new_id("ses")
+        child_id = waiting.journal.new_id("ses")
         child = NewChild(child_id, self._kin.name, content, self._kin.outbox)
         raise await waiting.stop_at(NewWait(name, child=child))
 

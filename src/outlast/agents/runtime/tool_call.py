@@ -25,7 +25,8 @@ from outlast.core.lane import UNDONE, UNSTORABLE, OpenCall
 from outlast.core.record import Failure
 from outlast.core.result import BufferedEffects, Interrupted, Raised, Returned, ToolEnd
 from outlast.engine.executor import CallJournal
-from outlast.engine.owned_lane import LaneLost, LaneStale, TransactionUndone
+from outlast.engine.lane_folds import LaneLost, LaneStale
+from outlast.engine.owned_lane import TransactionUndone
 from outlast.errors import InvalidInput, NotEncodable, NotInTransaction, StoreUnavailable, ToolError
 from outlast.log_context import get_logger
 from outlast.store import Commit, Committed, Refused, Transaction
@@ -34,14 +35,14 @@ from outlast.store import Commit, Committed, Refused, Transaction
 class LazyTransaction:
     """What `ctx.tx` is in a transactional tool."""
 
-    def __init__(self, desk: CallJournal, stack: AsyncExitStack) -> None:
+    def __init__(self, journal: CallJournal, stack: AsyncExitStack) -> None:
         self.opened: Transaction | None = None
-        self._desk = desk
+        self._journal = journal
         self._stack = stack
 
     async def _open(self) -> Transaction:
         if self.opened is None:
-            self.opened = await self._stack.enter_async_context(self._desk.transaction())
+            self.opened = await self._stack.enter_async_context(self._journal.transaction())
         return self.opened
 
     async def execute(self, sql: str, params: Sequence[Any] = ()) -> int:
@@ -99,31 +100,31 @@ class ToolRunner:
         self._clock = clock
         self._around = around
 
-    async def run_tool(self, call: OpenCall, start: Start, desk: CallJournal) -> ToolEnd | None:
+    async def run_tool(self, call: OpenCall, start: Start, journal: CallJournal) -> ToolEnd | None:
         tool = self._agent.tools.get(call.tool)
         if tool is None:
             return Raised(call.call_id, Failure("UNKNOWN_TOOL", f"{call.tool} is no longer there"))
         try:
-            args, key = read(tool, call, desk.lane)
+            args, key = read(tool, call, journal.lane)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the arguments', or the user's own functions'
             if start.attempt > 1:  # nobody can say any more what became of it
                 return Interrupted(call.call_id, "unreconciled", final=True)
             return Raised(call.call_id, failure_of(error))
         ctx: Context[Any] = Context(
             deps=self._deps,
-            session=SessionContext(desk.lane, desk.slices, desk),
+            session=SessionContext(journal.lane, journal.slices, journal),
             call=call,
-            desk=desk,
+            journal=journal,
             key=key,
             around=self._around,
             max_depth=self._agent.max_depth,
         )
         try:
-            return await ctx.waiting.watch(self._run(tool, ctx, args, start, desk))
+            return await ctx.waiting.watch(self._run(tool, ctx, args, start, journal))
         except Parked:
             return ctx.waiting.waits
         except asyncio.CancelledError:
-            if desk.is_stopped or not ctx.waiting.is_parked:
+            if journal.is_stopped or not ctx.waiting.is_parked:
                 raise
             return ctx.waiting.waits
         except BaseExceptionGroup as group:  # of a task group in which something waits
@@ -149,27 +150,32 @@ class ToolRunner:
         return Raised(call.call_id, failure_of(error), backoff=backoff(self._clock, call.failed))
 
     async def _run(
-        self, tool: Tool, ctx: Context[Any], args: dict[str, Any], start: Start, desk: CallJournal
+        self,
+        tool: Tool,
+        ctx: Context[Any],
+        args: dict[str, Any],
+        start: Start,
+        journal: CallJournal,
     ) -> ToolEnd | None:
         if start.reconciles:
             with ctx.waiting.finding_out(start.reconciles):
-                found = await self._reconcile(tool, ctx, args, desk)
+                found = await self._reconcile(tool, ctx, args, journal)
             if found:
                 return found
         if tool.transactional:
-            return await self._transact(tool, ctx, args, desk)
-        return ended(ctx, await with_its_deeds(ctx, self._call(tool, ctx, args, desk)))
+            return await self._transact(tool, ctx, args, journal)
+        return ended(ctx, await with_its_deeds(ctx, self._call(tool, ctx, args, journal)))
 
     async def _transact(
-        self, tool: Tool, ctx: Context[Any], args: dict[str, Any], desk: CallJournal
+        self, tool: Tool, ctx: Context[Any], args: dict[str, Any], journal: CallJournal
     ) -> ToolEnd | None:
         """Run a tool whose transaction, once opened, its outcome is recorded in."""
         try:
             async with AsyncExitStack() as stack:
-                ctx._transaction = transaction = LazyTransaction(desk, stack)
-                end = ended(ctx, await self._call(tool, ctx, args, desk))
+                ctx._transaction = transaction = LazyTransaction(journal, stack)
+                end = ended(ctx, await self._call(tool, ctx, args, journal))
                 if transaction.opened and isinstance(end, Returned):
-                    await desk.conclude(transaction.opened, end)
+                    await journal.conclude(transaction.opened, end)
                     return None
                 return end
         except StoreUnavailable:
@@ -180,31 +186,31 @@ class ToolRunner:
             return Interrupted(ctx.call_id, str(undone))
 
     async def _call(
-        self, tool: Tool, ctx: Context[Any], args: dict[str, Any], desk: CallJournal
+        self, tool: Tool, ctx: Context[Any], args: dict[str, Any], journal: CallJournal
     ) -> Any:
         given = (ctx,) if tool.arguments.takes_context else ()
         if tool.is_async:
             return await tool.function(*given, **args)
         ctx.waiting.in_thread = True
-        value = await self._call_in_thread(lambda: tool.function(*given, **args), desk)
+        value = await self._call_in_thread(lambda: tool.function(*given, **args), journal)
         if inspect.isawaitable(value):  # of an async function behind one that is not
             ctx.waiting.in_thread = False
             return await value
         return value
 
-    async def _call_in_thread(self, function: Callable[[], Any], desk: CallJournal) -> Any:
-        running = in_thread(desk, function)
+    async def _call_in_thread(self, function: Callable[[], Any], journal: CallJournal) -> Any:
+        running = in_thread(journal, function)
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
             # A thread cannot be stopped, but one that heeds ctx.cancelled may end in time.
-            grace = desk.stop_grace * THREAD_GRACE
-            if desk.is_cancelled and await ends_within(running, grace):
+            grace = journal.stop_grace * THREAD_GRACE
+            if journal.is_cancelled and await ends_within(running, grace):
                 return running.result()
             raise
 
     async def _reconcile(
-        self, tool: Tool, ctx: Context[Any], args: Any, desk: CallJournal
+        self, tool: Tool, ctx: Context[Any], args: Any, journal: CallJournal
     ) -> ToolEnd | None:
         """Find out what an interrupted call came to; None if it was not done."""
         if not callable(tool.on_interrupt):
@@ -212,7 +218,9 @@ class ToolRunner:
         try:
             if inspect.iscoroutinefunction(reconcile := tool.on_interrupt):
                 found = await reconcile(ctx, args)
-            elif inspect.isawaitable(found := await in_thread(desk, lambda: reconcile(ctx, args))):
+            elif inspect.isawaitable(
+                found := await in_thread(journal, lambda: reconcile(ctx, args))
+            ):
                 found = await found
             if found is NotDone or isinstance(found, NotDone):
                 return None
@@ -226,10 +234,10 @@ class ToolRunner:
             return Interrupted(ctx.call_id, "unreconciled", final=True)
 
 
-def in_thread(desk: CallJournal, function: Callable[[], Any]) -> asyncio.Future[Any]:
+def in_thread(journal: CallJournal, function: Callable[[], Any]) -> asyncio.Future[Any]:
     """Run a function in the thread that its call has waited for."""
-    assert desk.place is not None
-    return desk.place.begin(function)
+    assert journal.slot is not None
+    return journal.slot.begin(function)
 
 
 async def ends_within(running: asyncio.Future[Any], seconds: float) -> bool:

@@ -193,7 +193,7 @@ class RemoteCall:
         return request_name(self._ctx.session.id, self._ctx.call_id, name)
 
     async def _record(self, record: Shown) -> None:
-        await self._waiting.desk.relay(record)
+        await self._waiting.journal.relay(record)
 
     @property
     def _open(self) -> dict[str, Open]:

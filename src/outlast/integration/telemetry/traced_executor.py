@@ -60,15 +60,15 @@ class TracedExecutor:
         self._facts = model_facts(model)
         # Not worth observing.
         self.policy = performer.policy
-        self.patience = performer.patience
-        self.patience_with = performer.patience_with
+        self.model_timeouts = performer.model_timeouts
+        self.tool_timeouts = performer.tool_timeouts
         self.bounds_of_model = performer.bounds_of_model
         self.bounds_of_tool = performer.bounds_of_tool
         self.key_of_tool = performer.key_of_tool
-        self.place_for = performer.place_for
+        self.slot_for = performer.slot_for
         self.may_answer = performer.may_answer
         self.cut_off = performer.cut_off
-        self.too_late = performer.too_late
+        self.timed_out = performer.timed_out
         self.output_of = performer.output_of
 
     # The model
@@ -145,29 +145,29 @@ class TracedExecutor:
 
     # The tools
 
-    async def run_tool(self, call: OpenCall, start: Start, desk: CallJournal) -> ToolEnd | None:
-        assert desk.lane.turn is not None
-        turn = desk.lane.turn.id
-        enter(turn=turn, step=desk.lane.turn.step, call=call.call_id, attempt=start.attempt)
+    async def run_tool(self, call: OpenCall, start: Start, journal: CallJournal) -> ToolEnd | None:
+        assert journal.lane.turn is not None
+        turn = journal.lane.turn.id
+        enter(turn=turn, step=journal.lane.turn.step, call=call.call_id, attempt=start.attempt)
         if call.request:
             enter(request=call.request)
         if self._to is None or not self._to.is_heard:
-            end = await self._performer.run_tool(call, start, desk)
+            end = await self._performer.run_tool(call, start, journal)
         else:
-            end = await self._trace_tool(self._to, turn, call, start, desk)
+            end = await self._trace_tool(self._to, turn, call, start, journal)
         if isinstance(end, Raised):
             log.info("a tool failed", extra={"tool": call.tool, "code": end.error.code})
         return end
 
     async def _trace_tool(
-        self, to: Instruments, turn: str, call: OpenCall, start: Start, desk: CallJournal
+        self, to: Instruments, turn: str, call: OpenCall, start: Start, journal: CallJournal
     ) -> ToolEnd | None:
-        session = desk.lane.session
+        session = journal.lane.session
         facts = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": call.tool}
         began = self._clock.monotonic()
         name = f"execute_tool {call.tool}"
         with to.span(name, session, turn, facts, client=False) as span:
-            end = await self._performer.run_tool(call, start, desk)
+            end = await self._performer.run_tool(call, start, journal)
             if span.is_recording():
                 self._describe(to, span, call, session, end)
         outcome = {"gen_ai.tool.name": call.tool, "outlast.outcome": outcome_of(end)}

@@ -55,10 +55,10 @@ class ProbedExecutor(AgentExecutor):
         self._history.note(EffectEnded, **call, how=how)
         return result
 
-    async def run_tool(self, call: OpenCall, start: Start, desk: CallJournal) -> ToolEnd | None:
-        work = facts("tool", desk.lane.session, call.call_id, start.attempt)
+    async def run_tool(self, call: OpenCall, start: Start, journal: CallJournal) -> ToolEnd | None:
+        work = facts("tool", journal.lane.session, call.call_id, start.attempt)
         AT_WORK.set(work)
-        end = await super().run_tool(call, start, desk)
+        end = await super().run_tool(call, start, journal)
         how, value = type(end).__name__.lower() if end else "concluded", ""
         if isinstance(end, Returned):
             value = end.value

@@ -1,0 +1,266 @@
+"""What a lane's log comes to, in memory: its state, its session's slices, and the model's view.
+
+Owns loading, catching up with what others wrote, and snapshots. Refuses to write: `owned_lane.py`
+does, and says here what was written. The folds themselves are pure: `core/fold.py`,
+`core/slices.py`, `core/view.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import ParamSpec, TypeVar
+
+import msgspec
+
+from outlast.clock import Clock
+from outlast.core import record as r
+from outlast.core.fold import ARRIVALS, fold, fold_all
+from outlast.core.index import change_offset
+from outlast.core.lane import FOLD, Lane
+from outlast.core.record import AnyRecord, Entry
+from outlast.core.slices import EMPTY, Slices, change, change_all
+from outlast.core.view import View
+from outlast.errors import StoreFull, StoreUnavailable, UnknownSession
+from outlast.log_context import get_logger
+from outlast.store import Commit, Committed, Loaded, Snapshot, Store
+
+log = get_logger("outlast.engine")
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+ENDS = (r.SessionCompleted, r.SessionFailed, r.SessionEnded)
+
+SNAPSHOT_OVER = 64 * 1024
+"""Bytes of log after the last snapshot from which on another is made."""
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_lane = msgspec.msgpack.Decoder(Lane).decode
+_decode_slices = msgspec.msgpack.Decoder(dict[str, tuple[str, ...]]).decode
+
+
+class LaneLost(BaseException):
+    """Another worker owns the lane. Not an Exception, so that users' code cannot swallow it."""
+
+
+class LaneStale(BaseException):
+    """What was folded could not be written, because an arrival was quicker: fold the log again."""
+
+
+async def insist(
+    clock: Clock, ask: Callable[P, Awaitable[T]], *args: P.args, **named: P.kwargs
+) -> T:
+    """Ask the store for as long as it takes: one that is full or away may come back."""
+    pause = FIRST_PAUSE
+    while True:
+        try:
+            return await ask(*args, **named)
+        except (StoreUnavailable, StoreFull) as error:
+            log.warning("the store is away", extra={"code": error.code, "why": error.message})
+            await asyncio.sleep(clock.jitter(pause))
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+
+class LaneFolds:
+    """One lane's folds.
+
+    They cover the log up to the offset `head`, and then the `pending` records that several
+    methods are given: those the lane's owner has written and not yet committed. `arrivals` grows
+    with everything that others wrote and that is folded in: a decision made before is out of date.
+    `wakeup` is set at the same time, and whenever else the lane's runner has to look.
+    """
+
+    def __init__(self, session_id: str, name: str, store: Store, clock: Clock) -> None:
+        self.session_id = session_id
+        self.name = name
+        self.state = Lane(session=session_id, name=name)
+        self.slices: Slices = EMPTY
+        self.head = 0
+        self.arrivals = 0
+        self.last_at = 0
+        self.wakeup = asyncio.Event()
+        self.snapshots: tuple[Snapshot | None, Snapshot | None] = (None, None)
+        """Of the state and of the slices, to go with the next commit."""
+        self.slices_seen = 0
+        """The offset up to which all changes of slices are folded; it may be past `head`."""
+        self._view: View | None = None
+        self._tail = 0
+        self._snapshot_size = 0
+        self._slices_changed = False
+        self._store = store
+        self._clock = clock
+
+    # Loading
+
+    async def load(self) -> None:
+        """Fold the lane from its snapshot and its log."""
+        loaded = await self._load()
+        start = 0
+        if loaded.snapshot:
+            self.state = _decode_lane(loaded.snapshot.data)
+            start = loaded.snapshot.offset
+            self._snapshot_size = len(loaded.snapshot.data)
+        else:
+            self._view = View()
+            self._view.see_all(loaded.entries, self.name)
+        self.state = fold_all(self.state, (e for e in loaded.entries if e.offset > start))
+        self._fold_slices(loaded)
+        self.head = max(start, loaded.entries[-1].offset if loaded.entries else 0)
+        self._tail = loaded.tail_bytes
+        self.last_at = loaded.last_at
+
+    def forget(self) -> None:
+        """Forget everything, so that the lane can be loaded again."""
+        self.state = Lane(session=self.session_id, name=self.name)
+        self.slices, self._view, self.snapshots = EMPTY, None, (None, None)
+
+    async def _load(self, after: int | None = None) -> Loaded:
+        try:
+            return await insist(self._clock, self._store.load, self.session_id, self.name, after)
+        except UnknownSession:
+            raise LaneLost from None  # it was erased
+
+    def _fold_slices(self, loaded: Loaded) -> None:
+        """Fold the session's slices from their snapshot and what followed."""
+        start = loaded.slices.offset if loaded.slices else 0
+        kept: Slices = _decode_slices(loaded.slices.data) if loaded.slices else EMPTY
+        self.slices = change_all(kept, (e for e in loaded.entries if e.offset > start))
+        self._note_changes(start, loaded.entries)
+
+    def _note_changes(self, seen: int, entries: Iterable[Entry]) -> None:
+        changes = [e.offset for e in entries if isinstance(e.record, r.StateChanged)]
+        self.slices_seen = max([self.slices_seen, seen, *changes])
+
+    # What others wrote
+
+    async def catch_up(self, pending: Sequence[AnyRecord]) -> None:
+        """Fold in what has arrived since the last look."""
+        loaded = await self._load(after=self.head)
+        # Only its owner writes anything but arrivals to a lane: such a record is a new owner's.
+        mine = (e for e in loaded.entries if e.lane == self.name and e.offset > self.head)
+        if any(type(entry.record) not in ARRIVALS for entry in mine):
+            raise LaneLost
+        seen = self.slices_seen
+        self.take_in(loaded.entries, pending)
+        if self.slices_seen > seen and changes_slices(pending):
+            await self.reorder_slices(pending)
+
+    def take_in(self, entries: Iterable[Entry], pending: Sequence[AnyRecord]) -> None:
+        """Fold in entries that others wrote."""
+        for entry in entries:
+            if entry.offset <= self.head:
+                continue
+            if type(entry.record) in ENDS and any(type(record) in ENDS for record in pending):
+                raise LaneStale("over")  # a session ends once, and another lane was quicker
+            self.state = fold_all(self.state, (entry,))
+            if entry.offset > self.slices_seen:
+                self.slices = change_all(self.slices, (entry,))
+                self._note_changes(0, (entry,))
+            if self._view and entry.lane == self.name:
+                self._view.see((entry.record,))
+            self.head = entry.offset
+            self._note_arrival()
+
+    def _note_arrival(self) -> None:
+        self.arrivals += 1
+        self.wakeup.set()
+
+    async def look_between(
+        self, before: int, result: Committed, pending: Sequence[AnyRecord]
+    ) -> None:
+        """Fold in what other lanes of the session wrote between two commits of this one."""
+        came = sum(arrival.offset < result.first_offset for arrival in result.arrivals)
+        if result.first_offset - before - 1 <= came:
+            return
+        loaded = await self._load()
+        shared = [e for e in loaded.entries if before < e.offset < result.first_offset]
+        self.state = fold_all(self.state, (e for e in shared if e.lane != self.name))
+        self._reorder(loaded, pending)
+        self._note_arrival()
+
+    async def catch_up_slices(self) -> None:
+        """Fold in what other lanes of the session have changed since the last look."""
+        loaded = await self._load(after=self.slices_seen)
+        changes = [e for e in loaded.entries if e.offset > self.slices_seen]
+        self.slices = change_all(self.slices, changes)
+        self._note_changes(0, changes)
+        self._slices_changed = True
+
+    async def reorder_slices(self, pending: Sequence[AnyRecord]) -> None:
+        """Fold the slices anew in the order of the log, and then what is not in it yet."""
+        self._reorder(await self._load(), pending)
+
+    def _reorder(self, loaded: Loaded, pending: Sequence[AnyRecord]) -> None:
+        self._fold_slices(loaded)
+        for record in pending:
+            if isinstance(record, r.StateChanged):
+                self.slices = change(self.slices, record)
+        self.snapshots, self._slices_changed = (None, None), True
+
+    # What the owner wrote
+
+    def fold(self, record: AnyRecord) -> None:
+        """Fold in a record of the lane's owner."""
+        self.state = fold(self.state, record)
+        if type(record) is r.StateChanged:
+            self.slices = change(self.slices, record)
+            self._slices_changed = True
+
+    def land(
+        self,
+        commit: Commit,
+        result: Committed,
+        unfolded: Sequence[AnyRecord],
+        pending: Sequence[AnyRecord],
+    ) -> None:
+        """Note that a commit is in the log, and fold its `unfolded` records."""
+        if commit.index.changes_slices:
+            self.slices_seen = change_offset(commit.records, result.first_offset)
+        if commit.snapshot:
+            self._snapshot_size, self._tail = len(commit.snapshot.data), 0
+        self.snapshots = (None, None)
+        self._tail += len(commit.body)
+        self.last_at = result.at
+        # Arrivals first: a turn that starts in this commit takes a message that arrived before.
+        if result.arrivals:
+            self.take_in(result.arrivals, pending)
+        for record in unfolded:
+            self.fold(record)
+        if self._view:
+            self._view.see(commit.records)
+        self.head = max(self.head, result.first_offset + len(commit.records) - 1)
+        # A snapshot must not hold what is not in the log yet.
+        if self._tail > max(SNAPSHOT_OVER, self._snapshot_size) and not pending:
+            self._take_snapshots()
+
+    def _take_snapshots(self) -> None:
+        lane = Snapshot(self.head, FOLD, _encode(self.state))
+        slices = None
+        if self._slices_changed:
+            slices = Snapshot(self.head, FOLD, _encode(self.slices))
+            self._slices_changed = False
+        self.snapshots = (lane, slices)
+
+    # What the model sees
+
+    async def view(self) -> View:
+        """Return what the model sees; it is read from the log once, and then kept up to date."""
+        if self._view is None:
+            self._view = await self._read_view()
+        return self._view
+
+    async def _read_view(self) -> View:
+        """Read the log up to `head`, which may move on meanwhile: later records are shown it."""
+        view, cursor = View(), 0
+        while cursor < (head := self.head):
+            page = await insist(self._clock, self._store.read, self.session_id, cursor)
+            view.see_all((e for e in page.entries if e.offset <= head), self.name)
+            cursor = min(page.cursor, head)
+        return view
+
+
+def changes_slices(records: Iterable[AnyRecord]) -> bool:
+    return any(type(record) is r.StateChanged for record in records)
