@@ -13,7 +13,7 @@ import pytest
 from outlast.testing.provider_server import WireServer, call, reply, words
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 
 FENCE = re.compile(r"^```(\w*)$")
@@ -22,6 +22,10 @@ LEFT_OUT = "…"
 
 # What the provider says on the pages that ask a real one: it is answered for on loopback.
 WIRE_REPLIES = {
+    "README.md": [
+        reply(call("refund", '{"order": "17", "cents": 1900}')),
+        reply(words("Done.")),
+    ],
     "docs/tutorial/openai.md": [
         reply(call("find_order", '{"number": 17}')),
         reply(call("refund", '{"number": 17, "cents": 1900}', id="call_2")),
