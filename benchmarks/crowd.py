@@ -67,14 +67,14 @@ async def gather(database: Database, sessions: int) -> None:
 async def enlist(app: Outlast, name: str) -> Lease:
     """Be a worker of the fleet: to anybody else no lane is given."""
     info = WorkerInfo(worker=name, host="", pid=0, started_at=app.clock.now(), version="")
-    return await app.store.enlist(info, LEASE)
+    return await app.store.work.enlist(info, LEASE)
 
 
 async def make_sample(database: Database) -> Sample:
     async with Outlast([agent := asker()], store=database.url) as app:
         session = await app.start(agent, "Pay.")
         await session.wait()
-        entries = (await app.store.read(session.id, 0)).entries
+        entries = (await app.store.log.read(session.id, 0)).entries
         [lane] = await app.lanes(session_id=session.id)
     records = [entry.record for entry in entries]
     started, queued, *rest = records
@@ -93,13 +93,13 @@ async def add(store: Store, clock: Clock, sample: Sample, sessions: int) -> None
     """Start sessions and have them wait: a group of arrivals, a claim, a group of commits."""
     ids = [make_ids(clock, sample) for _ in range(sessions)]
     admissions = [admission(clock, sample, each) for each in ids]
-    receipts = await store.admit(admissions)
-    claims = {claim.session_id: claim for claim in await store.claim(WORKER, sessions)}
+    receipts = await store.log.admit(admissions)
+    claims = {claim.session_id: claim for claim in await store.work.claim(WORKER, sessions)}
     commits = []
     for each, receipt in zip(ids, receipts, strict=True):
         assert isinstance(receipt, AdmissionReceipt), receipt
         commits.append(parting(clock, sample, each, claims[receipt.session_id]))
-    written = await store.commit(commits)
+    written = await store.log.commit(commits)
     assert all(isinstance(one, Committed) for one in written), written
 
 

@@ -101,11 +101,13 @@ async def look_for_work(database: Database) -> float:
     took: list[float] = []
     app = Outlast(store=database.url, worker=None)
     async with app:
-        await app.store.find_dead()  # a worker of the last repeat: it would be looked for each time
+        await (
+            app.store.work.find_dead()
+        )  # a worker of the last repeat: it would be looked for each time
         lease = await crowd.enlist(app, LOOKER)
         for _ in range(CLAIMS):
             began = time.perf_counter()
-            claims = await app.store.claim(LOOKER, 200)
+            claims = await app.store.work.claim(LOOKER, 200)
             took.append((time.perf_counter() - began) * 1e6)
             assert not claims, claims
         await asyncio.to_thread(lease.release)

@@ -278,7 +278,7 @@ class Outlast:
 
     async def session(self, session_id: str) -> Session[Any]:
         """Return a handle on a session that exists."""
-        if not is_id(session_id) or await self.store.session(session_id) is None:
+        if not is_id(session_id) or await self.store.listing.session(session_id) is None:
             raise UnknownSession(f"there is no session {session_id}", session=session_id)
         return self.router.handle(session_id)
 
@@ -351,7 +351,7 @@ class Outlast:
         limit: int = 50,
     ) -> tuple[Request, ...]:
         """List open questions to humans across sessions, oldest first."""
-        found = await self.store.requests(
+        found = await self.store.listing.requests(
             tenant=check_sought("tenant", tenant),
             agent=check_sought("agent", agent),
             kinds=check_kinds(kinds),
@@ -370,7 +370,7 @@ class Outlast:
         limit: int = 50,
     ) -> Sequence[SessionInfo]:
         """List sessions, newest first."""
-        return await self.store.sessions(
+        return await self.store.listing.sessions(
             tenant=check_sought("tenant", tenant),
             agent=check_sought("agent", agent),
             status=check_status(status),
@@ -472,7 +472,7 @@ class Outlast:
 
     async def workers(self) -> Sequence[WorkerInfo]:
         """List the living workers of this store, oldest first."""
-        return await self.store.workers()
+        return await self.store.work.workers()
 
     async def lanes(
         self,
@@ -486,7 +486,7 @@ class Outlast:
         limit: int = 50,
     ) -> Sequence[LaneInfo]:
         """List lanes, those of the newest session first, behind the session and lane `after`."""
-        return await self.store.lanes(
+        return await self.store.listing.lanes(
             session_id=check_sought("session", session_id),
             tenant=check_sought("tenant", tenant),
             agent=check_sought("agent", agent),
@@ -498,7 +498,7 @@ class Outlast:
 
     async def drain(self, worker: str) -> None:
         """Ask a worker, wherever it runs, to hand back its lanes and stop."""
-        if not (is_id(worker) and await self.store.drain(worker)):
+        if not (is_id(worker) and await self.store.work.drain(worker)):
             raise UnknownWorker(f"no living worker is called {worker}", worker=worker)
 
     # Hooks

@@ -94,7 +94,7 @@ class Runtime:
             )
             for name, performer in performers.items()
         }
-        store = cast(Store, TracedStore(self._store, to)) if to else self._store
+        store: Store = TracedStore(self._store, to) if to else self._store
         return Worker(store, observed, self._clock, settings)
 
     def start_outbox(

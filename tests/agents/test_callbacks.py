@@ -85,7 +85,7 @@ async def test_the_secret_is_neither_in_the_log_nor_in_the_stream() -> None:
         await session.wait()
 
         assert all(token not in repr(event) for event in await log_of(session))
-        entries = (await app.store.read(session.id, 0)).entries
+        entries = (await app.store.log.read(session.id, 0)).entries
         assert all(token not in repr(entry) for entry in entries)
 
 

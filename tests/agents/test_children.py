@@ -193,7 +193,7 @@ async def test_tool_code_asks_agents_one_after_another() -> None:
         assert (await session.wait()).output == "done"
         assert await results_of(session) == ["final"]
         assert ordered == [1]
-        assert len(await app.store.sessions(parent=session.id)) == 2
+        assert len(await app.store.listing.sessions(parent=session.id)) == 2
 
 
 async def test_a_failed_child_is_a_failure_that_the_model_sees() -> None:

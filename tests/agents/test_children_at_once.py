@@ -76,8 +76,8 @@ async def test_they_work_at_the_same_time(ask: Ask) -> None:
         called = await the(session, "subagent.called")
         assert [event.data["agent"] for event in called] == ["a", "b", "c"]
         assert len({event.offset for event in called}) == 3
-        assert len(await app.store.sessions()) == 4
-        for info in await app.store.sessions():
+        assert len(await app.store.listing.sessions()) == 4
+        for info in await app.store.listing.sessions():
             assert not await verify(app.store, info.session_id)
 
 
@@ -333,7 +333,7 @@ async def test_a_crash_at_any_commit_starts_none_twice() -> None:
         session = await app.start("boss", "go")
         result = await session.wait()
         called = [e.data["child"] for e in await log_of(session) if e.type == "subagent.called"]
-        return result.output, len(called), len(await app.store.sessions())
+        return result.output, len(called), len(await app.store.listing.sessions())
 
     boss = an_agent("boss", call("survey"), say("done"), tools=[asker(by_gather)])
     report = await crash_everywhere(play, agents=[boss, *map(helper, "abc")], ledger=ledger)

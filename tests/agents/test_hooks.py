@@ -368,4 +368,4 @@ async def test_an_app_without_hooks_asks_nobody() -> None:
     async with running(till.agent(5)) as app:
         session = await app.start("a", "go")
         assert (await session.wait()).output == "done"
-        assert await app.store.cursors() == []
+        assert await app.store.outbox.cursors() == []

@@ -38,7 +38,7 @@ class Pausing(WrappedStore):
 
     @asynccontextmanager
     async def transaction(self, limit: float) -> AsyncIterator[Transaction]:
-        async with self.inner.transaction(limit) as transaction:
+        async with self.inner.log.transaction(limit) as transaction:
             commit = transaction.commit
 
             async def commit_later(wanted: Commit) -> Committed | Refused:
@@ -96,11 +96,11 @@ class Forgetful(WrappedStore):
         wanted = commits[0]
         ends = any(isinstance(e, r.ToolCompleted) for e in wanted.records)
         if self.has_failed or wanted.lane != "main" or not ends:
-            return await self.inner.commit(commits)
+            return await self.inner.log.commit(commits)
         self.has_failed = True
         await (await self.talk.send("B", lane="side")).result()
-        gap = (await self.inner.read(wanted.session_id, 0)).cursor
-        await self.inner.commit(commits)
+        gap = (await self.inner.log.read(wanted.session_id, 0)).cursor
+        await self.inner.log.commit(commits)
         for number in range(gap):
             await self.talk.send(f"later {number}")
         raise StoreUnavailable("the acknowledgement was lost")

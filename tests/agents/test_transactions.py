@@ -37,7 +37,7 @@ async def prepare(ctx: Context) -> None:
 
 
 async def payments(store: WrappedStore | SqliteStore) -> int:
-    async with store.transaction() as tx:
+    async with store.log.transaction() as tx:
         return len(await tx.fetch("SELECT * FROM paid"))
 
 
@@ -50,7 +50,7 @@ class SlowTransaction:
         return await self._inner.execute(sql, params)
 
     async def commit(self, commit: Commit) -> Committed | Refused:
-        result = await self._inner.commit(commit)
+        result = await self._inner.log.commit(commit)
         await asyncio.sleep(self._seconds)
         return result
 
@@ -60,7 +60,7 @@ class SlowToCommit(WrappedStore):
 
     @asynccontextmanager
     async def transaction(self, limit: float = 5.0) -> AsyncIterator[Any]:
-        async with self.inner.transaction(limit) as transaction:
+        async with self.inner.log.transaction(limit) as transaction:
             yield SlowTransaction(transaction, 2.5)
 
 
@@ -182,7 +182,7 @@ class Crowded(WrappedStore):
         if self.is_crowded:
             self.refusals.put_nowait("full")
             raise StoreUnavailable("there are too many clients already")
-        async with self.inner.transaction(limit) as transaction:
+        async with self.inner.log.transaction(limit) as transaction:
             yield transaction
 
 

@@ -16,6 +16,7 @@ from outlast.testing.clock import START
 from outlast.testing.crash_everywhere import crash_everywhere
 from outlast.testing.ledger import Ledger
 from outlast.testing.scripted import ScriptedModel, ScriptedReply, call, say
+from outlast.testing.wrapped_store import WrappedStore
 
 Juggle = Callable[[Context[Any]], Awaitable[Any]]
 HOUR = 3_600_000
@@ -296,16 +297,16 @@ async def test_an_agent_that_is_not_waited_for_any_more_wakes_nobody() -> None:
         assert await results_of(session) == ["False, well"]
 
 
-class Slow(MemoryStore):
+class Slow(WrappedStore):
     """A store that takes its time, as one does that is elsewhere."""
 
     async def commit(self, commits: Any) -> Any:
         await asyncio.sleep(0.02)
         return await super().commit(commits)
 
-    async def find_token(self, tenant: str, token: str) -> str | None:
+    async def find_token(self, tenant: str, token: str, *, living: bool = True) -> str | None:
         await asyncio.sleep(0.02)
-        return await super().find_token(tenant, token)
+        return await super().find_token(tenant, token, living=living)
 
 
 @pytest.mark.parametrize("deed", ["webhook", "token", "heartbeat"])
@@ -323,7 +324,7 @@ async def test_what_a_task_does_through_its_context_comes_before_the_tool_stops(
 
         return list(await asyncio.gather(ctx.sleep(timedelta(days=30)), prepare()))
 
-    options = {"store": Slow(), "public_url": "https://agents.example"}
+    options = {"store": Slow(MemoryStore()), "public_url": "https://agents.example"}
     async with running(juggler(juggle), **options) as app:
         session = await app.start("a", "go")
         await seen(session, "session.waiting")

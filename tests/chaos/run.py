@@ -164,7 +164,7 @@ async def read_log(store: Store, session: str) -> Log:
     entries: list[Any] = []
     cursor = 0
     while True:
-        page = await store.read(session, cursor)
+        page = await store.log.read(session, cursor)
         entries += page.entries
         if page.cursor >= page.end:
             return tuple(entries)

@@ -173,11 +173,11 @@ async def read_logs(store: Store, book: Book) -> list[Log]:
             session_id=info.session_id,
             agent=info.agent,
             entries=tuple(await read_log(store, info.session_id)),
-            deliveries=tuple(await store.deliveries(info.session_id)),
+            deliveries=tuple(await store.listing.deliveries(info.session_id)),
             starts=tuple(start for start in starts if start.agent == info.agent),
             findings=tuple(str(finding) for finding in await verify(store, info.session_id)),
         )
-        for info in sorted(await store.sessions(), key=lambda info: info.agent)
+        for info in sorted(await store.listing.sessions(), key=lambda info: info.agent)
     ]
 
 
@@ -185,7 +185,7 @@ async def read_log(store: Store, session_id: str) -> list[Entry]:
     entries: list[Entry] = []
     cursor = 0
     while True:
-        page = await store.read(session_id, cursor)
+        page = await store.log.read(session_id, cursor)
         entries += page.entries
         if page.cursor >= page.end:
             return entries

@@ -232,7 +232,7 @@ async def test_a_place_in_a_tool_lane_survives_a_crash_at_every_commit() -> None
     async def two_at_once(app: Outlast) -> tuple[Any, ...]:
         sessions = [await app.start("doer", "Do it", dispatch_id=str(n)) for n in range(2)]
         ended = [(await session.wait()).output for session in sessions]
-        return (*ended, len(await app.store.permits()))
+        return (*ended, len(await app.store.limit.permits()))
 
     script = lambda asked: calls(("edit", {})) if len(asked.view.messages) == 1 else say("Done.")  # noqa: E731
     doer = Agent("doer", ScriptedModel(script), tools=[edit])

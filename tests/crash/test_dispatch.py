@@ -32,7 +32,7 @@ async def test_the_same_dispatch_a_hundred_times_at_once_is_one_delivery_and_one
     assert list(receipts.values()) == [100]
     async with scene.open() as app:
         [session] = await app.sessions()
-        deliveries = await app.store.deliveries(session.session_id)
+        deliveries = await app.store.listing.deliveries(session.session_id)
         assert next(iter(receipts)).split() == [
             session.session_id,
             *(delivery.delivery_id for delivery in deliveries),

@@ -26,7 +26,7 @@ PROMPTLY = 15.0
 
 
 async def main_lane(app: Outlast, session: Session[Any]) -> LaneInfo:
-    info = await app.store.session(session.id)
+    info = await app.store.listing.session(session.id)
     assert info is not None
     return info.lanes[0]
 
@@ -104,16 +104,16 @@ async def test_a_worker_stopped_past_its_lease_carries_on_if_nobody_took_its_pla
             worker = await scene.worker(lease=SHORT_LEASE)
             session: Session[Any] = await app.start("slow", f"repeatable {gate.path}")
             await until_event(session, "tool.progress")
-            [info] = await app.store.workers()
+            [info] = await app.store.work.workers()
             worker.signal(signal.SIGSTOP)
             async with asyncio.timeout(DEADLINE):
-                while await app.store.workers():  # noqa: ASYNC110 - a lease ends without a word
+                while await app.store.work.workers():  # noqa: ASYNC110 - a lease ends without a word
                     await asyncio.sleep(0.05)
             gate.open()
             worker.signal(signal.SIGCONT)
 
             assert (await session.wait()).output == "It is done."
-            assert [w.worker for w in await app.store.workers()] == [info.worker]
+            assert [w.worker for w in await app.store.work.workers()] == [info.worker]
             types = [event.type async for event in session.events(follow=False)]
             assert types.count("tool.started") == 1
             assert "tool.interrupted" not in types

@@ -68,7 +68,7 @@ class Desk:
 
     async def deliveries(self, session_id: str) -> list[str]:
         """Return the deliveries of a session, as far as they are messages."""
-        found = await self.app.store.deliveries(session_id)
+        found = await self.app.store.listing.deliveries(session_id)
         return [each.delivery_id for each in found if each.kind == "message"]
 
 

@@ -153,7 +153,7 @@ class Scene:
     ) -> tuple[str, dict[str, str]]:
         """Make a key, by default for everything; return its id and the header it goes into."""
         text, info = mint(self.app.clock, tenant=tenant, name=name, scopes=scopes or tuple(SCOPES))
-        await self.app.store.add_key(info)
+        await self.app.store.document.add_key(info)
         return info.key_id, {"Authorization": f"Bearer {text}"}
 
     async def keyed(self, *scopes: str, tenant: str = "default", name: str = "test") -> Caller:

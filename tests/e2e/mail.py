@@ -73,15 +73,15 @@ class Office:
         return await self.dispatcher(client).deliver_due()
 
     async def cursor(self, name: str = "webhook") -> OutboxCursor:
-        (found,) = [each for each in await self.store.cursors() if each.name == name]
+        (found,) = [each for each in await self.store.outbox.cursors() if each.name == name]
         return found
 
     async def dead(self) -> Sequence[tuple[int, str]]:
-        return [(each.offset, each.error) for each in await self.store.dead_letters()]
+        return [(each.offset, each.error) for each in await self.store.outbox.dead_letters()]
 
     async def until_due(self) -> int:
         """Move the clock to when the next outbox cursor is due, and return how far that was."""
-        due_at = await self.store.next_due_at()
+        due_at = await self.store.outbox.next_due_at()
         assert due_at is not None
         passed = due_at - self.clock.now()
         self.clock.advance(passed)

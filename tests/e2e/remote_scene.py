@@ -86,7 +86,7 @@ async def far_side(
 
 async def token_for(app: Outlast) -> str:
     token, key = mint(app.clock, tenant="default", name="near", scopes=tuple(SCOPES))
-    await app.store.add_key(key)
+    await app.store.document.add_key(key)
     return token
 
 

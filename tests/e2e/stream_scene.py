@@ -123,7 +123,7 @@ class Scene:
     async def key(self, *scopes: str, tenant: str = "default") -> tuple[str, dict[str, str]]:
         """Make a key; return its id and the header that it goes into."""
         text, info = mint(self.app.clock, tenant=tenant, name="test", scopes=scopes)
-        await self.app.store.add_key(info)
+        await self.app.store.document.add_key(info)
         return info.key_id, {"Authorization": f"Bearer {text}"}
 
 

@@ -57,7 +57,7 @@ async def test_a_thread_is_a_session_and_what_it_answers_is_posted(
             "You said: hello",
             "You said: again",
         ]
-        info = await desk.app.store.session(first["session_id"])
+        info = await desk.app.store.listing.session(first["session_id"])
         assert info is not None
         assert (info.agent, info.tenant) == ("teller", "default")
         session = await desk.app.session(info.session_id)
@@ -378,8 +378,8 @@ class Settled(WrappedStore):
         super().__init__(MemoryStore(self.clock))
         self._news = asyncio.Condition()
 
-    async def settle_cursor(self, cursor: OutboxCursor, **given: Any) -> bool:
-        found = await super().settle_cursor(cursor, **given)
+    async def settle(self, cursor: OutboxCursor, **given: Any) -> bool:
+        found = await super().settle(cursor, **given)
         async with self._news:
             self._news.notify_all()
         return found
@@ -614,7 +614,7 @@ async def test_nothing_is_told_of_a_session_that_was_erased_meanwhile() -> None:
         session = await app.session(await say_to(app, "dm-1", "hello", "1"))
         await board.until(1)
         [event] = [e async for e in session.events(follow=False) if e.type == "turn.completed"]
-        [cursor] = await app.store.cursors(session.id)
+        [cursor] = await app.store.outbox.cursors(session.id)
         senders = ChannelSenders({board.name: board}, app.agents, app.store, app.clock)
         receiver = senders.find(cursor)
         assert receiver is not None
@@ -627,7 +627,7 @@ async def test_nothing_is_told_of_a_session_that_was_erased_meanwhile() -> None:
 async def test_a_session_that_was_not_started_in_a_channel_is_not_told_there() -> None:
     async with front_desk() as desk:
         await (await desk.app.start(teller, "hello")).wait()
-        assert await desk.app.store.cursors() == []
+        assert await desk.app.store.outbox.cursors() == []
 
 
 async def test_what_the_channel_itself_has_posted_is_not_taken_in() -> None:

@@ -43,5 +43,5 @@ async def test_a_turn_that_ends_while_the_chat_looks_is_shown_from_its_start():
         assert (await session.wait()).output == "Done."
         store.over.set()
         await resuming
-        [message] = await app.store.deliveries(session.id)
+        [message] = await app.store.listing.deliveries(session.id)
         assert talk._cursor == message.offset - 1

@@ -42,7 +42,7 @@ async def armed(path: Path) -> None:
     store = SqliteStore(path)
     await store.migrate()
     for row in ROWS:
-        await store.arm_schedule(row)
+        await store.document.arm_schedule(row)
     await store.close()
 
 

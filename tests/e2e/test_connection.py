@@ -228,9 +228,11 @@ async def test_no_secret_is_in_the_log_the_stream_a_trace_a_log_line_or_the_file
             url = f"{desk.app.public_url}/v1/sessions/{info.session_id}"
             for path in ("", "/stream?follow=false"):
                 shown.append((await desk.browser.get(url + path)).text)
-            page = await desk.app.store.read(info.session_id, 0)
+            page = await desk.app.store.log.read(info.session_id, 0)
             shown += [repr(entry) for entry in page.entries]
-            shown += map(repr, await desk.app.store.requests(info.session_id, open_only=False))
+            shown += map(
+                repr, await desk.app.store.listing.requests(info.session_id, open_only=False)
+            )
             shown.append(repr(await (await desk.app.session(info.session_id)).explain()))
         shown += [repr(each) for each in (hub.connection, desk.app, vars(desk.app))]
         stored = bytes_in(tmp_path)

@@ -178,10 +178,10 @@ async def test_where_others_reach_it_a_server_does_not_start_without_a_key(host:
             await check_closed(app, settings)
 
         _, key = mint(app.clock, tenant="a", name="", scopes=["read"])
-        await app.store.add_key(key)
+        await app.store.document.add_key(key)
         await check_closed(app, settings)
 
-        await app.store.revoke_key(key.key_id, 1)
+        await app.store.document.revoke_key(key.key_id, 1)
         with pytest.raises(InvalidInput, match="there is no key yet"):
             await check_closed(app, settings)
         await check_closed(app, replace(settings, require_key=True))
@@ -197,7 +197,7 @@ async def test_on_this_machine_a_server_starts_without_a_key(host: str) -> None:
 async def test_where_others_reach_it_not_even_this_machine_gets_in_without_a_key() -> None:
     async with Outlast(store="memory://", worker=None) as app:
         text, key = mint(app.clock, tenant="a", name="", scopes=["read"])
-        await app.store.add_key(key)
+        await app.store.document.add_key(key)
         header = {"Authorization": f"Bearer {text}"}
         async with (
             on_a_socket(app, ServerSettings(host=EVERYWHERE, port=0)) as (_, port),

@@ -53,8 +53,8 @@ def falls_silent(name: str) -> Any:
     return method
 
 
-for each, value in vars(WrappedStore).items():
-    if inspect.iscoroutinefunction(value) and each not in ("migrate", "close"):
+for each, _ in inspect.getmembers(WrappedStore, inspect.iscoroutinefunction):
+    if each not in ("migrate", "close"):
         setattr(Silent, each, falls_silent(each))
 
 

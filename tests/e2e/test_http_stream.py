@@ -213,7 +213,7 @@ async def test_a_stream_whose_key_is_revoked_is_cut_at_the_next_heartbeat() -> N
             events = events_of(lines)
             await anext(events)
 
-            await scene.app.store.revoke_key(key_id, scene.app.clock.now())
+            await scene.app.store.document.revoke_key(key_id, scene.app.clock.now())
 
             with pytest.raises(httpx.RemoteProtocolError):
                 async with asyncio.timeout(60):

@@ -47,7 +47,7 @@ async def test_the_callback_wakes_the_caller_and_no_poll_is_needed() -> None:
 
         called, _ = await the(session, "callback.closed")
         assert called.data.get("how", "answered") == "answered"
-        assert await pair.far.store.dead_letters() == []
+        assert await pair.far.store.outbox.dead_letters() == []
 
 
 async def test_agents_that_ask_each_other_over_the_wire_come_to_an_end() -> None:

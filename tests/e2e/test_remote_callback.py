@@ -40,7 +40,7 @@ async def address_of(pair: Pair, session: Session[Any]) -> tuple[str, str]:
         if event.type == "subagent.started":
             break
     [child] = await pair.children()
-    [cursor] = await pair.far.store.cursors(session_id=child)
+    [cursor] = await pair.far.store.outbox.cursors(session_id=child)
     return cursor.url, cursor.secret
 
 
@@ -69,7 +69,7 @@ async def test_only_the_signed_callback_of_the_far_side_wakes_the_caller() -> No
         assert await output_of(session) == "done"
         called, _ = await the(session, "callback.closed")
         assert called.data.get("how", "answered") == "answered"
-        assert await pair.far.store.dead_letters() == []
+        assert await pair.far.store.outbox.dead_letters() == []
 
 
 async def all_is_told(app: Outlast, session_id: str) -> OutboxCursor:
@@ -77,7 +77,7 @@ async def all_is_told(app: Outlast, session_id: str) -> OutboxCursor:
     with Wakeups(app.store, session_id) as wakeups:
         while True:
             wakeups.clear()
-            [cursor] = await app.store.cursors(session_id=session_id)
+            [cursor] = await app.store.outbox.cursors(session_id=session_id)
             if cursor.due_at is None:
                 return cursor
             await wakeups.wait()
@@ -93,7 +93,7 @@ async def test_every_news_of_the_far_side_wakes_the_caller_and_no_poll_is_needed
         cursor = await all_is_told(pair.far, (await pair.child()).id)
 
         assert await told(session) == ["That is done."]
-        assert (cursor.tries, await pair.far.store.dead_letters()) == (0, [])
+        assert (cursor.tries, await pair.far.store.outbox.dead_letters()) == (0, [])
         assert not await the(session, "timer.fired")
         assert not await verify(pair.near.store, session.id)
 
@@ -130,12 +130,12 @@ async def test_what_signs_a_callback_is_in_no_log() -> None:
         assert len(secret) > 40
 
         for app, each in ((pair.near, session), (pair.far, await pair.child())):
-            page = await app.store.read(each.id, 0)
+            page = await app.store.log.read(each.id, 0)
             assert not any(secret in repr(entry) for entry in page.entries)
             assert not await verify(app.store, each.id)
         assert secret not in repr(pair.near.agents["boss"].elsewhere)
         token = url.rpartition("/")[2]
-        page = await pair.near.store.read(session.id, 0)
+        page = await pair.near.store.log.read(session.id, 0)
         assert not any(token in repr(entry) for entry in page.entries)
 
 

@@ -41,7 +41,7 @@ async def test_who_stops_the_caller_stops_what_it_asked_for(stop: str) -> None:
         child = await pair.child()
         assert await over(pair.far, child) == "ended"
         assert not await the(child, "tool.completed")
-        [cursor] = await pair.near.store.cursors(session_id=session.id)
+        [cursor] = await pair.near.store.outbox.cursors(session_id=session.id)
         assert (cursor.name, cursor.tries) == ("remote", 0)
 
 

@@ -155,7 +155,7 @@ async def test_a_sign_in_here_says_nothing_of_one_there(remote: Remote, tmp_path
             assert await near.complete_authorization("hub", **back) == "completed"
         # By the time that the app is closed, all who wait for it were told.
         async with Outlast(store=store, worker=None) as closed:
-            [left] = await closed.store.requests(session.id, kinds=("authorization",))
+            [left] = await closed.store.listing.requests(session.id, kinds=("authorization",))
             assert left.request_id == asked.data["request_id"]
 
 

@@ -96,7 +96,7 @@ async def test_a_session_in_which_everything_happened_is_sound(
     async with opened(path) as store:
         for session_id in sessions:
             assert await verify(store, session_id) == []
-        loaded = await store.load(sessions[0], "main")
+        loaded = await store.log.load(sessions[0], "main")
     assert loaded.snapshot
     assert loaded.slices
 
@@ -117,8 +117,8 @@ class Erasing(WrappedStore):
     """Loses the session while it is being looked at."""
 
     async def deliveries(self, session_id: str) -> Sequence[DeliveryInfo]:
-        await self.inner.erase(session_id)
-        return await self.inner.deliveries(session_id)
+        await self.inner.log.erase(session_id)
+        return await self.inner.listing.deliveries(session_id)
 
 
 async def test_a_session_that_is_erased_while_it_is_verified_has_nothing_wrong(copy: Copy) -> None:

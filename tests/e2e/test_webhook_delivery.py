@@ -117,7 +117,7 @@ async def test_what_was_told_is_not_told_again() -> None:
     async with Receiver() as hook:
         session = await office.talk("one", webhook=Webhook(hook.url))
         await office.send()
-        told = await office.store.session(session)
+        told = await office.store.listing.session(session)
         assert told is not None
         assert (await office.cursor()).position == told.end
         assert await office.send() == 0
@@ -208,7 +208,7 @@ async def test_a_session_that_is_erased_while_it_is_told_of_tells_nothing_more()
     office = Office()
 
     async def resolve(host: str, port: int) -> list[str]:
-        await office.store.erase(session)
+        await office.store.log.erase(session)
         return ["127.0.0.1"]
 
     async with Receiver() as hook:
@@ -217,7 +217,7 @@ async def test_a_session_that_is_erased_while_it_is_told_of_tells_nothing_more()
         await office.send(GuardedClient(allow_private=True, resolve=resolve))
         assert await office.send() == 0
     assert len(hook.posts) < 2
-    assert await office.store.cursors() == []
+    assert await office.store.outbox.cursors() == []
 
 
 async def test_nobody_but_the_receiver_gets_to_know_a_secret_or_a_url() -> None:

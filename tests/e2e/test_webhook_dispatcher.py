@@ -69,7 +69,7 @@ async def test_many_sessions_are_told_of_at_once_and_no_more_than_allowed() -> N
         assert await office.send() == 15
     assert most == 3
     assert {post.json["session_id"] for post in hook.posts} == sessions
-    assert await office.store.next_due_at() is None
+    assert await office.store.outbox.next_due_at() is None
 
 
 async def test_a_dispatcher_that_is_stopped_gives_back_what_it_has_not_told() -> None:
@@ -99,9 +99,9 @@ async def test_sessions_that_tell_nothing_cost_a_dispatcher_no_write(
     class Counting(WrappedStore):
         taken = looked = 0
 
-        async def take_cursors(self, limit: int, hold: int) -> Sequence[OutboxCursor]:
+        async def take(self, limit: int, hold: int) -> Sequence[OutboxCursor]:
             self.taken += 1
-            return await super().take_cursors(limit, hold)
+            return await super().take(limit, hold)
 
         async def next_due_at(self) -> int | None:
             self.looked += 1
@@ -129,9 +129,9 @@ class Failing(WrappedStore):
             self.down = ""
             raise StoreUnavailable("the store is away")
 
-    async def settle_cursor(self, *args: Any, **options: Any) -> bool:
+    async def settle(self, *args: Any, **options: Any) -> bool:
         self._fail("settle")
-        return await super().settle_cursor(*args, **options)
+        return await super().settle(*args, **options)
 
     async def next_due_at(self) -> int | None:
         self._fail("look")

@@ -222,7 +222,7 @@ async def test_the_last_try_is_when_the_day_is_over() -> None:
             if await office.dead():
                 break
             await office.until_due()
-    (letter,) = await office.store.dead_letters()
+    (letter,) = await office.store.outbox.dead_letters()
     assert letter.at == began + DAY
     assert (letter.type, letter.cursor_name) == ("turn.completed", "webhook")
     assert int(hook.posts[-1].headers["webhook-timestamp"]) == letter.at // 1000

@@ -69,7 +69,7 @@ async def test_an_idle_conversation_ends_at_its_deadline() -> None:
 
         [ended] = await the(session, "session.ended")
         assert ended.data["reason"] == "its deadline has passed"
-        assert await app.store.find_token("default", token) is None
+        assert await app.store.listing.find_token("default", token) is None
 
 
 async def test_what_is_done_in_time_is_done_as_without_a_deadline() -> None:

@@ -27,12 +27,12 @@ async def test_a_worker_that_is_asked_to_drain_records_what_runs_and_leaves() ->
     async with running(slow, store=store, settings=replace(SHORT, name="w1")) as app:
         session = await app.start("a", "go")
         await entered.wait()
-        assert await store.drain("w1")
+        assert await store.work.drain("w1")
         await app.worker.until_draining()
         opens.set()
         await app.worker.until_stopped()
 
-        assert await store.workers() == []
+        assert await store.work.workers() == []
         assert [lane.worker for lane in (await session.info()).lanes] == [""]
         assert await results_of(session) == ["through"]
     async with running(slow, store=store) as app:
@@ -42,7 +42,7 @@ async def test_a_worker_that_is_asked_to_drain_records_what_runs_and_leaves() ->
 async def test_a_worker_that_drains_takes_up_nothing_more() -> None:
     store = MemoryStore()
     async with running(agent([say("hi")]), store=store, settings=SHORT) as app:
-        await store.drain(app.worker.name)
+        await store.work.drain(app.worker.name)
         await app.worker.until_stopped()
         session = await app.start("a", "go")
 
@@ -62,7 +62,7 @@ async def test_a_worker_notices_at_once_where_hints_arrive() -> None:
     """The lease is a day long: what is noticed within the test was hinted at."""
     store, long = MemoryStore(), replace(FAST, lease=86_400.0)
     async with running(agent([say("hi")]), store=store, settings=long) as app:
-        await store.drain(app.worker.name)
+        await store.work.drain(app.worker.name)
         await app.worker.until_stopped()
 
 
@@ -75,7 +75,7 @@ async def test_a_worker_serves_only_the_agents_it_is_told_to() -> None:
         left = await app.start("b", "go")
         assert (await (await app.start("a", "go")).wait()).output == "a"
         assert (await left.info()).lanes[0].fence == 0
-        [info] = await store.workers()
+        [info] = await store.work.workers()
         assert (info.agents, info.lanes, info.concurrency) == (("a",), ("main",), 7)
 
 

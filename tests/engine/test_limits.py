@@ -89,7 +89,7 @@ async def test_a_tool_lane_lets_one_call_run_at_a_time_across_sessions_and_worke
         assert {result.status for result in results} == {"completed"}
         assert inside.most == {"x": 1, "y": 1}
         assert Counter(inside.order) == {"x": 8, "y": 8}
-        assert await shared.store.permits() == []
+        assert await shared.store.limit.permits() == []
         assert not await verify(shared.store, sessions[0].id)
 
 
@@ -114,9 +114,11 @@ async def test_a_session_that_waits_for_a_tool_lane_holds_nothing_and_says_what_
         waiting = await until(second, "session.waiting")
         assert waiting.data["wait"] == ("limit",)
         assert "tool.started" not in await types_of(second)
-        lanes = {lane.session_id: lane for lane in (await app.store.session(second.id)).lanes}
+        lanes = {
+            lane.session_id: lane for lane in (await app.store.listing.session(second.id)).lanes
+        }
         assert lanes[second.id].worker == ""
-        (row,) = await app.store.permits(second.id)
+        (row,) = await app.store.limit.permits(second.id)
         assert (row.name, row.held, row.ahead) == ("mutex:default:only", False, 0)
         go_on.set()
         assert (await second.wait()).output == "Done."
@@ -152,7 +154,7 @@ async def test_a_permit_stays_with_a_call_whose_worker_died_until_it_has_an_outc
             result = await (await second.session(session.id)).wait()
             assert result.output == "Done."
         assert inside.most == {"x": 1}
-        assert await second.store.permits() == []
+        assert await second.store.limit.permits() == []
 
 
 async def test_a_limit_on_a_tool_holds_across_sessions_and_parallel_calls(store):
@@ -217,7 +219,7 @@ async def test_a_lane_keeps_its_place_in_the_queue_for_a_model_whatever_it_is_ca
         await asked.wait()
         second = await session.send("Go", lane="my.crew")
         await until(session, "session.waiting")
-        assert len(await app.store.permits()) == 2
+        assert len(await app.store.limit.permits()) == 2
         go_on.set()
         assert (await second.result()).output == "Hi."
 
@@ -276,7 +278,7 @@ async def test_a_turn_that_is_cancelled_while_it_waits_leaves_the_queue(store):
         await until(third, "session.waiting")
         await second.cancel("not needed")
         assert (await second.wait()).status == "cancelled"
-        assert [row.session_id for row in await app.store.permits()] == [first.id, third.id]
+        assert [row.session_id for row in await app.store.limit.permits()] == [first.id, third.id]
         go_on.set()
         assert (await third.wait()).output == "Done."
 
@@ -365,7 +367,7 @@ class LateTransactions(WrappedStore):
     async def transaction(self, limit: float = 5.0):
         self.wanted.set()
         await self.go.wait()
-        async with self.inner.transaction(limit) as transaction:
+        async with self.inner.log.transaction(limit) as transaction:
             yield transaction
 
 
@@ -434,7 +436,7 @@ async def test_a_call_that_waits_and_goes_on_at_once_keeps_its_place(store):
         sessions = [await app.start(agent, "Go") for _ in range(4)]
         assert {(await session.wait()).output for session in sessions} == {"Done."}
         assert inside.most["only"] == 1
-        assert await app.store.permits() == []
+        assert await app.store.limit.permits() == []
 
 
 RUBBISH = ["", "a\0b", "x" * 3_000_000, "{path}", "é\n", "'; DROP TABLE lanes; --"]
@@ -466,7 +468,7 @@ async def test_whatever_a_model_says_makes_a_key_that_can_be_stored(database):
             assert (await session.wait()).output == "Done."
         ended = await the(session, "tool.completed")
         assert [event.data["value"] for event in ended] == [len(path) for path in RUBBISH]
-        assert await app.store.permits() == []
+        assert await app.store.limit.permits() == []
 
 
 async def test_a_token_that_no_database_can_keep_is_refused(database):
@@ -512,7 +514,7 @@ async def test_a_call_that_no_worker_comes_for_loses_its_place_to_the_next(monke
         await leaving.start(old, "x")
         await began.wait()
         await leaving.start(old, "x")
-        while len(await store.permits()) < 2:  # noqa: ASYNC110 - a queue has no event
+        while len(await store.limit.permits()) < 2:  # noqa: ASYNC110 - a queue has no event
             await asyncio.sleep(0)
         leaving.worker.drain()
         go_on.set()
@@ -521,7 +523,7 @@ async def test_a_call_that_no_worker_comes_for_loses_its_place_to_the_next(monke
         session = await app.start(new, "x")
         async with asyncio.timeout(60):
             assert (await session.wait()).output == "Done."
-        assert [permit.held for permit in await store.permits()] == [False]
+        assert [permit.held for permit in await store.limit.permits()] == [False]
 
 
 async def test_a_call_whose_lane_cannot_be_named_is_a_failure_that_the_model_sees() -> None:

@@ -17,6 +17,7 @@ from outlast.log import reader as reading
 from outlast.log_context import KnownIds, enter, known
 from outlast.stores.sqlite import MemoryStore
 from outlast.testing.scripted import ScriptedError, ScriptedModel, ScriptedReply, call, say
+from outlast.testing.wrapped_store import WrappedStore
 
 LANE = ("session", "lane", "worker", "fence")
 CALL = (*LANE, "turn", "step", "call", "attempt")
@@ -115,7 +116,7 @@ async def test_a_turn_that_failed_is_a_warning_with_its_code(
 async def test_a_store_that_is_away_is_told_with_the_lane_and_its_owner(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    class Away(MemoryStore):
+    class Away(WrappedStore):
         is_away = True
 
         async def commit(self, commits: Any) -> Any:
@@ -124,7 +125,9 @@ async def test_a_store_that_is_away_is_told_with_the_lane_and_its_owner(
                 raise StoreUnavailable("away")
             return await super().commit(commits)
 
-    async with running(agent([say("hi")]), store=Away(), settings=replace(FAST, name="w1")) as app:
+    async with running(
+        agent([say("hi")]), store=Away(MemoryStore()), settings=replace(FAST, name="w1")
+    ) as app:
         session = await app.start("a", "go")
         await until(session, "turn.completed")
 

@@ -67,7 +67,7 @@ async def test_a_message_that_arrives_while_the_log_is_read_for_the_model_is_sho
         session = await app.start("a", LONG)
         for n in range(6):
             await (await session.send(f"{n} {LONG}")).result()
-    assert (await store.load(session.id, "main")).snapshot is not None
+    assert (await store.log.load(session.id, "main")).snapshot is not None
 
     async with running(Agent("a", model), store=store) as app:
         session = await app.session(session.id)

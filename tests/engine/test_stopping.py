@@ -329,7 +329,9 @@ async def test_an_end_stops_the_turns_of_all_lanes() -> None:
         await session.end("enough")
 
         with Wakeups(app.store, session.id) as wakeups:
-            while not (delivery := await app.store.delivery(session.receipt.delivery_id)).outcome:
+            while not (
+                delivery := await app.store.listing.delivery(session.receipt.delivery_id)
+            ).outcome:
                 await wakeups.wait()
                 wakeups.clear()
         assert delivery.outcome == "cancelled"
@@ -472,7 +474,7 @@ async def test_a_task_is_over_with_its_answer() -> None:
         assert (await session.wait()).output == "done"
 
         assert (await session.info()).over == "completed"
-        assert await app.store.find_token("default", "job") is None
+        assert await app.store.listing.find_token("default", "job") is None
         assert (await types_of(session))[-1] == "session.completed"
 
 

@@ -11,7 +11,7 @@ from scene import FAST, Watched, agent, log_of, results_of, running, the, until
 from outlast import Agent, Context, Limits, Outlast, Session, WorkerSettings, tool
 from outlast.core.message import Text, UserMessage
 from outlast.errors import InvalidInput, StoreUnavailable
-from outlast.store import Commit, Committed, Refused, WorkerInfo
+from outlast.store import Commit, Committed, Refused, Store, WorkerInfo
 from outlast.stores.sqlite import MemoryStore
 from outlast.testing.scripted import ScriptedReply, call, calls, say
 from outlast.testing.wrapped_store import WrappedStore
@@ -134,8 +134,8 @@ async def test_a_stopped_worker_leaves_no_lane_behind() -> None:
         session = await app.start("a", "go")
         await session.wait()
 
-    assert await store.workers() == []
-    info = await store.session(session.id)
+    assert await store.work.workers() == []
+    info = await store.listing.session(session.id)
     assert [lane.worker for lane in info.lanes] == [""]
 
 
@@ -203,7 +203,7 @@ async def test_a_worker_taken_for_dead_enlists_again_and_goes_on() -> None:
         session = await app.start("a", "1")
         await session.wait()
         store.declare_dead("w1")
-        await store.find_dead()
+        await store.work.find_dead()
 
         assert (await (await session.send("2")).result()).output == "two"
 
@@ -266,7 +266,7 @@ async def test_a_long_conversation_is_gone_on_with_from_its_snapshot() -> None:
         session = await app.start("a", long)
         for n in range(6):
             await (await session.send(f"{n} {long}")).result()
-    loaded = await store.load(session.id, "main")
+    loaded = await store.log.load(session.id, "main")
     assert loaded.snapshot is not None
 
     async with running(Agent("a", model), store=store) as app:
@@ -282,15 +282,12 @@ async def test_a_long_conversation_is_gone_on_with_from_its_snapshot() -> None:
 # A store that is away for a while
 
 
-class AwayStore:
+class AwayStore(WrappedStore):
     """A store that is away for some of its calls."""
 
-    def __init__(self, store: MemoryStore) -> None:
-        self._store = store
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
         self.away: list[str] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
 
     def _may_be_away(self, name: str) -> None:
         if name in self.away:
@@ -299,15 +296,15 @@ class AwayStore:
 
     async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
         self._may_be_away("commit")
-        return await self._store.commit(commits)
+        return await super().commit(commits)
 
     async def claim(self, *args: Any, **options: Any) -> Any:
         self._may_be_away("claim")
-        return await self._store.claim(*args, **options)
+        return await super().claim(*args, **options)
 
     async def find_dead(self) -> Sequence[str]:
         self._may_be_away("find_dead")
-        return await self._store.find_dead()
+        return await super().find_dead()
 
 
 async def test_a_store_that_is_away_for_a_while_costs_nothing_but_time() -> None:
@@ -335,7 +332,7 @@ async def test_a_fault_that_nobody_foresaw_is_met_with_a_pause_and_another_try()
             if "load" in self.away:
                 self.away.remove("load")
                 raise RuntimeError("a bug")
-            return await self._store.load(*args, **options)
+            return await super().load(*args, **options)
 
     store = Broken(MemoryStore())
     store.away = ["load"]
@@ -377,7 +374,7 @@ async def test_an_app_that_is_being_opened_is_not_opened_again(tmp_path: Path) -
     opened = await asyncio.gather(app.open(), app.open(), return_exceptions=True)
 
     assert [type(each) for each in opened] == [type(None), InvalidInput]
-    assert len(await app.store.workers()) == 1
+    assert len(await app.store.work.workers()) == 1
     await app.close()
 
 
@@ -393,7 +390,7 @@ async def test_a_worker_that_cannot_listen_leaves_no_lease_behind() -> None:
     with pytest.raises(OSError, match="too many"):
         await app.open()
 
-    assert list(await store.workers()) == []
+    assert list(await store.work.workers()) == []
     new = set(threading.enumerate()) - before
     assert not any(thread.name == "outlast lease" for thread in new)
 
@@ -422,8 +419,8 @@ async def test_a_worker_whose_lease_ran_out_lets_go_at_once_of_what_others_took(
         assert app.worker
         store.write_beside(lambda desk: desk.db.raw.execute(END_LEASES))
         heir = WorkerInfo(worker="heir", host="here", pid=1, started_at=0)
-        await store.enlist(heir, 3_600_000)
-        [taken] = await store.claim("heir", 1)
+        await store.work.enlist(heir, 3_600_000)
+        [taken] = await store.work.claim("heir", 1)
         assert app.worker._lease_keeper
         await asyncio.to_thread(app.worker._lease_keeper.renew)
 

@@ -15,7 +15,7 @@ async def test_a_key_leads_to_whose_it_is() -> None:
     clock = Clock()
     store = MemoryStore(clock)
     text, info = mint(clock, tenant="acme", name="till", scopes=["send", "read"])
-    await store.add_key(info)
+    await store.document.add_key(info)
 
     found = await find_principal(store, text)
 
@@ -39,8 +39,8 @@ async def test_the_secret_of_one_key_does_not_open_another() -> None:
     store = MemoryStore(clock)
     first, kept = mint(clock, tenant="a", name="", scopes=["read"])
     second, other = mint(clock, tenant="b", name="", scopes=["read"])
-    await store.add_key(kept)
-    await store.add_key(other)
+    await store.document.add_key(kept)
+    await store.document.add_key(other)
     mixed = first.rpartition("_")[0] + "_" + (parse(second) or ("", ""))[1]
 
     assert await find_principal(store, mixed) is None
@@ -50,8 +50,8 @@ async def test_a_revoked_key_is_none() -> None:
     clock = Clock()
     store = MemoryStore(clock)
     text, info = mint(clock, tenant="a", name="", scopes=["read"])
-    await store.add_key(info)
-    await store.revoke_key(info.key_id, 17)
+    await store.document.add_key(info)
+    await store.document.revoke_key(info.key_id, 17)
 
     assert await find_principal(store, text) is None
 

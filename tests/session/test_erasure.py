@@ -27,7 +27,7 @@ async def test_an_erased_session_stops_what_runs_in_it_and_nothing_else(
         other = await app.start("a", "go")
 
         assert (await other.wait()).output == "done"
-        assert await app.store.session(session.id) is None
+        assert await app.store.listing.session(session.id) is None
         assert app.worker is not None
         while app.worker.held:  # noqa: ASYNC110 - it gives up what is not there any more
             await asyncio.sleep(0)

@@ -29,7 +29,7 @@ class Noting(SharedStore):
         self.commits: list[list[str]] = []
 
     async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
-        results = await self.inner.commit(commits)
+        results = await self.inner.log.commit(commits)
         self.commits += [[type_of(record) for record in commit.records] for commit in commits]
         return results
 

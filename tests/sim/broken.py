@@ -76,7 +76,7 @@ class IgnoresFences(BrokenStore):
     """Writes for anybody who asks."""
 
     async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
-        return await self.inner.commit([self._as_if_owned(commit) for commit in commits])
+        return await self.inner.log.commit([self._as_if_owned(commit) for commit in commits])
 
     def _as_if_owned(self, commit: Commit) -> Commit:
         lane = self.lane(commit)
@@ -96,7 +96,7 @@ class LosesAdmissions(BrokenStore):
         self.counted += 1
         [wanted] = admissions
         if self.counted % 7 or wanted.new or not wanted.session_id:
-            return await self.inner.admit(admissions)
+            return await self.inner.log.admit(admissions)
         lost = AdmissionReceipt(
             session_id=wanted.session_id,
             lane=wanted.lane,
@@ -110,7 +110,7 @@ class Mishears(BrokenStore):
     """Gives who loads a lane other words than were said."""
 
     async def load(self, session_id: str, lane: str, after: int | None = None) -> Loaded:
-        loaded = await self.inner.load(session_id, lane, after)
+        loaded = await self.inner.log.load(session_id, lane, after)
         return replace(loaded, entries=tuple(misheard(entry) for entry in loaded.entries))
 
 
@@ -124,7 +124,7 @@ class CommitsTwice(BrokenStore):
     """Does not recognise a commit that it has written before."""
 
     async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
-        return await self.inner.commit([self._as_if_new(commit) for commit in commits])
+        return await self.inner.log.commit([self._as_if_new(commit) for commit in commits])
 
     def _as_if_new(self, commit: Commit) -> Commit:
         lane = self.lane(commit)
@@ -139,7 +139,7 @@ class SkipsEvents(BrokenStore):
     counted = 0
 
     async def read(self, session_id: str, after: int, limit: int = 500) -> LogPage:
-        page = await self.inner.read(session_id, after, limit)
+        page = await self.inner.log.read(session_id, after, limit)
         self.counted += 1
         return page if self.counted % 5 else replace(page, entries=page.entries[1:])
 
@@ -148,7 +148,7 @@ class ForgetsOutcomes(BrokenStore):
     """Shows a new owner the lane without the outcome that its last commit recorded."""
 
     async def load(self, session_id: str, lane: str, after: int | None = None) -> Loaded:
-        loaded = await self.inner.load(session_id, lane, after)
+        loaded = await self.inner.log.load(session_id, lane, after)
         if loaded.entries and isinstance(loaded.entries[-1].record, r.ToolCompleted):
             return replace(loaded, entries=loaded.entries[:-1])
         return loaded
@@ -158,7 +158,7 @@ class ForgetsStarts(BrokenStore):
     """Shows a new owner the lane without the calls that its last commit began."""
 
     async def load(self, session_id: str, lane: str, after: int | None = None) -> Loaded:
-        loaded = await self.inner.load(session_id, lane, after)
+        loaded = await self.inner.log.load(session_id, lane, after)
         entries = list(loaded.entries)
         while entries and isinstance(entries[-1].record, r.ToolStarted):
             entries.pop()
@@ -170,7 +170,7 @@ class BooksAtOnce(BrokenStore):
 
     @asynccontextmanager
     async def transaction(self, limit: float = 5.0) -> AsyncIterator[Transaction]:
-        async with self.inner.transaction(limit) as inner:
+        async with self.inner.log.transaction(limit) as inner:
             yield Hasty(inner, self)
 
 
@@ -188,7 +188,7 @@ class KeepsFatBooks(BrokenStore):
     """Writes with each model call what all of them before have cost."""
 
     async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
-        return await self.inner.commit([self._with_costs(commit) for commit in commits])
+        return await self.inner.log.commit([self._with_costs(commit) for commit in commits])
 
     def _with_costs(self, commit: Commit) -> Commit:
         before = {f"what all had cost at {n}": n for n in range(self.end(commit.session_id))}
@@ -203,14 +203,14 @@ class MissesArrivals(BrokenStore):
     """Parks a lane past what has arrived for it."""
 
     async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
-        return await self.inner.commit([replace(c, seen=10**9) for c in commits])
+        return await self.inner.log.commit([replace(c, seen=10**9) for c in commits])
 
 
 class KeepsLanes(BrokenStore):
     """Never lets a worker give a lane back."""
 
     async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
-        return await self.inner.commit([replace(c, release=False) for c in commits])
+        return await self.inner.log.commit([replace(c, release=False) for c in commits])
 
 
 class TearsCommits(BrokenStore):
@@ -219,7 +219,7 @@ class TearsCommits(BrokenStore):
     counted = 0
 
     async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
-        results = await self.inner.commit(commits)
+        results = await self.inner.log.commit(commits)
         for commit, result in zip(commits, results, strict=True):
             self.counted += 1
             if isinstance(result, Committed) and commit.records and self.counted % 40 == 0:
@@ -230,8 +230,8 @@ class TearsCommits(BrokenStore):
 class GrantsEverything(BrokenStore):
     """Lets every call begin, whatever the limits say."""
 
-    async def acquire(self, wishes: Sequence[PermitRequest]) -> Sequence[Permit | Refused]:
-        return [Permit(granted=True) for _ in await self.inner.acquire(wishes)]
+    async def acquire(self, requests: Sequence[PermitRequest]) -> Sequence[Permit | Refused]:
+        return [Permit(granted=True) for _ in await self.inner.limit.acquire(requests)]
 
 
 class IgnoresLimits(BrokenStore):
@@ -239,8 +239,8 @@ class IgnoresLimits(BrokenStore):
 
     ignored = ""
 
-    async def acquire(self, wishes: Sequence[PermitRequest]) -> Sequence[Permit | Refused]:
-        return await self.inner.acquire([self._unbound(wish) for wish in wishes])
+    async def acquire(self, requests: Sequence[PermitRequest]) -> Sequence[Permit | Refused]:
+        return await self.inner.limit.acquire([self._unbound(wish) for wish in requests])
 
     def _unbound(self, wish: PermitRequest) -> PermitRequest:
         kept = (bound for bound in wish.bounds if not bound.name.startswith(self.ignored))
@@ -259,21 +259,21 @@ class IgnoresAgentLimits(BrokenStore):
     """Gives out an agent's lanes, however many are at work."""
 
     async def claim(self, worker: str, limit: int, *args: Any, **options: Any) -> Sequence[Claim]:
-        return await self.inner.claim(worker, limit, *args, **{**options, "most": {}})
+        return await self.inner.work.claim(worker, limit, *args, **{**options, "most": {}})
 
 
 class LosesLetters(BrokenStore):
     """Writes commits, and drops what they send to other sessions."""
 
     async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
-        return await self.inner.commit([replace(commit, sends=()) for commit in commits])
+        return await self.inner.log.commit([replace(commit, sends=()) for commit in commits])
 
 
 class BearsTwins(BrokenStore):
     """Starts every child twice, under another id."""
 
     async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
-        return await self.inner.commit([self._doubled(commit) for commit in commits])
+        return await self.inner.log.commit([self._doubled(commit) for commit in commits])
 
     def _doubled(self, commit: Commit) -> Commit:
         twins = (replace(sent, **other(sent)) for sent in commit.sends if sent.new)
@@ -290,7 +290,7 @@ class RunsAhead(BrokenStore):
     """Tells workers a time that has not come yet."""
 
     async def claim(self, worker: str, limit: int, *args: Any, **options: Any) -> Sequence[Claim]:
-        claims = await self.inner.claim(worker, limit, *args, **options)
+        claims = await self.inner.work.claim(worker, limit, *args, **options)
         return [replace(claim, now=claim.now + 15_000) for claim in claims]
 
 
@@ -298,7 +298,7 @@ class ForgetsDeadlines(BrokenStore):
     """Shows a new owner sessions and messages that have all the time of the world."""
 
     async def load(self, session_id: str, lane: str, after: int | None = None) -> Loaded:
-        loaded = await self.inner.load(session_id, lane, after)
+        loaded = await self.inner.log.load(session_id, lane, after)
         entries = [replace(e, record=endless(e.record)) for e in loaded.entries]
         return replace(loaded, snapshot=None, entries=tuple(entries))
 
@@ -313,7 +313,7 @@ class OpensAnew(BrokenStore):
     """Shows a new owner requests that have run out as if they were open."""
 
     async def load(self, session_id: str, lane: str, after: int | None = None) -> Loaded:
-        loaded = await self.inner.load(session_id, lane, after)
+        loaded = await self.inner.log.load(session_id, lane, after)
         entries = [e for e in loaded.entries if not isinstance(e.record, r.RequestExpired)]
         return replace(loaded, entries=tuple(entries))
 
@@ -324,7 +324,7 @@ class PutsWordsIntoMouths(BrokenStore):
     async def admit(
         self, admissions: Sequence[Admission]
     ) -> Sequence[AdmissionReceipt | OutlastError]:
-        return await self.inner.admit([self._twisted(wanted) for wanted in admissions])
+        return await self.inner.log.admit([self._twisted(wanted) for wanted in admissions])
 
     def _twisted(self, wanted: Admission) -> Admission:
         records = tuple(
@@ -342,7 +342,7 @@ class TakesNoForYes(BrokenStore):
     async def admit(
         self, admissions: Sequence[Admission]
     ) -> Sequence[AdmissionReceipt | OutlastError]:
-        return await self.inner.admit([self._agreed(wanted) for wanted in admissions])
+        return await self.inner.log.admit([self._agreed(wanted) for wanted in admissions])
 
     def _agreed(self, wanted: Admission) -> Admission:
         records = tuple(

@@ -77,7 +77,7 @@ class Ledger(WrappedStore):
                 fired = Fired(int(instant), self._clock.now(), result.session_id)
                 self.fired[name].append(fired)
                 if self._at_once:
-                    await self.inner.erase(result.session_id)
+                    await self.inner.log.erase(result.session_id)
         return results
 
 
@@ -206,7 +206,7 @@ class World:
     async def tidy(self) -> None:
         for fired in self.store.fired.values():
             for each in reversed(fired):
-                if not await self.store.inner.erase(each.session_id):
+                if not await self.store.inner.log.erase(each.session_id):
                     break
 
 

@@ -56,7 +56,7 @@ class AwayForAWhile(WrappedStore):
             raise StoreUnavailable("the connection was lost")
         if self._enlisted > 1:
             self.is_back.set()
-        return await self.inner.enlist(worker, lease)
+        return await self.inner.work.enlist(worker, lease)
 
 
 async def test_a_worker_taken_for_dead_enlists_again_even_if_the_store_is_away_for_a_while() -> (
@@ -65,7 +65,7 @@ async def test_a_worker_taken_for_dead_enlists_again_even_if_the_store_is_away_f
     store = MemoryStore()
     away = AwayForAWhile(store, tries=2)
     async with running(agent([say("hello")]), store=away, settings=BRIEF) as app:
-        [before] = await store.workers()
+        [before] = await store.work.workers()
         store.declare_dead(before.worker)
         await away.is_back.wait()
         session = await app.start("a", "hi")
@@ -81,16 +81,16 @@ class NeverAgain(AwayForAWhile):
         self.claimed: list[tuple[str, bool]] = []
 
     async def claim(self, worker: str, *args: Any, **options: Any) -> Any:
-        living = [known.worker for known in await self.inner.workers()]
+        living = [known.worker for known in await self.inner.work.workers()]
         self.claimed.append((worker, worker in living))
-        return await self.inner.claim(worker, *args, **options)
+        return await self.inner.work.claim(worker, *args, **options)
 
 
 async def test_a_worker_that_is_not_enlisted_claims_nothing() -> None:
     store = MemoryStore()
     watched = NeverAgain(store)
     async with running(agent([say("hello")]), store=watched, settings=BRIEF):
-        [before] = await store.workers()
+        [before] = await store.work.workers()
         store.declare_dead(before.worker)
         await watched.is_back.wait()
 
@@ -108,16 +108,16 @@ class SlowToEnlist(WrappedStore):
         self.has_claimed = asyncio.Event()
 
     async def enlist(self, worker: WorkerInfo, lease: int) -> Lease:
-        held = await self.inner.enlist(worker, lease)
+        held = await self.inner.work.enlist(worker, lease)
         if not self.first:
             self.first = worker.worker
             await asyncio.sleep(2 * lease / 1000)
         return held
 
     async def claim(self, worker: str, *args: Any, **options: Any) -> Any:
-        self.claimed.append(worker in [info.worker for info in await self.inner.workers()])
+        self.claimed.append(worker in [info.worker for info in await self.inner.work.workers()])
         self.has_claimed.set()
-        return await self.inner.claim(worker, *args, **options)
+        return await self.inner.work.claim(worker, *args, **options)
 
 
 async def test_a_lease_that_ran_out_before_the_answer_came_is_renewed_before_it_is_used() -> None:
@@ -150,7 +150,7 @@ class KeepsLeases(WrappedStore):
     held: HeldLease
 
     async def enlist(self, worker: WorkerInfo, lease: int) -> Lease:
-        self.held = HeldLease(await self.inner.enlist(worker, lease))
+        self.held = HeldLease(await self.inner.work.enlist(worker, lease))
         return self.held
 
 
@@ -181,7 +181,7 @@ class HangsLeases(WrappedStore):
     held: HangingLease
 
     async def enlist(self, worker: WorkerInfo, lease: int) -> Lease:
-        self.held = HangingLease(await self.inner.enlist(worker, lease))
+        self.held = HangingLease(await self.inner.work.enlist(worker, lease))
         return self.held
 
 
@@ -208,7 +208,7 @@ class Slow(WrappedStore):
         self.has_written = asyncio.Event()
 
     async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
-        return await asyncio.shield(self._write(self.inner.commit(commits)))
+        return await asyncio.shield(self._write(self.inner.log.commit(commits)))
 
     async def _write(self, commit: Awaitable[T]) -> T:
         result = await commit
@@ -260,7 +260,7 @@ class FailsOnce(WrappedStore):
             self.fails = False
             self.has_failed.set()
             raise StoreUnavailable("the connection was lost")
-        return await self.inner.load(session_id, lane, after)
+        return await self.inner.log.load(session_id, lane, after)
 
 
 async def test_a_read_that_fails_interrupts_nothing_that_runs() -> None:
@@ -332,7 +332,7 @@ class SlowToWrite(WrappedStore):
             self.is_slow = False
             self.is_asked.set()
             await asyncio.sleep(0.15)
-        return await self.inner.commit(commits)
+        return await self.inner.log.commit(commits)
 
 
 async def test_an_answer_is_not_slept_through_that_comes_while_a_stopped_call_records_a_step() -> (
@@ -394,7 +394,7 @@ class LeavesAGhost(WrappedStore):
     has_left = False
 
     async def claim(self, worker: str, limit: int, *args: Any, **options: Any) -> Sequence[Claim]:
-        claims = await self.inner.claim(worker, limit, *args, **options)
+        claims = await self.inner.work.claim(worker, limit, *args, **options)
         if self.has_left or not claims:
             return claims
         self.has_left = True
@@ -407,7 +407,7 @@ class LeavesAGhost(WrappedStore):
             call_id="t1.s1.c9",
             bounds=(Bound("mutex:default:desk", 1),),
         )
-        await self.inner.acquire([wish])
+        await self.inner.limit.acquire([wish])
         return [replace(claim, permits=("t1.s1.c9",))]
 
 
@@ -422,7 +422,7 @@ async def test_a_call_does_not_wait_for_a_place_that_a_lost_call_of_its_own_lane
         await until(session, "tool.completed")
 
         assert (await session.wait()).output == "done"
-        assert await app.store.permits() == []
+        assert await app.store.limit.permits() == []
 
 
 # Two lanes that end their session

@@ -92,7 +92,7 @@ async def live(store: SqliteStore, clock: ManualClock) -> Claim:
     shared = effect(claim, state="done", value=SECRET)
     free = replace(shared, key="order-18", state="free", value=SECRET)
     asked = replace(question("req_1"), prompt=SECRET)
-    await store.acquire([wish])
+    await store.limit.acquire([wish])
     await write(
         store,
         commit(
@@ -109,7 +109,7 @@ async def live(store: SqliteStore, clock: ManualClock) -> Claim:
     )
     shorter = Snapshot(4, FOLD, SECRET.encode())
     await write(store, commit(claim, delta(), snapshot=shorter, number=claim.number + 1))
-    (cursor,) = await store.take_cursors(1, 1000)
+    (cursor,) = await store.outbox.take(1, 1000)
     letter = DeadLetter(
         session_id=session_id,
         tenant=cursor.tenant,
@@ -119,5 +119,5 @@ async def live(store: SqliteStore, clock: ManualClock) -> Claim:
         error=SECRET,
         at=9,
     )
-    await store.settle_cursor(cursor, position=3, again_at=None, error=SECRET, dead=[letter])
+    await store.outbox.settle(cursor, position=3, again_at=None, error=SECRET, dead=[letter])
     return replace(claim, number=claim.number + 2)

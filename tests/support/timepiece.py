@@ -53,7 +53,7 @@ class Swift(WrappedStore):
         for result in results:
             if isinstance(result, AdmissionReceipt):
                 self.said += await messages(self.inner)
-                await self.inner.erase(result.session_id)
+                await self.inner.log.erase(result.session_id)
         return results
 
 
@@ -63,13 +63,13 @@ async def messages(store: Store) -> list[str]:
 
 
 async def started(store: Store) -> Sequence[SessionInfo]:
-    return list(reversed(await store.sessions(limit=1000)))
+    return list(reversed(await store.listing.sessions(limit=1000)))
 
 
 async def first_words(store: Store, info: SessionInfo) -> str:
     [queued] = [
         entry.record
-        for entry in (await store.read(info.session_id, 0, 2)).entries
+        for entry in (await store.log.read(info.session_id, 0, 2)).entries
         if isinstance(entry.record, DeliveryQueued)
     ]
     [text] = queued.content
@@ -77,7 +77,7 @@ async def first_words(store: Store, info: SessionInfo) -> str:
 
 
 async def row(store: Store, name: str = "a") -> ScheduleInfo:
-    [found] = [each for each in await store.schedules() if each.name == name]
+    [found] = [each for each in await store.document.schedules() if each.name == name]
     return found
 
 

@@ -18,30 +18,28 @@ from outlast.agents.model.client import ModelRequest
 from outlast.core import record as r
 from outlast.core.record import Entry
 from outlast.errors import StoreUnavailable
-from outlast.store import Commit, Committed, Refused
+from outlast.store import Commit, Committed, Refused, Store
 from outlast.stores.sqlite import MemoryStore
 from outlast.testing.scripted import ScriptedModel, ScriptedReply, call, calls, say
+from outlast.testing.wrapped_store import WrappedStore
 
 FAST = {"poll": 0.005, "watch": 0.005, "grace": 0.05, "stop_grace": 0.05, "flush": 0.0}
 
 
-class FaultyStore:
+class FaultyStore(WrappedStore):
     """A memory store as one process sees it, with a fault at one of its commits.
 
     `fault`: the process dies `before` or `after` the commit, or loses the connection `without`
     or `with` the commit written.
     """
 
-    def __init__(self, store: MemoryStore, fault: str, number: int) -> None:
-        self._store = store
+    def __init__(self, store: Store, fault: str, number: int) -> None:
+        super().__init__(store)
         self._fault = fault
         self._left = number
         self.commits = 0
         self.struck = asyncio.Event()
         self._dead = False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
 
     async def close(self) -> None:
         """The store outlives this process."""
@@ -52,10 +50,10 @@ class FaultyStore:
         self.commits += 1
         self._left -= 1
         if self._left != 0:
-            return await self._store.commit(commits)
+            return await super().commit(commits)
         self.struck.set()
         if self._fault in ("after", "with"):
-            await self._store.commit(commits)
+            await super().commit(commits)
         if self._fault in ("with", "without"):
             raise StoreUnavailable("the connection was lost")
         self._dead = True
@@ -179,7 +177,7 @@ async def tell(fault: str = "", number: int = 0) -> Story:
     await second.close()
     await first.close()
     handle = await outside.session(session.id)
-    said = [d for d in await store.deliveries(session.id) if d.kind == "message"]
+    said = [d for d in await store.listing.deliveries(session.id) if d.kind == "message"]
     turns = [await handle.result_of(d.delivery_id) for d in said]
     return Story(
         log=await everything(store),
@@ -200,8 +198,10 @@ async def kill(tasks: set[asyncio.Task[Any]]) -> None:
 
 
 async def everything(store: MemoryStore) -> list[Entry]:
-    sessions = await store.sessions()
-    return list((await store.read(sessions[0].session_id, 0, 10_000)).entries) if sessions else []
+    sessions = await store.listing.sessions()
+    return (
+        list((await store.log.read(sessions[0].session_id, 0, 10_000)).entries) if sessions else []
+    )
 
 
 # What must be true of every story

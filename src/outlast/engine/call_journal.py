@@ -148,7 +148,7 @@ class LaneJournal:
         """
         async with AsyncExitStack() as opening:
             hold = await opening.enter_async_context(LockHold(self._owned.lock))
-            transaction = await opening.enter_async_context(self._store.transaction(LONGEST))
+            transaction = await opening.enter_async_context(self._store.log.transaction(LONGEST))
             self._hold = hold
             hold.limit(LONGEST)
             await stack.enter_async_context(opening.pop_all())
@@ -167,7 +167,7 @@ class LaneJournal:
 
     async def find_token(self, token: str) -> str | None:
         """Return the session that a continuation token leads to."""
-        return await self._store.find_token(self.lane.tenant, token)
+        return await self._store.listing.find_token(self.lane.tenant, token)
 
 
 class LockHold:

@@ -119,7 +119,9 @@ class LaneFolds:
 
     async def _load(self, after: int | None = None) -> Loaded:
         try:
-            return await insist(self._clock, self._store.load, self.session_id, self.name, after)
+            return await insist(
+                self._clock, self._store.log.load, self.session_id, self.name, after
+            )
         except UnknownSession:
             raise LaneLost from None  # it was erased
 
@@ -256,7 +258,7 @@ class LaneFolds:
         """Read the log up to `head`, which may move on meanwhile: later records are shown it."""
         view, cursor = View(), 0
         while cursor < (head := self.head):
-            page = await insist(self._clock, self._store.read, self.session_id, cursor)
+            page = await insist(self._clock, self._store.log.read, self.session_id, cursor)
             view.see_all((e for e in page.entries if e.offset <= head), self.name)
             cursor = min(page.cursor, head)
         return view

@@ -33,9 +33,9 @@ class OrphanEraser:
 async def erase_orphans(store: Store) -> int:
     """Erase the sessions whose parent was erased, and then their children, level by level."""
     count = 0
-    while doomed := await store.doomed():
+    while doomed := await store.log.find_orphans():
         for session_id in doomed:
-            count += await store.erase(session_id)
+            count += await store.log.erase(session_id)
     return count
 
 
@@ -51,7 +51,7 @@ class StalePermitReaper:
         self._store = store
 
     async def run_once(self) -> int:
-        return await self._store.pass_by(PERMIT_KEPT)
+        return await self._store.limit.skip_stale(PERMIT_KEPT)
 
 
 class ArrivalPoller:
@@ -69,7 +69,7 @@ class ArrivalPoller:
         if not running:
             return 0
         heads = [(*key, runner.lane.folds.head) for key, runner in running.items()]
-        found = await self._store.find_arrivals(heads)
+        found = await self._store.work.find_arrivals(heads)
         for key in found:
             running[key].nudge()
         return len(found)
@@ -84,7 +84,7 @@ class DeadWorkerDetector:
         self._found = found
 
     async def run_once(self) -> int:
-        dead = await self._store.find_dead()
+        dead = await self._store.work.find_dead()
         for worker in dead:
             log.info("a worker died; its lanes are free", extra={"worker": worker})
         if dead:

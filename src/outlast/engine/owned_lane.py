@@ -332,7 +332,7 @@ class OwnedLane:
             # A call that gave its permit back and begins again in the same commit keeps it.
             self._draft.keep_permits(bounds)
             self._permits |= bounds.keys()
-            results = await insist(self._clock, self._store.acquire, requests)
+            results = await insist(self._clock, self._store.limit.acquire, requests)
         for call_id, permit in zip(bounds, results, strict=True):
             if isinstance(permit, Refused):
                 raise LaneLost
@@ -386,14 +386,14 @@ class OwnedLane:
     ) -> Committed | Refused:
         """Write a commit, and fold its `unfolded` records. Raises LaneLost if it is another's."""
         head = self.folds.head
-        [result] = await insist(self._clock, self._store.commit, [commit])
+        [result] = await insist(self._clock, self._store.log.commit, [commit])
         while isinstance(result, Refused):
             if not is_only_late(commit, result):
                 self._refuse(result)
                 return result
             self.folds.take_in(result.arrivals, self._draft.records)
             commit = msgspec.structs.replace(commit, seen=self.folds.head)
-            [result] = await insist(self._clock, self._store.commit, [commit])
+            [result] = await insist(self._clock, self._store.log.commit, [commit])
         self._land(commit, result, unfolded)
         if result.first_offset > head + 1:
             await self.folds.look_between(head, result, self._draft.records)

@@ -92,7 +92,7 @@ class StartGate:
     async def _other(self, call: OpenCall) -> EffectClaim | None:
         """Return another call's hold on this call's key, if there is one."""
         scope, _, key = call.dedupe.partition("\n")
-        effect = await insist(self._clock, self._store.effect, scope, key)
+        effect = await insist(self._clock, self._store.log.effect, scope, key)
         if effect is None or effect.state == "free":
             return None
         ours = (effect.session_id, effect.call_id) == (self._lane.session_id, call.call_id)

@@ -104,7 +104,7 @@ class Worker:
         """Enlist, and begin to look for work."""
         await self._enlist()
         try:
-            self._stop_listening = self._store.listen(self._heard)
+            self._stop_listening = self._store.work.listen(self._heard)
         except BaseException:
             assert self._lease_keeper is not None
             await self._lease_keeper.end()  # it would renew the lease of a worker that never ran
@@ -172,7 +172,7 @@ class Worker:
             at_once=self._most,
         )
         asked_at = self._clock.monotonic()
-        lease = await self._store.enlist(info, int(self._settings.lease * 1000))
+        lease = await self._store.work.enlist(info, int(self._settings.lease * 1000))
         self._lease_keeper = self._keep_lease(
             self.name,
             lease,
@@ -214,7 +214,7 @@ class Worker:
     async def _find_owned(self) -> set[Key]:
         owned: set[Key] = set()
         after: Key | None = None
-        while page := await self._store.lanes(worker=self.name, after=after, limit=PAGE):
+        while page := await self._store.listing.lanes(worker=self.name, after=after, limit=PAGE):
             owned.update((lane.session_id, lane.lane) for lane in page)
             after = (page[-1].session_id, page[-1].lane)
         return owned
@@ -267,7 +267,7 @@ class Worker:
         free = self._settings.concurrency - len(self._tasks)
         if free <= 0:
             return 0  # a lane that ends gives a hint
-        claims = await self._store.claim(
+        claims = await self._store.work.claim(
             self.name,
             free,
             list(self._tasks),
@@ -280,7 +280,7 @@ class Worker:
             self._begin(claim)
         if len(claims) < free:
             now = self._clock.now()
-            if ready_at := await self._store.next_ready_at(now):
+            if ready_at := await self._store.work.next_ready_at(now):
                 self.interval = min(self.interval, (ready_at - now) / 1000)
         return len(claims)
 

@@ -19,7 +19,7 @@ from outlast.core.message import Part, Text, ToolCall
 from outlast.core.record import Entry, Failure, Tokens
 from outlast.core.view import whole_parts
 from outlast.errors import CursorAhead, InvalidInput
-from outlast.store import Store
+from outlast.store import LogStore, Store
 
 POLL = 1.0
 PAGE = 500
@@ -39,7 +39,7 @@ class Wakeups:
         self._event = asyncio.Event()
 
     def __enter__(self) -> Wakeups:
-        self._stop = self._store.listen(self._heard, self._session_id)
+        self._stop = self._store.work.listen(self._heard, self._session_id)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -69,8 +69,8 @@ class EntriesBefore:
     has to be closed when it was found.
     """
 
-    def __init__(self, store: Store, session_id: str, before: int) -> None:
-        self._store = store
+    def __init__(self, log: LogStore, session_id: str, before: int) -> None:
+        self._log = log
         self._session_id = session_id
         self._before = before
         self._limit = NEAR
@@ -83,7 +83,7 @@ class EntriesBefore:
         while not self._page:
             if self._before <= 1:
                 raise StopAsyncIteration
-            page = await self._store.read_back(self._session_id, self._before, self._limit)
+            page = await self._log.read_back(self._session_id, self._before, self._limit)
             self._page = [entry for entry in page.entries if entry.offset < self._before]
             self._before = page.cursor if page.entries and page.cursor < self._before else 0
             self._limit = min(4 * self._limit, PAGE)
@@ -128,7 +128,7 @@ class EventReader:
 
     async def next_page(self) -> list[Event]:
         """Return the events after the cursor, and move it behind all that was read."""
-        page = await self._store.read(self._session_id, self.cursor, self._limit)
+        page = await self._store.log.read(self._session_id, self.cursor, self._limit)
         events = [await self._event(entry) for entry in page.entries if entry.offset > self.cursor]
         self.cursor = max(self.cursor, page.cursor)
         self.is_at_end = self.cursor >= page.end
@@ -180,7 +180,7 @@ async def read_deltas(
     """Return the texts of an answer's parts from the deltas that it points at."""
     cursor, texts = record.deltas_from - 1, dict[int, str]()
     while cursor < offset:
-        page = await store.read(session_id, cursor)
+        page = await store.log.read(session_id, cursor)
         for entry in page.entries:
             e = entry.record
             if entry.offset >= offset or not isinstance(e, r.MessageDelta | r.ReasoningDelta):
@@ -193,7 +193,7 @@ async def read_deltas(
 
 async def read_args(store: Store, session_id: str, before: int) -> dict[str, str]:
     """Return the arguments in the last answer before an offset: a reader may begin behind it."""
-    async for entry in EntriesBefore(store, session_id, before):
+    async for entry in EntriesBefore(store.log, session_id, before):
         if isinstance(entry.record, r.MessageCompleted):
             return requested_args(entry.record)
     return {}
@@ -218,7 +218,7 @@ async def read_outcome(
 ) -> Outcome | None:
     """Look back from an offset for the last turn that is wanted and has ended."""
     end: TurnEnd | None = None
-    async for entry in EntriesBefore(store, session_id, before):
+    async for entry in EntriesBefore(store.log, session_id, before):
         e = entry.record
         if end is None and isinstance(e, TurnEnd) and wanted(e.turn):
             end = e
@@ -251,7 +251,7 @@ async def said_before(
     said: list[str] = []
     if answer.attempt == 1:
         return ""
-    async for entry in EntriesBefore(store, session_id, before):
+    async for entry in EntriesBefore(store.log, session_id, before):
         e = entry.record
         if getattr(e, "call_id", "") != answer.call_id:
             continue

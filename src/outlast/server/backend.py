@@ -55,7 +55,7 @@ class Readiness:
     async def _ask(self) -> bool:
         try:
             async with asyncio.timeout(PATIENCE):
-                await self._store.session(NOBODY)
+                await self._store.listing.session(NOBODY)
         except (StoreError, TimeoutError):
             return False
         return True
@@ -95,7 +95,7 @@ class ServerBackend:
     async def owned_session(self, principal: Principal, session_id: str) -> SessionInfo:
         info = None
         if is_id(session_id):
-            info = await in_time(self.app.store.session(session_id), self.settings.timeout)
+            info = await in_time(self.app.store.listing.session(session_id), self.settings.timeout)
         if info is None or info.tenant != principal.tenant:
             shown = session_id[:MAX_ID]
             raise UnknownSession(f"there is no session {shown}", session=shown)
@@ -103,8 +103,8 @@ class ServerBackend:
 
     async def owned_request(self, principal: Principal, request_id: str) -> RequestInfo:
         """Return a request of the caller's tenant, open or not."""
-        info = await self.app.store.request(request_id) if is_id(request_id) else None
-        session = await self.app.store.session(info.session_id) if info else None
+        info = await self.app.store.listing.request(request_id) if is_id(request_id) else None
+        session = await self.app.store.listing.session(info.session_id) if info else None
         is_theirs = session is not None and session.tenant == principal.tenant
         if info is None or not is_theirs or info.kind not in (*PEOPLE, RELAYED):
             shown = request_id[:MAX_ID]
@@ -140,7 +140,7 @@ class ServerBackend:
         if not principal.key_id:
             return True
         try:
-            key = await self.app.store.key(principal.key_id)
+            key = await self.app.store.document.key(principal.key_id)
         except StoreUnavailable:
             return True  # nothing new can be read now, either
         return key is not None and not key.revoked_at

@@ -60,7 +60,7 @@ def parse(text: str) -> tuple[str, str] | None:
 async def find_principal(store: Store, text: str) -> Principal | None:
     """Return whose key this is, if it is one and was not revoked."""
     parsed = parse(text)
-    info = await store.key(parsed[0]) if parsed else None
+    info = await store.document.key(parsed[0]) if parsed else None
     if parsed is None or info is None:
         return None
     is_right = compare_digest(digest(parsed[1]), info.digest)

@@ -53,7 +53,7 @@ async def check_closed(app: Outlast, settings: ServerSettings, name: str = "MODU
     """
     if is_loopback(settings.host) or settings.authenticate or settings.require_key:
         return
-    if not living(await app.store.keys()):
+    if not living(await app.store.document.keys()):
         raise InvalidInput(
             f"{settings.host} can be reached from other machines, and there is no key yet: make"
             f" one with `outlast keys create --app {name} --scopes read,send`, or say"

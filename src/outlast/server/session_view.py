@@ -29,7 +29,7 @@ async def portray(store: Store, info: SessionInfo, caller: Principal) -> Session
     states = {n.lane: await read_state(store, info.session_id, n.lane) for n in info.lanes}
     since = await began(store, info, [n.lane for n in info.lanes if n.status in RESTS])
     deadlines = [state.deadline for state in states.values() if state.deadline]
-    requests = await store.requests(info.session_id, kinds=(*PEOPLE, RELAYED))
+    requests = await store.listing.requests(info.session_id, kinds=(*PEOPLE, RELAYED))
     return SessionOut(
         **item_fields(info),
         continuation_token=token_of(info) if caller.may(SEND) else None,
@@ -47,7 +47,7 @@ async def lineage_of(store: Store, info: SessionInfo) -> list[str]:
     parent: SessionInfo | None = info
     while parent and parent.parent and len(found) < DEEPEST:
         found.append(parent.parent)
-        parent = await store.session(parent.parent)
+        parent = await store.listing.session(parent.parent)
     return found
 
 
@@ -70,7 +70,7 @@ async def began(store: Store, info: SessionInfo, lanes: list[str]) -> dict[str, 
     """Return since when lanes wait, as far as the end of the log tells."""
     found: dict[str, int] = {}
     left = MOST_LOOKED_AT
-    async for entry in EntriesBefore(store, info.session_id, info.end + 1):
+    async for entry in EntriesBefore(store.log, info.session_id, info.end + 1):
         if entry.lane in lanes and isinstance(entry.record, r.SessionWaiting):
             found.setdefault(entry.lane, entry.record.since)
         left -= 1

@@ -48,7 +48,7 @@ class Callbacks:
     ) -> Receipt[Any] | None:
         """Take in what was posted to an address: see `Outlast.callback`."""
         request = await self._find(token)
-        info = await self._store.session(request.session_id) if request else None
+        info = await self._store.listing.session(request.session_id) if request else None
         if request is None or info is None:
             raise UnknownCallback(UNKNOWN_CALLBACK)
         opened = msgspec.json.decode(request.data, type=CallbackOpened)
@@ -74,7 +74,7 @@ class Callbacks:
         if not is_id(token):
             return None
         for rounds in count(1):
-            request = await self._store.request(callback_name(round_token(token, rounds)))
+            request = await self._store.listing.request(callback_name(round_token(token, rounds)))
             if request is None or request.state == "open":
                 return request or found
             found = request

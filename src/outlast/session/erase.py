@@ -29,15 +29,15 @@ class SessionEraser:
         if recall:
             await self._recall(session_id)
         await self._tell_parent(session_id)
-        if not await self._store.erase(session_id):
+        if not await self._store.log.erase(session_id):
             raise UnknownSession(f"there is no session {session_id}", session=session_id)
         await erase_orphans(self._store)
 
     async def _tell_parent(self, session_id: str) -> None:
-        info = await self._store.session(session_id)
+        info = await self._store.listing.session(session_id)
         if info is None or not info.parent or info.over:
             return
-        started = (await self._store.read(session_id, 0, 1)).entries[0].record
+        started = (await self._store.log.read(session_id, 0, 1)).entries[0].record
         assert isinstance(started, SessionStarted)
         assert started.parent is not None
         reply = DeliveryQueued(

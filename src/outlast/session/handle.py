@@ -111,7 +111,7 @@ class Session(Generic[Out]):
 
     async def info(self) -> SessionInfo:
         """Return the session as it is listed."""
-        info = await self._store.session(self.id)
+        info = await self._store.listing.session(self.id)
         if info is None:
             raise UnknownSession(f"there is no session {self.id}", session=self.id)
         return info
@@ -172,7 +172,7 @@ class Session(Generic[Out]):
     ) -> Receipt[Out]:
         """Answer an open request: with one of its options, a text, or both."""
         principal = check_who(PRINCIPAL, principal)
-        request = await self._store.request(request_id) if is_id(request_id) else None
+        request = await self._store.listing.request(request_id) if is_id(request_id) else None
         if (
             request is None
             or request.session_id != self.id
@@ -328,7 +328,9 @@ class Session(Generic[Out]):
             while True:
                 wakeups.clear()
                 info = await self.info()
-                delivery = await self._store.delivery(delivery_id) if is_id(delivery_id) else None
+                delivery = (
+                    await self._store.listing.delivery(delivery_id) if is_id(delivery_id) else None
+                )
                 if delivery is None or delivery.session_id != self.id:
                     raise UnknownDelivery(
                         f"this session never got {delivery_id}", delivery=delivery_id
@@ -355,7 +357,7 @@ class Session(Generic[Out]):
         await self._info_with(lane)
         view, cursor = View(), 0
         while True:
-            page = await self._store.read(self.id, cursor)
+            page = await self._store.log.read(self.id, cursor)
             view.see_all(page.entries, lane)
             if page.cursor <= cursor:
                 return view.messages
@@ -366,7 +368,7 @@ class Session(Generic[Out]):
         slices: Slices = EMPTY
         cursor = 0
         while True:
-            page = await self._store.read(self.id, cursor)
+            page = await self._store.log.read(self.id, cursor)
             slices = change_all(slices, page.entries)
             if page.cursor <= cursor:
                 return Slice(slices.get(slice_name(kind), ()), kind)
@@ -381,7 +383,7 @@ class Session(Generic[Out]):
         return await self._requests()
 
     async def _requests(self, lane: str | None = None) -> tuple[Request, ...]:
-        found = await self._store.requests(self.id, kinds=(*PEOPLE, RELAYED))
+        found = await self._store.listing.requests(self.id, kinds=(*PEOPLE, RELAYED))
         return tuple(request_of(info) for info in found if lane in (None, info.lane))
 
     # Results

@@ -159,7 +159,7 @@ class Inbox:
         admission = codec.proven(admission, _admissions)
         room = self._room
         admission = replace(admission, most_queued=room.session, most_queued_of_tenant=room.tenant)
-        [result] = await self._store.admit([admission])
+        [result] = await self._store.log.admit([admission])
         if isinstance(result, OutlastError):
             raise result
         return result

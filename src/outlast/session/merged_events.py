@@ -87,7 +87,7 @@ class LocalSource:
         if event.type != "subagent.started":
             return None
         # The token for that server is not in the log: the session's agent has it in its code.
-        info = await self._store.session(session_id)
+        info = await self._store.listing.session(session_id)
         agent = self._agents.get(info.agent) if info else None
         remote = agent.elsewhere.get(event.data["agent"]) if agent else None
         source = RemoteSource(remote, self._follow) if remote else None

@@ -97,13 +97,15 @@ class SessionRouter:
     async def find(self, agent: Agent[Any, Any] | str, key: str, tenant: str) -> str | None:
         """Return the session of an agent that has a key, over or not."""
         token = keyed_token(name_of(agent, self._agents), key)
-        return await self._store.find_token(check_id("tenant", tenant), token, living=False)
+        return await self._store.listing.find_token(check_id("tenant", tenant), token, living=False)
 
     async def _bring(
         self, message: AddressedMessage, agent: Agent[Any, Any] | str | None, *, living: bool
     ) -> Receipt[Any]:
         for is_last in (False, False, True):
-            found = await self._store.find_token(message.tenant, message.token, living=living)
+            found = await self._store.listing.find_token(
+                message.tenant, message.token, living=living
+            )
             try:
                 if found:
                     return await send_addressed(self.handle(found), message)

@@ -22,7 +22,7 @@ class IdleWorkerCheck:
         if self._has_looked or not ready:
             return
         self._has_looked = True
-        workers = await self._store.workers()
+        workers = await self._store.work.workers()
         if not any(serves(worker, lane) for worker in workers for lane in ready):
             log.warning(
                 "no worker serves this session; it is waited for until one does",

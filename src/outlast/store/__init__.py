@@ -1,35 +1,38 @@
-"""What Outlast asks of a database, in sentences.
+"""The contract between Outlast and a database, in sentences.
 
 A store keeps the logs of sessions and the indexes beside them, lets one worker at a
 time own a lane, and never shows what it could still take back. Every method is
-atomic: it happens whole or not at all, and what it returned has happened.
+atomic: it happens whole or not at all, and when it has returned, it has happened.
 `outlast.testing.StoreContract` holds any implementation to these sentences.
 
-Each module is a topic: what goes in, what comes out, and what is promised about it.
-`contract.py` joins them to a `Store`.
+The contract has six topics, each a module with a protocol and the structs that go in and come
+out: `log`, `work`, `listing`, `limit`, `outbox`, `document`. `contract.py` joins them to a `Store`;
+`outlast.stores` has the implementations.
 
-Instants are milliseconds since the epoch. An arrival is an entry that somebody other
-than a lane's owner added: the session's start, a delivery, a cancel.
+Instants are milliseconds since the epoch. An arrival is an entry that was not written by a
+lane's owner: the session's start, a delivery, a cancel.
 """
 
 from outlast.store.admission import WAIT_THEIR_TURN, Admission, AdmissionReceipt
 from outlast.store.commit import Commit, Committed, EffectClaim, Refused, Snapshot, Transaction
 from outlast.store.contract import Store
+from outlast.store.document import DocumentStore
 from outlast.store.key import KeyInfo
-from outlast.store.limit import Permit, PermitInfo, PermitRequest
+from outlast.store.limit import LimitStore, Permit, PermitInfo, PermitRequest
 from outlast.store.listing import (
     DeliveryInfo,
     LaneCount,
     LaneInfo,
+    ListingStore,
     RequestInfo,
     SessionInfo,
     StoreCounts,
 )
-from outlast.store.log import Loaded, LogPage
-from outlast.store.outbox import DeadLetter, OutboxCursor
+from outlast.store.log import Loaded, LogPage, LogStore
+from outlast.store.outbox import DeadLetter, OutboxCursor, OutboxStore
 from outlast.store.schedule import ScheduleInfo
 from outlast.store.vault import StoredSecret
-from outlast.store.work import NO_LIMITS, Claim, Lease, Renewal, WorkerInfo
+from outlast.store.work import NO_LIMITS, Claim, Lease, Renewal, WorkerInfo, WorkStore
 
 __all__ = [
     "NO_LIMITS",
@@ -41,14 +44,19 @@ __all__ = [
     "Committed",
     "DeadLetter",
     "DeliveryInfo",
+    "DocumentStore",
     "EffectClaim",
     "KeyInfo",
     "LaneCount",
     "LaneInfo",
     "Lease",
+    "LimitStore",
+    "ListingStore",
     "Loaded",
     "LogPage",
+    "LogStore",
     "OutboxCursor",
+    "OutboxStore",
     "Permit",
     "PermitInfo",
     "PermitRequest",
@@ -62,5 +70,6 @@ __all__ = [
     "StoreCounts",
     "StoredSecret",
     "Transaction",
+    "WorkStore",
     "WorkerInfo",
 ]

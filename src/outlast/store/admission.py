@@ -1,19 +1,18 @@
-"""How things arrive: what is admitted to a lane's inbox, and the proof of it.
+"""Admissions: what arrives for a lane, and the receipt for it.
 
-Below the contract is what every store has to do alike with an admission.
+`log.py` says what `admit` promises. The functions at the end are the parts of an admission that
+every database must do alike.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from outlast.core.record import AnyRecord, CancelRequested, NewOutboxCursor
-from outlast.errors import OutlastError
 
 WAIT_THEIR_TURN = ("message", "retry")
 """The kinds of deliveries that wait in a lane's queue; the others are taken ahead of them."""
@@ -61,26 +60,6 @@ class AdmissionReceipt(Struct, frozen=True, gc=False, kw_only=True):
     offset: int
     position: int = 0
     duplicate: bool = False
-
-
-class Admissions(Protocol):
-    """The inboxes of lanes."""
-
-    async def admit(
-        self, admissions: Sequence[Admission]
-    ) -> Sequence[AdmissionReceipt | OutlastError]:
-        """Add each arrival to its lane's inbox, and say for each what became of it.
-
-        A repeated dispatch returns the first receipt, marked as duplicate; with other
-        content it is DispatchConflict, and of a session that was erased it is SessionErased.
-        A new session, its first delivery, its token and its outbox are one admission; a token in
-        use is TokenTaken. A session that is over is SessionOver, one that does not exist
-        UnknownSession. An answer closes its request in the same transaction: to a closed or
-        expired one it is RequestClosed, to one that never was UnknownRequest. A message to a
-        queue that is full is QueueFull. A cancel that names no turn is given the turn that is
-        open at its place in the log. Each admitted arrival makes its lane ready at once.
-        """
-        ...
 
 
 def dated(admission: Admission, now: int) -> Admission:

@@ -1,9 +1,11 @@
-"""What a lane's owner writes: commits, and the transaction that a tool may share with one."""
+"""Commits: what a lane's owner writes, the answers to it, and a tool's transaction.
+
+`log.py` says what `commit` promises; `docs/internals.md` tells how the engine makes commits.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -142,33 +144,4 @@ class Transaction(Protocol):
         One that was lost on the way, or stopped by the database, is refused as `undone` if it is
         certain that nothing of it was written. Where nobody knows, this raises StoreUnavailable.
         """
-        ...
-
-
-class Commits(Protocol):
-    """Where owners write."""
-
-    async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
-        """Write each commit whole or not at all, and say which for each.
-
-        A commit whose fence or number is no longer the lane's is refused by itself; the
-        others are written. One that parks or releases is refused when something arrived
-        that it has not seen. Offsets rise by one per session without gaps; `at` never
-        decreases. A commit repeated after a lost acknowledgement is found to have landed.
-        One that ends the session makes its other lanes ready, and counts as arrived for them; of
-        two ends the first says how it ended.
-        When this returns, what was written survives the loss of power.
-        """
-        ...
-
-    def transaction(self, limit: float = 5.0) -> AbstractAsyncContextManager[Transaction]:
-        """Open a transaction for a tool's own statements; leaving it without commit undoes all.
-
-        Nothing else is written through this store while it is open, and after `limit`
-        seconds it is rolled back and its further use raises.
-        """
-        ...
-
-    async def effect(self, scope: str, key: str) -> EffectClaim | None:
-        """Return who holds an idempotency key in a scope, if anybody."""
         ...

@@ -1,39 +1,45 @@
-"""The contract whole: what is asked of each topic, and of a store by itself."""
+"""The whole contract: the six topics of a store, and how it is opened and closed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Protocol
 
-from outlast.store.admission import Admissions
-from outlast.store.commit import Commits
-from outlast.store.key import Keys
-from outlast.store.limit import Permits
-from outlast.store.listing import Listings
-from outlast.store.log import LogReads
-from outlast.store.outbox import OutboxCursors
-from outlast.store.schedule import ScheduleRows
-from outlast.store.vault import SecretStore
-from outlast.store.work import WorkerRegistry
+from outlast.store.document import DocumentStore
+from outlast.store.limit import LimitStore
+from outlast.store.listing import ListingStore
+from outlast.store.log import LogStore
+from outlast.store.outbox import OutboxStore
+from outlast.store.work import WorkStore
 
 
-class Store(
-    Admissions,
-    WorkerRegistry,
-    Permits,
-    Commits,
-    LogReads,
-    Listings,
-    OutboxCursors,
-    ScheduleRows,
-    Keys,
-    SecretStore,
-    Protocol,
-):
-    """A database that keeps Outlast's promises."""
+class Store(Protocol):
+    """A database that keeps Outlast's promises.
+
+    The topics exist from the start and stay the same objects; their methods raise
+    StoreUnavailable until `migrate()` has opened the store.
+    """
+
+    @property
+    def log(self) -> LogStore: ...
+
+    @property
+    def work(self) -> WorkStore: ...
+
+    @property
+    def listing(self) -> ListingStore: ...
+
+    @property
+    def limit(self) -> LimitStore: ...
+
+    @property
+    def outbox(self) -> OutboxStore: ...
+
+    @property
+    def document(self) -> DocumentStore: ...
 
     async def migrate(self) -> None:
-        """Bring the schema up to date, or refuse.
+        """Open the store and bring its schema up to date, or refuse.
 
         A store of a newer or unknown version raises StoreFromTheFuture, one that cannot be
         read StoreCorrupt; in both cases nothing was read or written beyond that finding.
@@ -42,37 +48,10 @@ class Store(
         ...
 
     async def close(self) -> None:
-        """Finish what is under way and let go of everything. Closing twice is no error."""
-        ...
-
-    async def erase(self, session_id: str) -> bool:
-        """Take a session away with all that is known of it, and say whether there was one.
-
-        Its log, deliveries, requests, tokens, slices, permits, idempotency keys and outbox are
-        gone, and values that no other session's log points at. Whoever owns a lane of it is
-        refused from now on. Two things stay, without content: the names of its dispatches (see
-        `admit`), and its holds on idempotency keys that other sessions share, as `unknown`. The
-        sessions that it started are doomed.
-        """
-        ...
-
-    async def doomed(self, limit: int = 100) -> Sequence[str]:
-        """Return sessions that are to be erased, since what started them was; oldest first."""
-        ...
-
-    def listen(
-        self, heard: Callable[[str, bool], None], session_id: str = ""
-    ) -> Callable[[], None]:
-        """Call `heard(session_id, arrived)` on this event loop soon after anything is written.
-
-        With a `session_id` only what is written to that session is heard of. `arrived` says
-        whether something came into an inbox or a lane was given back. A hint, not a promise:
-        it may come late, twice, for nothing (with an empty id) or not at all. Returns a
-        function that stops it.
-        """
+        """Finish what is under way and release every resource. Closing twice is no error."""
         ...
 
     def counts(self) -> Mapping[str, int]:
-        """Return what this object has counted: `groups`, its transactions that wrote something
-        for others, and `grouped`, what was asked for in them."""
+        """Return the counters of this object: `groups`, its transactions that wrote something
+        for others, and `grouped`, the requests that were written in them."""
         ...

@@ -1,4 +1,7 @@
-"""Which calls may begin, where a limit allows only so many at once."""
+"""The topic `limit`: permits for calls, where a limit allows only so many at once.
+
+A call asks for its permits by `acquire` and returns them with a commit (`Commit.frees`).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from outlast.store.commit import Refused
 
 
 class PermitRequest(Struct, frozen=True, gc=False, kw_only=True):
-    """A call's wish to begin, made by the lane's owner; `bounds` in the order to take them in."""
+    """A call that asks to begin, through its lane's owner. `bounds` are acquired in this order."""
 
     session_id: str
     lane: str
@@ -23,7 +26,7 @@ class PermitRequest(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Permit(Struct, frozen=True, gc=False):
-    """Whether a call may begin. If not, when to ask again; None: when its lane gets ready."""
+    """Says whether a call may begin. If not, when to ask again; None: when its lane gets ready."""
 
     granted: bool
     again_at: int | None = None
@@ -40,33 +43,33 @@ class PermitInfo(Struct, frozen=True, gc=False, kw_only=True):
     ahead: int = 0
 
 
-class Permits(Protocol):
-    """The limits' places, and the queues for them."""
+class LimitStore(Protocol):
+    """The permits of all limits, and the queues for them."""
 
-    async def acquire(self, wishes: Sequence[PermitRequest]) -> Sequence[Permit | Refused]:
-        """Let calls begin as far as their limits allow.
+    async def acquire(self, requests: Sequence[PermitRequest]) -> Sequence[Permit | Refused]:
+        """Grant permits to calls as far as their limits allow.
 
-        A call that may begin holds its permits until a commit frees them, whoever owns its
-        lane by then; asked again, it is granted again. One that may not is in the line of
-        the first limit that has no place, once, and keeps the permits of those before it.
-        Tenants take turns: first comes whose tenant would have the fewest permits under the
-        limit with it, and of one tenant who asked first. A permit that is given back makes the
-        lanes ready whose calls have a place then. A wish by anybody but the lane's owner is
-        refused as `lease_lost`.
+        A call that may begin holds its permits until a commit frees them, even if its lane has
+        another owner by then; asked again, it is granted again. A call that may not begin waits
+        once in the queue of the first limit that is full, and keeps the permits of the limits
+        before it. Tenants take turns: the next permit goes to the tenant that would then hold the
+        fewest under the limit, and within a tenant to the call that asked first. A permit that is
+        returned makes the lanes ready whose calls can have it. A request by a worker that does not
+        own the lane is refused as `lease_lost`.
         """
         ...
 
-    async def pass_by(self, patience: int) -> int:
-        """Pass by calls that do not come for their places; return how many.
+    async def skip_stale(self, patience: int) -> int:
+        """Skip waiting calls that could have a permit and do not ask for it; return how many.
 
-        Those that have a place, or were told a time to ask again, and have not asked for longer
-        than `patience` are in no line until they do; their lanes are ready. So are those of who
-        has a place by that.
+        A call that could be granted its permit, or was told when to ask again, and has not asked
+        for more than `patience` milliseconds leaves the queue until it asks again. Its lane is
+        made ready, and so are the lanes of the calls that can have a permit now.
         """
         ...
 
     async def permits(
         self, session_id: str | None = None, name: str | None = None, limit: int = 500
     ) -> Sequence[PermitInfo]:
-        """Return who holds permits and who waits for some, by limit, in their order."""
+        """Return the calls that hold permits or wait for one, by limit, in their order."""
         ...

@@ -1,4 +1,7 @@
-"""The indexes beside the log: sessions, lanes, deliveries, requests and tokens."""
+"""The topic `listing`: sessions, lanes, deliveries, requests and tokens, as indexes know them.
+
+The indexes are written by `log.admit` and `log.commit`; nothing here changes them.
+"""
 
 from __future__ import annotations
 
@@ -81,16 +84,16 @@ class LaneCount(Struct, frozen=True, gc=False):
 
 
 class StoreCounts(Struct, frozen=True, gc=False):
-    """The lanes of living sessions by what they do, how many messages wait in all, and since
-    when the lane has been ready that nobody has claimed for longest."""
+    """The lanes of living sessions by status, the messages that wait in all of them, and since
+    when the lane has been ready that has waited longest for a worker."""
 
     lanes: tuple[LaneCount, ...]
     queued: int
     oldest_ready_at: int | None
 
 
-class Listings(Protocol):
-    """What there is, without reading a log."""
+class ListingStore(Protocol):
+    """Sessions, lanes, deliveries, requests and tokens, found without reading a log."""
 
     async def session(self, session_id: str) -> SessionInfo | None:
         """Return a session with its lanes, or None."""
@@ -126,13 +129,17 @@ class Listings(Protocol):
         """
         ...
 
-    async def delivery(self, delivery_id: str) -> DeliveryInfo | None: ...
+    async def delivery(self, delivery_id: str) -> DeliveryInfo | None:
+        """Return a delivery, or None."""
+        ...
 
     async def deliveries(self, session_id: str) -> Sequence[DeliveryInfo]:
         """Return all deliveries of a session in the order of their arrival."""
         ...
 
-    async def request(self, request_id: str) -> RequestInfo | None: ...
+    async def request(self, request_id: str) -> RequestInfo | None:
+        """Return a request to a human, open or closed, or None."""
+        ...
 
     async def requests(
         self,
@@ -160,5 +167,5 @@ class Listings(Protocol):
         ...
 
     async def census(self) -> StoreCounts:
-        """Count what all lanes of sessions that are not over do at this moment."""
+        """Count the lanes of all sessions that are not over, by what they do now."""
         ...

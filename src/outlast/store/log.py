@@ -1,7 +1,14 @@
-"""The log as it is read: to fold a lane, and page by page."""
+"""The topic `log`: the logs of sessions, how they are written, read and erased.
+
+Arrivals come in by `admit`, the owner of a lane writes by `commit`, and readers page through what
+was committed. Which worker owns a lane is the topic `work`; what is listed without reading a log
+is the topic `listing`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from msgspec import Struct
@@ -14,14 +21,16 @@ from outlast.core.record import (
     SessionStarted,
     StateChanged,
 )
-from outlast.store.commit import Snapshot
+from outlast.errors import OutlastError
+from outlast.store.admission import Admission, AdmissionReceipt
+from outlast.store.commit import Commit, Committed, EffectClaim, Refused, Snapshot, Transaction
 
 FULL_PAGE = 8 * 1024 * 1024
-"""So many bytes of records are enough for a page, however few they are."""
+"""A page is full when its records have this many bytes, however few records they are."""
 
 
 class Loaded(Struct, frozen=True, gc=False):
-    """What a fold needs: the newest snapshots with today's fold version, and what follows.
+    """The newest snapshots with today's fold version, and the entries that follow them.
 
     `entries` are those of the lane, and the slice changes and ends of the whole session,
     after the offset asked for, or after the lane's snapshot (whose offset is then the
@@ -43,11 +52,52 @@ class LogPage(Struct, frozen=True, gc=False):
     end: int
 
 
-class LogReads(Protocol):
-    """The logs of sessions."""
+class LogStore(Protocol):
+    """The logs of all sessions."""
+
+    async def admit(
+        self, admissions: Sequence[Admission]
+    ) -> Sequence[AdmissionReceipt | OutlastError]:
+        """Add each arrival to its lane's inbox, and return a receipt or an error for each.
+
+        A repeated dispatch returns the first receipt, marked as duplicate; with other
+        content it is DispatchConflict, and of a session that was erased it is SessionErased.
+        A new session, its first delivery, its token and its outbox cursors are one admission; a
+        token in use is TokenTaken. A session that is over is SessionOver, one that does not exist
+        UnknownSession. An answer closes its request in the same transaction: to a closed or
+        expired one it is RequestClosed, to one that never was UnknownRequest. A message to a
+        queue that is full is QueueFull. A cancel that names no turn is given the turn that is
+        open at its place in the log. Each admitted arrival makes its lane ready at once.
+        """
+        ...
+
+    async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
+        """Write each commit whole or not at all, and say which for each.
+
+        A commit whose fence or number is no longer the lane's is refused by itself; the
+        others are written. One that parks or releases is refused when something arrived
+        that it has not seen. Offsets rise by one per session without gaps; `at` never
+        decreases. A commit repeated after a lost acknowledgement is found to have landed.
+        One that ends the session makes its other lanes ready, and counts as arrived for them; of
+        two ends the first says how it ended.
+        When this returns, what was written survives the loss of power.
+        """
+        ...
+
+    def transaction(self, limit: float = 5.0) -> AbstractAsyncContextManager[Transaction]:
+        """Open a transaction for a tool's own statements; leaving it without commit undoes all.
+
+        Nothing else is written through this store while it is open, and after `limit`
+        seconds it is rolled back and its further use raises.
+        """
+        ...
+
+    async def effect(self, scope: str, key: str) -> EffectClaim | None:
+        """Return the call that holds an idempotency key in a scope, or None."""
+        ...
 
     async def load(self, session_id: str, lane: str, after: int | None = None) -> Loaded:
-        """Return what is needed to fold the lane: from its snapshot on, or after an offset."""
+        """Return the snapshots and entries that fold the lane, or the entries after an offset."""
         ...
 
     async def read(self, session_id: str, after: int, limit: int = 500) -> LogPage:
@@ -66,12 +116,27 @@ class LogReads(Protocol):
         """
         ...
 
+    async def erase(self, session_id: str) -> bool:
+        """Remove a session and everything recorded about it; return whether there was one.
+
+        Its log, deliveries, requests, tokens, slices, permits, idempotency keys and outbox cursors
+        are gone, and so are values that no other session's log points at. An owner of one of its
+        lanes is refused from now on. Two things stay, without content: the names of its dispatches
+        (see `admit`), and its holds on idempotency keys that other sessions share, as `unknown`.
+        The sessions that it started are to be erased next; `find_orphans` returns them.
+        """
+        ...
+
+    async def find_orphans(self, limit: int = 100) -> Sequence[str]:
+        """Return sessions whose parent was erased and that are to be erased too, oldest first."""
+        ...
+
 
 OF_ALL_LANES = (SessionStarted, SessionCompleted, SessionFailed, SessionEnded)
 
 
 def concerns(entry: Entry, lane: str, after: int, slices_after: int) -> bool:
-    """Whether a lane's fold needs an entry, behind what it and the slices have seen."""
+    """Return whether a lane's fold needs an entry after what it and the slices have folded."""
     kind = type(entry.record)
     if kind is StateChanged:
         return entry.offset > slices_after

@@ -1,4 +1,8 @@
-"""The outbox: what is told to somebody outside, how far, and what could not be."""
+"""The topic `outbox`: cursors over sessions' logs, from which events are delivered outside.
+
+A commit with `tells` makes a session's cursors due; a dispatcher takes those that are due, delivers
+events and settles them. What a delivery is, and to whom, is not known here.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +45,7 @@ class OutboxCursor(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class DeadLetter(Struct, frozen=True, gc=False, kw_only=True):
-    """An event that an outbox cursor could not tell of in time, and why."""
+    """An event that could not be delivered in time, and why."""
 
     session_id: str
     tenant: str
@@ -52,17 +56,17 @@ class DeadLetter(Struct, frozen=True, gc=False, kw_only=True):
     at: int
 
 
-class OutboxCursors(Protocol):
+class OutboxStore(Protocol):
     """The outbox cursors of all sessions."""
 
-    async def take_cursors(self, limit: int, hold: int) -> Sequence[OutboxCursor]:
-        """Give out outbox cursors that are due and that nobody holds, the longest due first.
+    async def take(self, limit: int, hold: int) -> Sequence[OutboxCursor]:
+        """Take cursors that are due and that no dispatcher holds, the longest due first.
 
-        Nobody else is given them for `hold` milliseconds, unless they are settled before.
+        No other dispatcher gets them for `hold` milliseconds, unless they are settled before.
         """
         ...
 
-    async def settle_cursor(
+    async def settle(
         self,
         cursor: OutboxCursor,
         *,
@@ -72,11 +76,11 @@ class OutboxCursors(Protocol):
         error: str = "",
         dead: Sequence[DeadLetter] = (),
     ) -> bool:
-        """Move an outbox cursor and give it back, with what could not be told.
+        """Move a cursor to `position` and give it back, with the events that failed for good.
 
         It is due again at `again_at`; None: when there is something new, which may have come
-        since it was taken. Nothing happens if it was given to somebody else meanwhile; returns
-        whether it was still ours.
+        since it was taken. Nothing happens if another dispatcher has taken it meanwhile; returns
+        whether it was still held by the caller.
         """
         ...
 
@@ -88,15 +92,15 @@ class OutboxCursors(Protocol):
         failing_only: bool = False,
         limit: int = 100,
     ) -> Sequence[OutboxCursor]:
-        """List outbox cursors of the newest session first, by name within a session."""
+        """List cursors, those of the newest session first, by name within a session."""
         ...
 
     async def next_due_at(self) -> int | None:
-        """Return when the next cursor is due, held or not; None if there is nothing to tell."""
+        """Return when the next cursor is due, held or not; None if there is nothing to deliver."""
         ...
 
     async def dead_letters(
         self, *, tenant: str | None = None, session_id: str | None = None, limit: int = 100
     ) -> Sequence[DeadLetter]:
-        """List what could not be told, newest first."""
+        """List the events that could not be delivered, newest first."""
         ...

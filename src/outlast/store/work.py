@@ -1,8 +1,12 @@
-"""Who works on what: workers, the lease that each lives by, and the lanes that they own."""
+"""The topic `work`: workers, the lease that each of them holds, and the lanes that they own.
+
+Knows nothing of what is in a log: a lane is ready, owned under a fence, or neither.
+What an owner writes is the topic `log`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -39,7 +43,7 @@ class WorkerInfo(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Renewal(Struct, frozen=True, gc=False):
-    """Whether nobody has declared the worker dead, and whether somebody asked it to drain.
+    """The answer to a renewal: is the worker still registered, and was it asked to drain?
 
     `lapsed` says that the lease had run out meanwhile: others may have claimed its lanes.
     """
@@ -50,19 +54,19 @@ class Renewal(Struct, frozen=True, gc=False):
 
 
 class Lease(Protocol):
-    """A worker's hold on life. Methods may be called from any thread."""
+    """A worker's lease, by which others know that it lives. Any thread may call its methods."""
 
     def renew(self, tally: str = "") -> Renewal:
-        """Extend the lease by its full length, and say what became of the worker meanwhile.
+        """Extend the lease by its full length, and return what happened to the worker meanwhile.
 
-        One that ran out and is still known goes on: what others have not claimed is its own as
-        before, and of what they have the fence is another. A `tally` that is not empty takes
-        the place of what the worker had counted before.
+        A lease that ran out goes on if the worker is still registered: the worker keeps the lanes
+        that no other has claimed, and the fence of the others has grown. A `tally` that is not
+        empty replaces the counters that the worker reported before.
         """
         ...
 
     def release(self) -> None:
-        """Give up the lease and all signs of life: the worker has stopped."""
+        """End the lease and remove every sign of life: the worker has stopped."""
         ...
 
 
@@ -83,33 +87,33 @@ class Claim(Struct, frozen=True, gc=False):
     now: int = 0
 
 
-class WorkerRegistry(Protocol):
-    """The registry of workers, and what each of them owns."""
+class WorkStore(Protocol):
+    """The workers of all processes, and the lanes that each of them owns."""
 
     async def enlist(self, worker: WorkerInfo, lease: int) -> Lease:
-        """Register a worker as alive for `lease` milliseconds, and say so visibly if possible."""
+        """Register a worker as alive for `lease` milliseconds, visibly for others if possible."""
         ...
 
     async def find_dead(self) -> Sequence[str]:
-        """Look for workers that are visibly dead, and free their lanes at once.
+        """Look for workers that are visibly dead, free their lanes at once, and return them.
 
         A worker is dead when its sign of life is missing twice, 300 ms apart, seen by this
-        store; whose sign cannot be seen is left to its lease.
+        store. A worker whose sign cannot be seen from here lives until its lease runs out.
         """
         ...
 
     async def workers(self) -> Sequence[WorkerInfo]:
         """Return the workers whose lease has not run out, oldest first.
 
-        One that should show a sign of life and shows none now is left out: it was killed, or
-        cannot be reached. Nothing follows from that; who is dead is what `find_dead` says.
+        A worker that should show a sign of life and shows none now is left out: it was killed, or
+        cannot be reached. Its lanes stay its own until `find_dead` finds it.
         """
         ...
 
     async def drain(self, worker: str) -> bool:
-        """Ask a living worker to hand back its lanes and leave; say whether there is one.
+        """Ask a living worker to hand back its lanes and leave; return whether there is one.
 
-        It is told when it next renews its lease, and hinted at before if possible.
+        The worker learns of it when it next renews its lease, or by a hint before that.
         """
         ...
 
@@ -132,19 +136,30 @@ class WorkerRegistry(Protocol):
         more lanes than that are owned by living workers afterwards, unless they were before.
         A tenant with fewer lanes at work comes before one with more, counting those that are
         given; then those ready for longest. No record is written. A worker whose own lease has
-        run out gets nothing: it would take from others what they would take back.
+        run out gets nothing: others would claim the same lanes from it again.
         """
         ...
 
     async def find_arrivals(
         self, heads: Sequence[tuple[str, str, int]]
     ) -> Sequence[tuple[str, str]]:
-        """Return which lanes, by session and name, something arrived for after an offset of each.
+        """Return the lanes, by session and name, that have an arrival after the given offset.
 
-        For who owns them and may not have been told: a lane that is not there has nothing.
+        Owners ask this because a hint may be lost. A lane that does not exist has no arrivals.
         """
         ...
 
     async def next_ready_at(self, after: int) -> int | None:
         """Return the first instant after the given one at which an unowned lane gets ready."""
+        ...
+
+    def listen(
+        self, heard: Callable[[str, bool], None], session_id: str = ""
+    ) -> Callable[[], None]:
+        """Call `heard(session_id, arrived)` on this event loop soon after anything is written.
+
+        With a `session_id` only writes to that session are reported. `arrived` says whether
+        something came into an inbox or a lane was given back. A hint, not a promise: it may come
+        late, twice, for nothing (with an empty id) or not at all. Returns a function that ends it.
+        """
         ...

@@ -15,7 +15,7 @@ def store_of(given: str | Store, clock: Clock) -> Store:
     """Return a store, or the one that a URL names. Nothing is opened yet."""
     if isinstance(given, str):
         return open_store(given, clock)
-    if not callable(getattr(given, "admit", None)):
+    if not (hasattr(given, "log") and hasattr(given, "work")):
         raise UnsupportedStore(f"a store is a URL such as sqlite:///file.db, not {given!r}")
     return given
 

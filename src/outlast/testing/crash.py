@@ -70,13 +70,13 @@ class CrashingStore(WrappedStore):
 
     async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
         async def write(commit: Commit) -> Committed | Refused:
-            [result] = await self.inner.commit([commit])
+            [result] = await self.inner.log.commit([commit])
             return result
 
         return [await self.count(commit, write) for commit in commits]
 
     def transaction(self, limit: float = 5.0) -> AbstractAsyncContextManager[Transaction]:
-        return CrashingTransaction(self, self.inner.transaction(limit))
+        return CrashingTransaction(self, self.inner.log.transaction(limit))
 
     async def count(
         self, commit: Commit, write: Callable[[Commit], Awaitable[Committed | Refused]]

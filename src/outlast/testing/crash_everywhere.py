@@ -182,6 +182,6 @@ class CrashRun:
 
 
 async def count_unsettled(store: Store) -> int:
-    sessions = await store.sessions(limit=10_000)
-    found = [await store.deliveries(session.session_id) for session in sessions]
+    sessions = await store.listing.sessions(limit=10_000)
+    found = [await store.listing.deliveries(session.session_id) for session in sessions]
     return sum(delivery.state != "settled" for deliveries in found for delivery in deliveries)

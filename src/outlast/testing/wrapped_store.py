@@ -1,6 +1,7 @@
-"""A store that hands everything on to another: what faults are injected with.
+"""Wrappers that hand everything on to another store: tests inject faults with them.
 
-Override what should go wrong. Nothing in production code knows of it.
+Each topic has a wrapper of its own; `WrappedStore` is all six. Override the method that should go
+wrong. Nothing in production code knows of it.
 """
 
 from __future__ import annotations
@@ -20,13 +21,18 @@ from outlast.store import (
     Committed,
     DeadLetter,
     DeliveryInfo,
+    DocumentStore,
     EffectClaim,
     KeyInfo,
     LaneInfo,
     Lease,
+    LimitStore,
+    ListingStore,
     Loaded,
     LogPage,
+    LogStore,
     OutboxCursor,
+    OutboxStore,
     Permit,
     PermitInfo,
     PermitRequest,
@@ -39,11 +45,12 @@ from outlast.store import (
     StoredSecret,
     Transaction,
     WorkerInfo,
+    WorkStore,
 )
 
 
-class WrappedStore:
-    """A `outlast.store.Store` round another one."""
+class Wrapper:
+    """Knows the store that does the work."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -53,28 +60,54 @@ class WrappedStore:
         """The store that does the work; every call asks for it anew."""
         return self._store
 
-    async def migrate(self) -> None:
-        await self.inner.migrate()
 
-    async def close(self) -> None:
-        await self.inner.close()
+class WrappedLog(Wrapper):
+    """An `outlast.store.LogStore` that hands on to the one of another store."""
 
     async def admit(
         self, admissions: Sequence[Admission]
     ) -> Sequence[AdmissionReceipt | OutlastError]:
-        return await self.inner.admit(admissions)
+        return await self.inner.log.admit(admissions)
+
+    async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
+        return await self.inner.log.commit(commits)
+
+    def transaction(self, limit: float = 5.0) -> AbstractAsyncContextManager[Transaction]:
+        return self.inner.log.transaction(limit)
+
+    async def load(self, session_id: str, lane: str, after: int | None = None) -> Loaded:
+        return await self.inner.log.load(session_id, lane, after)
+
+    async def read(self, session_id: str, after: int, limit: int = 500) -> LogPage:
+        return await self.inner.log.read(session_id, after, limit)
+
+    async def read_back(self, session_id: str, before: int, limit: int = 50) -> LogPage:
+        return await self.inner.log.read_back(session_id, before, limit)
+
+    async def effect(self, scope: str, key: str) -> EffectClaim | None:
+        return await self.inner.log.effect(scope, key)
+
+    async def erase(self, session_id: str) -> bool:
+        return await self.inner.log.erase(session_id)
+
+    async def find_orphans(self, limit: int = 100) -> Sequence[str]:
+        return await self.inner.log.find_orphans(limit)
+
+
+class WrappedWork(Wrapper):
+    """An `outlast.store.WorkStore` that hands on to the one of another store."""
 
     async def enlist(self, worker: WorkerInfo, lease: int) -> Lease:
-        return await self.inner.enlist(worker, lease)
+        return await self.inner.work.enlist(worker, lease)
 
     async def find_dead(self) -> Sequence[str]:
-        return await self.inner.find_dead()
+        return await self.inner.work.find_dead()
 
     async def workers(self) -> Sequence[WorkerInfo]:
-        return await self.inner.workers()
+        return await self.inner.work.workers()
 
     async def drain(self, worker: str) -> bool:
-        return await self.inner.drain(worker)
+        return await self.inner.work.drain(worker)
 
     async def claim(
         self,
@@ -86,36 +119,27 @@ class WrappedStore:
         lanes: Sequence[str] | None = None,
         most: Mapping[str, int] = NO_LIMITS,
     ) -> Sequence[Claim]:
-        return await self.inner.claim(worker, limit, held, agents, version, lanes, most)
+        return await self.inner.work.claim(worker, limit, held, agents, version, lanes, most)
 
-    async def acquire(self, wishes: Sequence[PermitRequest]) -> Sequence[Permit | Refused]:
-        return await self.inner.acquire(wishes)
+    async def find_arrivals(
+        self, heads: Sequence[tuple[str, str, int]]
+    ) -> Sequence[tuple[str, str]]:
+        return await self.inner.work.find_arrivals(heads)
 
-    async def pass_by(self, patience: int) -> int:
-        return await self.inner.pass_by(patience)
+    async def next_ready_at(self, after: int) -> int | None:
+        return await self.inner.work.next_ready_at(after)
 
-    async def permits(
-        self, session_id: str | None = None, name: str | None = None, limit: int = 500
-    ) -> Sequence[PermitInfo]:
-        return await self.inner.permits(session_id, name, limit)
+    def listen(
+        self, heard: Callable[[str, bool], None], session_id: str = ""
+    ) -> Callable[[], None]:
+        return self.inner.work.listen(heard, session_id)
 
-    async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
-        return await self.inner.commit(commits)
 
-    def transaction(self, limit: float = 5.0) -> AbstractAsyncContextManager[Transaction]:
-        return self.inner.transaction(limit)
-
-    async def load(self, session_id: str, lane: str, after: int | None = None) -> Loaded:
-        return await self.inner.load(session_id, lane, after)
-
-    async def read(self, session_id: str, after: int, limit: int = 500) -> LogPage:
-        return await self.inner.read(session_id, after, limit)
-
-    async def read_back(self, session_id: str, before: int, limit: int = 50) -> LogPage:
-        return await self.inner.read_back(session_id, before, limit)
+class WrappedListing(Wrapper):
+    """An `outlast.store.ListingStore` that hands on to the one of another store."""
 
     async def session(self, session_id: str) -> SessionInfo | None:
-        return await self.inner.session(session_id)
+        return await self.inner.listing.session(session_id)
 
     async def sessions(
         self,
@@ -127,7 +151,7 @@ class WrappedStore:
         before: str | None = None,
         limit: int = 50,
     ) -> Sequence[SessionInfo]:
-        return await self.inner.sessions(
+        return await self.inner.listing.sessions(
             tenant=tenant, agent=agent, status=status, parent=parent, before=before, limit=limit
         )
 
@@ -142,7 +166,7 @@ class WrappedStore:
         after: tuple[str, str] | None = None,
         limit: int = 50,
     ) -> Sequence[LaneInfo]:
-        return await self.inner.lanes(
+        return await self.inner.listing.lanes(
             session_id=session_id,
             tenant=tenant,
             agent=agent,
@@ -153,13 +177,13 @@ class WrappedStore:
         )
 
     async def delivery(self, delivery_id: str) -> DeliveryInfo | None:
-        return await self.inner.delivery(delivery_id)
+        return await self.inner.listing.delivery(delivery_id)
 
     async def deliveries(self, session_id: str) -> Sequence[DeliveryInfo]:
-        return await self.inner.deliveries(session_id)
+        return await self.inner.listing.deliveries(session_id)
 
     async def request(self, request_id: str) -> RequestInfo | None:
-        return await self.inner.request(request_id)
+        return await self.inner.listing.request(request_id)
 
     async def requests(
         self,
@@ -172,7 +196,7 @@ class WrappedStore:
         open_only: bool = True,
         limit: int = 500,
     ) -> Sequence[RequestInfo]:
-        return await self.inner.requests(
+        return await self.inner.listing.requests(
             session_id,
             tenant=tenant,
             agent=agent,
@@ -183,73 +207,37 @@ class WrappedStore:
         )
 
     async def find_token(self, tenant: str, token: str, *, living: bool = True) -> str | None:
-        return await self.inner.find_token(tenant, token, living=living)
+        return await self.inner.listing.find_token(tenant, token, living=living)
 
     async def tokens(self, session_id: str) -> Sequence[tuple[str, bool]]:
-        return await self.inner.tokens(session_id)
-
-    async def effect(self, scope: str, key: str) -> EffectClaim | None:
-        return await self.inner.effect(scope, key)
-
-    async def erase(self, session_id: str) -> bool:
-        return await self.inner.erase(session_id)
+        return await self.inner.listing.tokens(session_id)
 
     async def census(self) -> StoreCounts:
-        return await self.inner.census()
+        return await self.inner.listing.census()
 
-    async def add_key(self, key: KeyInfo) -> None:
-        await self.inner.add_key(key)
 
-    async def key(self, key_id: str) -> KeyInfo | None:
-        return await self.inner.key(key_id)
+class WrappedLimit(Wrapper):
+    """An `outlast.store.LimitStore` that hands on to the one of another store."""
 
-    async def keys(self, tenant: str | None = None) -> Sequence[KeyInfo]:
-        return await self.inner.keys(tenant)
+    async def acquire(self, requests: Sequence[PermitRequest]) -> Sequence[Permit | Refused]:
+        return await self.inner.limit.acquire(requests)
 
-    async def revoke_key(self, key_id: str, at: int) -> bool:
-        return await self.inner.revoke_key(key_id, at)
+    async def skip_stale(self, patience: int) -> int:
+        return await self.inner.limit.skip_stale(patience)
 
-    async def doomed(self, limit: int = 100) -> Sequence[str]:
-        return await self.inner.doomed(limit)
+    async def permits(
+        self, session_id: str | None = None, name: str | None = None, limit: int = 500
+    ) -> Sequence[PermitInfo]:
+        return await self.inner.limit.permits(session_id, name, limit)
 
-    async def keep_secret(self, secret: StoredSecret, *, expected: int | None) -> bool:
-        return await self.inner.keep_secret(secret, expected=expected)
 
-    async def secret(self, tenant: str, name: str) -> StoredSecret | None:
-        return await self.inner.secret(tenant, name)
+class WrappedOutbox(Wrapper):
+    """An `outlast.store.OutboxStore` that hands on to the one of another store."""
 
-    async def drop_secret(self, tenant: str, name: str) -> bool:
-        return await self.inner.drop_secret(tenant, name)
+    async def take(self, limit: int, hold: int) -> Sequence[OutboxCursor]:
+        return await self.inner.outbox.take(limit, hold)
 
-    async def hold(self, name: str, holder: str, length: int) -> bool:
-        return await self.inner.hold(name, holder, length)
-
-    async def let_go(self, name: str, holder: str) -> None:
-        await self.inner.let_go(name, holder)
-
-    async def arm_schedule(self, schedule: ScheduleInfo) -> None:
-        await self.inner.arm_schedule(schedule)
-
-    async def schedules(self) -> Sequence[ScheduleInfo]:
-        return await self.inner.schedules()
-
-    async def advance_schedule(
-        self, name: str, seen: int | None, *, next_at: int | None, fired_at: int, session_id: str
-    ) -> bool:
-        return await self.inner.advance_schedule(
-            name, seen, next_at=next_at, fired_at=fired_at, session_id=session_id
-        )
-
-    async def pause_schedule(self, name: str, paused: bool) -> bool:
-        return await self.inner.pause_schedule(name, paused)
-
-    async def drop_schedule(self, name: str) -> bool:
-        return await self.inner.drop_schedule(name)
-
-    async def take_cursors(self, limit: int, hold: int) -> Sequence[OutboxCursor]:
-        return await self.inner.take_cursors(limit, hold)
-
-    async def settle_cursor(
+    async def settle(
         self,
         cursor: OutboxCursor,
         *,
@@ -259,7 +247,7 @@ class WrappedStore:
         error: str = "",
         dead: Sequence[DeadLetter] = (),
     ) -> bool:
-        return await self.inner.settle_cursor(
+        return await self.inner.outbox.settle(
             cursor, position=position, again_at=again_at, tries=tries, error=error, dead=dead
         )
 
@@ -271,33 +259,112 @@ class WrappedStore:
         failing_only: bool = False,
         limit: int = 100,
     ) -> Sequence[OutboxCursor]:
-        return await self.inner.cursors(
+        return await self.inner.outbox.cursors(
             session_id, tenant=tenant, failing_only=failing_only, limit=limit
         )
 
     async def next_due_at(self) -> int | None:
-        return await self.inner.next_due_at()
+        return await self.inner.outbox.next_due_at()
 
     async def dead_letters(
         self, *, tenant: str | None = None, session_id: str | None = None, limit: int = 100
     ) -> Sequence[DeadLetter]:
-        return await self.inner.dead_letters(tenant=tenant, session_id=session_id, limit=limit)
+        return await self.inner.outbox.dead_letters(
+            tenant=tenant, session_id=session_id, limit=limit
+        )
+
+
+class WrappedDocument(Wrapper):
+    """An `outlast.store.DocumentStore` that hands on to the one of another store."""
+
+    async def add_key(self, key: KeyInfo) -> None:
+        await self.inner.document.add_key(key)
+
+    async def key(self, key_id: str) -> KeyInfo | None:
+        return await self.inner.document.key(key_id)
+
+    async def keys(self, tenant: str | None = None) -> Sequence[KeyInfo]:
+        return await self.inner.document.keys(tenant)
+
+    async def revoke_key(self, key_id: str, at: int) -> bool:
+        return await self.inner.document.revoke_key(key_id, at)
+
+    async def keep_secret(self, secret: StoredSecret, *, expected: int | None) -> bool:
+        return await self.inner.document.keep_secret(secret, expected=expected)
+
+    async def secret(self, tenant: str, name: str) -> StoredSecret | None:
+        return await self.inner.document.secret(tenant, name)
+
+    async def drop_secret(self, tenant: str, name: str) -> bool:
+        return await self.inner.document.drop_secret(tenant, name)
+
+    async def hold(self, name: str, holder: str, length: int) -> bool:
+        return await self.inner.document.hold(name, holder, length)
+
+    async def let_go(self, name: str, holder: str) -> None:
+        await self.inner.document.let_go(name, holder)
+
+    async def arm_schedule(self, schedule: ScheduleInfo) -> None:
+        await self.inner.document.arm_schedule(schedule)
+
+    async def schedules(self) -> Sequence[ScheduleInfo]:
+        return await self.inner.document.schedules()
+
+    async def advance_schedule(
+        self, name: str, seen: int | None, *, next_at: int | None, fired_at: int, session_id: str
+    ) -> bool:
+        return await self.inner.document.advance_schedule(
+            name, seen, next_at=next_at, fired_at=fired_at, session_id=session_id
+        )
+
+    async def pause_schedule(self, name: str, paused: bool) -> bool:
+        return await self.inner.document.pause_schedule(name, paused)
+
+    async def drop_schedule(self, name: str) -> bool:
+        return await self.inner.document.drop_schedule(name)
+
+
+class WrappedStore(
+    WrappedLog, WrappedWork, WrappedListing, WrappedLimit, WrappedOutbox, WrappedDocument
+):
+    """An `outlast.store.Store` round another one.
+
+    It is its own six topics, so that one subclass can override methods of several of them and
+    keep what it counts in one place. No name stands in two topics.
+    """
+
+    @property
+    def log(self) -> LogStore:
+        return self
+
+    @property
+    def work(self) -> WorkStore:
+        return self
+
+    @property
+    def listing(self) -> ListingStore:
+        return self
+
+    @property
+    def limit(self) -> LimitStore:
+        return self
+
+    @property
+    def outbox(self) -> OutboxStore:
+        return self
+
+    @property
+    def document(self) -> DocumentStore:
+        return self
+
+    async def migrate(self) -> None:
+        await self.inner.migrate()
+
+    async def close(self) -> None:
+        await self.inner.close()
 
     def counts(self) -> Mapping[str, int]:
         return self.inner.counts()
-
-    async def find_arrivals(
-        self, heads: Sequence[tuple[str, str, int]]
-    ) -> Sequence[tuple[str, str]]:
-        return await self.inner.find_arrivals(heads)
-
-    async def next_ready_at(self, after: int) -> int | None:
-        return await self.inner.next_ready_at(after)
-
-    def listen(
-        self, heard: Callable[[str, bool], None], session_id: str = ""
-    ) -> Callable[[], None]:
-        return self.inner.listen(heard, session_id)
 
 
 class WrappedTransaction:

@@ -83,7 +83,7 @@ class Cut(WrappedStore):
 
     async def keep_secret(self, secret: StoredSecret, *, expected: int | None) -> bool:
         kept: bool = await self._do(
-            "keep", lambda: self.inner.keep_secret(secret, expected=expected)
+            "keep", lambda: self.inner.document.keep_secret(secret, expected=expected)
         )
         return kept
 
@@ -91,7 +91,7 @@ class Cut(WrappedStore):
         self, admissions: Sequence[Admission]
     ) -> Sequence[AdmissionReceipt | OutlastError]:
         found: Sequence[AdmissionReceipt | OutlastError] = await self._do(
-            "admit", lambda: self.inner.admit(admissions)
+            "admit", lambda: self.inner.log.admit(admissions)
         )
         return found
 

@@ -224,7 +224,7 @@ async def test_a_hold_of_a_dead_worker_runs_out(hub: Hub) -> None:
     async with signed_in(hub) as (app, clock):
         clock.advance(HOUR)
         name = "refresh/default/connection/hub/user/ada"
-        assert await app.store.hold(name, "the dead", 20_000)
+        assert await app.store.document.hold(name, "the dead", 20_000)
         session = await app.start("a", "go", **ADA)
         await until(session, "tool.started")
         clock.advance(20_000)
@@ -333,12 +333,12 @@ async def test_without_the_old_key_somebody_has_to_sign_in_again(hub: Hub) -> No
 
 async def test_what_is_sealed_for_one_is_no_use_to_another(hub: Hub) -> None:
     async with signed_in(hub) as (app, _):
-        ada = await app.store.secret("default", "connection/hub/user/ada")
+        ada = await app.store.document.secret("default", "connection/hub/user/ada")
         assert ada is not None
         stolen = StoredSecret(
             tenant="default", name="connection/hub/user/eve", data=ada.data, version=1
         )
-        await app.store.keep_secret(stolen, expected=None)
+        await app.store.document.keep_secret(stolen, expected=None)
 
         [told] = await results_of(await looked(app, principal="eve"))
         assert told.startswith("STORE_CORRUPT")

@@ -47,7 +47,7 @@ async def at_half_past_eight(*schedules: Schedule) -> AsyncIterator[tuple[Outlas
 async def heard(app: Outlast, count: int) -> list[Session[Any]]:
     """Wait until so many sessions were started."""
     written = asyncio.Event()
-    stop = app.store.listen(lambda *_: written.set())
+    stop = app.store.work.listen(lambda *_: written.set())
     while len(found := await started(app.store)) < count:
         written.clear()
         await written.wait()
@@ -57,7 +57,7 @@ async def heard(app: Outlast, count: int) -> list[Session[Any]]:
 
 async def armed(app: Outlast) -> None:
     """Wait until the worker's timekeeper has had its first look."""
-    while not await app.store.schedules():  # noqa: ASYNC110 - the store tells nobody
+    while not await app.store.document.schedules():  # noqa: ASYNC110 - the store tells nobody
         await asyncio.sleep(0)
 
 
@@ -78,7 +78,7 @@ async def test_an_app_that_does_not_work_fires_nothing() -> None:
     async with Outlast(
         [sleeper()], store="memory://", worker=None, schedules=[hourly("* * * * *")]
     ) as app:
-        assert await app.store.schedules() == []
+        assert await app.store.document.schedules() == []
         assert [each.status for each in await app.schedules()] == ["new"]
 
 

@@ -32,8 +32,8 @@ def store(clock: ManualClock) -> MemoryStore:
 
 async def end_all(store: MemoryStore) -> None:
     """Let all sessions be over, as if they had been erased."""
-    for info in await store.sessions(limit=1000):
-        await store.erase(info.session_id)
+    for info in await store.listing.sessions(limit=1000):
+        await store.log.erase(info.session_id)
 
 
 # Firing
@@ -51,7 +51,9 @@ async def test_an_instant_starts_a_task_that_has_nobody_to_ask(
     await keeper.run_once()
 
     [info] = await started(store)
-    opening, message = [entry.record for entry in (await store.read(info.session_id, 0)).entries]
+    opening, message = [
+        entry.record for entry in (await store.log.read(info.session_id, 0)).entries
+    ]
     assert isinstance(opening, SessionStarted)
     assert isinstance(message, DeliveryQueued)
     assert (info.agent, info.tenant, info.mode) == ("a", "acme", "task")
@@ -140,7 +142,7 @@ async def test_what_was_started_is_known_even_if_another_moved_the_schedule_on(
 
         async def advance_schedule(self, *args: Any, **options: Any) -> bool:
             if (await row(store)).next_at == at(9):
-                await store.advance_schedule(
+                await store.document.advance_schedule(
                     "a", at(9), next_at=at(10), fired_at=mark(at(9), SKIPPED), session_id=""
                 )
             return await super().advance_schedule(*args, **options)
@@ -163,7 +165,7 @@ async def test_an_instant_whose_session_was_erased_is_not_started_again(
     clock.set(at(9))
     await keeper.run_once()
     await end_all(store)
-    await store.advance_schedule("a", at(10), next_at=at(9), fired_at=at(8), session_id="")
+    await store.document.advance_schedule("a", at(10), next_at=at(9), fired_at=at(8), session_id="")
 
     await keeper.run_once()
 
@@ -178,7 +180,7 @@ async def test_two_versions_of_the_message_are_one_start(
     await old.run_once()
     clock.set(at(9))
     await old.run_once()
-    await store.advance_schedule("a", at(10), next_at=at(9), fired_at=at(8), session_id="")
+    await store.document.advance_schedule("a", at(10), next_at=at(9), fired_at=at(8), session_id="")
 
     await new.run_once()
 
@@ -291,7 +293,7 @@ async def test_cancel_ends_the_session_before(store: MemoryStore, clock: ManualC
     first, second = await started(store)
     kinds = {
         info.session_id: [
-            type(each.record) for each in (await store.read(info.session_id, 2)).entries
+            type(each.record) for each in (await store.log.read(info.session_id, 2)).entries
         ]
         for info in (first, second)
     }
@@ -465,7 +467,7 @@ async def test_a_schedule_that_was_forgotten_is_armed_anew(
 ) -> None:
     keeper: Scheduler = timekeeper(store, clock, hourly())
     await keeper.run_once()
-    await store.drop_schedule("a")
+    await store.document.drop_schedule("a")
     clock.set(at(9))
 
     await keeper.run_once()

@@ -63,7 +63,7 @@ async def test_a_schedule_stays_paused_when_its_line_is_changed(
     store: MemoryStore, clock: ManualClock
 ) -> None:
     await keeper(store, clock, EVERY_HOUR).run_once()
-    await store.pause_schedule("a", True)
+    await store.document.pause_schedule("a", True)
 
     await go_to(clock, at(11), keeper(store, clock, HALF_PAST))
 
@@ -147,7 +147,7 @@ async def test_a_version_whose_instant_waits_for_the_session_before_is_not_gone(
     await go_to(clock, at(12), old, new)
     [first] = await started(store)
 
-    await store.erase(first.session_id)
+    await store.log.erase(first.session_id)
     await go_to(clock, at(12.5), old, new)
 
     assert await messages(store) == ["12:30"]
@@ -158,10 +158,10 @@ async def test_a_move_by_another_version_at_the_moment_of_a_change_is_put_right(
 ) -> None:
     new = keeper(store, clock, TWICE)
     await new.run_once()
-    await store.advance_schedule(  # by one who knows the line as hourly
+    await store.document.advance_schedule(  # by one who knows the line as hourly
         "a", at(8.5), next_at=at(9), fired_at=at(8.5), session_id=""
     )
-    await store.advance_schedule("a", at(9), next_at=at(10), fired_at=at(9), session_id="")
+    await store.document.advance_schedule("a", at(9), next_at=at(10), fired_at=at(9), session_id="")
     clock.set(at(9) + 500)
 
     await new.run_once()

@@ -27,6 +27,7 @@ from outlast.errors import StoreUnavailable
 from outlast.integration.telemetry.trace import TurnIds, trace_of
 from outlast.stores.sqlite import MemoryStore
 from outlast.testing.scripted import ScriptedError, ScriptedModel, ScriptedReply, call, calls, say
+from outlast.testing.wrapped_store import WrappedStore
 
 
 class Told:
@@ -524,11 +525,11 @@ async def test_without_an_sdk_all_goes_on_as_before() -> None:
 async def test_a_store_that_is_away_when_a_turns_start_is_looked_up_costs_its_span_only(
     told: Told, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Forgetful(MemoryStore):
+    class Forgetful(WrappedStore):
         async def read_back(self, *args: Any, **options: Any) -> Any:
             raise StoreUnavailable("away")
 
-    store, entered = Forgetful(), asyncio.Event()
+    store, entered = Forgetful(MemoryStore()), asyncio.Event()
 
     @tool(readonly=True)
     async def gate() -> str:

@@ -45,10 +45,10 @@ async def test_a_value_that_several_use_is_kept_once_and_goes_with_the_last(
             await write(store, commit(claim, large_result()))
         assert await ask(postgres_url, COUNT) == [(1,)]
 
-        await store.erase(first.session_id)
+        await store.log.erase(first.session_id)
         assert await ask(postgres_url, COUNT) == [(1,)]
 
-        await store.erase(second.session_id)
+        await store.log.erase(second.session_id)
         assert await remains(postgres_url) == {}
 
 
@@ -57,7 +57,7 @@ async def test_a_long_message_goes_with_its_session(postgres_url: str) -> None:
         session = (await admit(store, new_session(clock, LARGE))).session_id
         await admit(store, message(clock, session, LARGE + "y"))
         assert await ask(postgres_url, COUNT) == [(2,)]
-        await store.erase(session)
+        await store.log.erase(session)
         assert await remains(postgres_url) == {}
 
 
@@ -65,7 +65,7 @@ async def test_the_same_value_of_another_tenant_stays(postgres_url: str) -> None
     async with opened(postgres_url) as store:
         first = (await admit(store, new_session(clock, LARGE))).session_id
         second = (await admit(store, new_session(clock, LARGE, tenant="other"))).session_id
-        await store.erase(first)
+        await store.log.erase(first)
         assert len(await read_all(store, second)) == 2
         assert await ask(postgres_url, "SELECT tenant FROM blobs") == [("other",)]
 
@@ -121,7 +121,7 @@ async def test_the_value_of_a_commit_that_is_refused_is_not_kept(postgres_url: s
         lost = replace(second, fence=second.fence - 1)
         other = large_result("y" * 100_000)
         group = [commit(lost, large_result(), other), commit(later(first), delta())]
-        refused, written = await store.commit(group)
+        refused, written = await store.log.commit(group)
         assert refused == Refused("lease_lost")
         assert isinstance(written, Committed)
         assert await ask(postgres_url, COUNT) == [(1,)]
@@ -137,7 +137,7 @@ async def test_an_erasure_waits_for_who_is_about_to_use_a_value(
         second = await start_and_claim(store, clock, held=[first])
         await write(store, commit(first, large_result()))
         await rival.write(commit(second, large_result()))
-        erasing = asyncio.create_task(store.erase(first.session_id))
+        erasing = asyncio.create_task(store.log.erase(first.session_id))
         await rival.has_waiting()
         await (rival.commit() if is_kept else rival.rollback())
         assert await erasing
@@ -152,7 +152,7 @@ async def test_two_last_users_that_are_erased_at_once_leave_nothing(postgres_url
         first = (await admit(store, new_session(clock, LARGE))).session_id
         second = (await admit(store, new_session(clock, LARGE))).session_id
         await rival.erase(first)
-        erasing = asyncio.create_task(store.erase(second))
+        erasing = asyncio.create_task(store.log.erase(second))
         await rival.has_waiting()
         await rival.commit()
         assert await erasing

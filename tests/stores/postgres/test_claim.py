@@ -68,7 +68,7 @@ async def test_tenants_take_turns(postgres_url: str) -> None:
     async with opened(postgres_url) as store:
         await enlist(store, clock)
         await start(store, "a", "a", "a", "a", "b", "b", "c")
-        claims = await store.claim("w1", 10)
+        claims = await store.work.claim("w1", 10)
         assert [claim.tenant for claim in claims] == ["a", "b", "c", "a", "b", "a", "a"]
 
 
@@ -77,9 +77,9 @@ async def test_a_tenant_with_lanes_at_work_comes_after_one_without(postgres_url:
         await enlist(store, clock)
         await enlist(store, clock, "w2")
         await start(store, "a", "a")
-        assert len(await store.claim("w2", 2)) == 2
+        assert len(await store.work.claim("w2", 2)) == 2
         await start(store, "a", "b", "b", "b")
-        first = await store.claim("w1", 3)
+        first = await store.work.claim("w1", 3)
         assert [claim.tenant for claim in first] == ["b", "b", "a"]
 
 
@@ -88,13 +88,13 @@ async def test_lanes_of_the_dead_are_not_at_work(postgres_url: str) -> None:
         await enlist(store, clock)
         await enlist(store, clock, "w2")
         await start(store, "a", "a")
-        held = await store.claim("w2", 2)
+        held = await store.work.claim("w2", 2)
         assert len(held) == 2
         for claim in held:  # ready at no time to come: they stay theirs
             await write(store, commit(claim, delta(), worker="w2", ready_at=10**15))
         await run(postgres_url, "UPDATE workers SET lease = 1, lease_until = 0 WHERE worker = 'w2'")
         await start(store, "a", "b", "b")
-        claims = await store.claim("w1", 3)
+        claims = await store.work.claim("w1", 3)
         assert [claim.tenant for claim in claims] == ["a", "b", "b"]
 
 
@@ -103,7 +103,7 @@ async def test_a_backlog_of_one_tenant_holds_up_no_other(postgres_url: str) -> N
         await run(postgres_url, READY.format(count=3_000, ready_at=5))
         await enlist(store, clock)
         await start(store, "quiet", "shy")
-        claims = await store.claim("w1", 4)
+        claims = await store.work.claim("w1", 4)
         assert sorted(claim.tenant for claim in claims) == ["noisy", "noisy", "quiet", "shy"]
 
 
@@ -113,12 +113,12 @@ async def test_workers_that_claim_at_once_from_a_backlog_all_get_some(postgres_u
         await enlist(one, clock, "w1")
         await enlist(two, clock, "w2")
         for _ in range(10):
-            mine, theirs = await asyncio.gather(one.claim("w1", 20), two.claim("w2", 20))
+            mine, theirs = await asyncio.gather(one.work.claim("w1", 20), two.work.claim("w2", 20))
             assert (len(mine), len(theirs)) == (20, 20)
             assert not set(places(mine)) & set(places(theirs))
             for store, worker, claims in ((one, "w1", mine), (two, "w2", theirs)):
                 parked = [park(claim, worker=worker, seen=2) for claim in claims]
-                await store.commit(parked)
+                await store.log.commit(parked)
 
 
 @pytest.mark.parametrize("ready_at", ["NULL", "5"], ids=["parked", "ready"])
@@ -153,13 +153,13 @@ async def test_processes_that_claim_different_lanes_at_once_keep_an_agents_limit
         for _ in range(10):
             claims = await asyncio.gather(
                 *(
-                    store.claim(f"w{n}", 10, lanes=[f"lane{n}"], most={"support": 7})
+                    store.work.claim(f"w{n}", 10, lanes=[f"lane{n}"], most={"support": 7})
                     for n, store in enumerate(stores)
                 )
             )
             assert sum(map(len, claims)) == 7
             for number, (store, own) in enumerate(zip(stores, claims, strict=True)):
-                await store.commit([park(claim, worker=f"w{number}") for claim in own])
+                await store.log.commit([park(claim, worker=f"w{number}") for claim in own])
 
 
 # Limits
@@ -186,9 +186,9 @@ async def test_processes_that_ask_at_once_get_no_more_permits_than_there_are(
         await enlist(two, clock, "w2")
         for round_ in range(10):
             await start(one, "a", "b")
-            [mine], [theirs] = await one.claim("w1", 1), await two.claim("w2", 1)
+            [mine], [theirs] = await one.work.claim("w1", 1), await two.work.claim("w2", 1)
             asked = await asyncio.gather(
-                one.acquire([wish(mine, "w1")]), two.acquire([wish(theirs, "w2")])
+                one.limit.acquire([wish(mine, "w1")]), two.limit.acquire([wish(theirs, "w2")])
             )
             granted = [permit for [permit] in asked if permit.granted]  # type: ignore[union-attr]
             assert len(granted) == 1, round_
@@ -213,14 +213,14 @@ async def test_no_limit_is_held_while_something_large_is_on_its_way(
     async with opened(postgres_url) as store:
         await enlist(store, clock, "w1")
         await start(store, "a", "b")
-        first, second = await store.claim("w1", 2)
+        first, second = await store.work.claim("w1", 2)
         monkeypatch.setattr(PipelinedConnection, "send", noting)
 
         await asyncio.gather(
-            store.acquire([wish(first, "w1")]),
+            store.limit.acquire([wish(first, "w1")]),
             admit(store, new_session(clock)),
             admit(store, new_session(clock, large)),
-            store.acquire([wish(second, "w1")]),
+            store.limit.acquire([wish(second, "w1")]),
         )
 
         asked = [size for holds, size in groups if holds]
@@ -236,14 +236,14 @@ async def test_a_permit_given_back_as_somebody_comes_to_rest_never_leaves_him_as
         await enlist(two, clock, "w2")
         for _ in range(20):
             await start(one, "a", "b")
-            [mine], [theirs] = await one.claim("w1", 1), await two.claim("w2", 1)
-            await one.acquire([wish(mine, "w1")])
-            await two.acquire([wish(theirs, "w2")])
+            [mine], [theirs] = await one.work.claim("w1", 1), await two.work.claim("w2", 1)
+            await one.limit.acquire([wish(mine, "w1")])
+            await two.limit.acquire([wish(theirs, "w2")])
             freed = park(mine, delta(), worker="w1", frees=("t1.s1.c1",))
             resting = park(theirs, delta(), worker="w2", awaits_permit=True)
-            _, [rested] = await asyncio.gather(one.commit([freed]), two.commit([resting]))
+            _, [rested] = await asyncio.gather(one.log.commit([freed]), two.log.commit([resting]))
             if isinstance(rested, Committed):
-                [again] = await two.claim("w2", 10)
+                [again] = await two.work.claim("w2", 10)
                 assert again.session_id == theirs.session_id
                 theirs = again
             await write(two, park(theirs, worker="w2", frees=("t1.s1.c1",)))
@@ -256,10 +256,10 @@ async def test_who_comes_late_to_a_lane_at_rest_does_not_keep_it_from_being_woke
     async with opened(postgres_url) as store, rivalling(postgres_url) as rival:
         await enlist(store, clock)
         await start(store, "a", "b")
-        mine, late = await store.claim("w1", 2)
-        [theirs] = await store.claim("w1", 2, held=places([mine]))
-        await store.acquire([wish(mine, "w1")])
-        await store.acquire([wish(theirs, "w1")])
+        mine, late = await store.work.claim("w1", 2)
+        [theirs] = await store.work.claim("w1", 2, held=places([mine]))
+        await store.limit.acquire([wish(mine, "w1")])
+        await store.limit.acquire([wish(theirs, "w1")])
         await write(store, park(theirs, delta(), awaits_permit=True))
 
         await rival.write_late(
@@ -267,7 +267,7 @@ async def test_who_comes_late_to_a_lane_at_rest_does_not_keep_it_from_being_woke
         )  # and is not yet gone
         await write(store, commit(mine, delta(), frees=("t1.s1.c1",)))
 
-        [woken] = await store.claim("w1", 2, held=places([mine]))
+        [woken] = await store.work.claim("w1", 2, held=places([mine]))
         assert woken.session_id == theirs.session_id
 
 
@@ -275,10 +275,10 @@ async def test_a_place_is_found_by_index_however_many_wait(postgres_url: str) ->
     async with opened(postgres_url) as store:
         await enlist(store, clock)
         await start(store, "a", "b")
-        mine, theirs = await store.claim("w1", 2)
-        await store.acquire([wish(mine, "w1")])
+        mine, theirs = await store.work.claim("w1", 2)
+        await store.limit.acquire([wish(mine, "w1")])
         await run(postgres_url, WAITING.format(count=5_000))
-        await store.acquire([wish(theirs, "w1")])
+        await store.limit.acquire([wish(theirs, "w1")])
         direct = read_url(postgres_url).direct
         async with await psycopg.AsyncConnection.connect(direct) as connection:
             for _ in range(7):

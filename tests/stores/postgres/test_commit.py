@@ -47,7 +47,7 @@ async def rival(postgres_url: str) -> AsyncIterator[Rival]:
 async def beside(store: PostgresStore, claim: Claim) -> Claim:
     """Return the claim of another lane of the same session."""
     await admit(store, message(clock, claim.session_id, lane="other"))
-    [other] = await store.claim("w1", 10, held=[(claim.session_id, claim.lane)])
+    [other] = await store.work.claim("w1", 10, held=[(claim.session_id, claim.lane)])
     return other
 
 
@@ -57,7 +57,7 @@ def following(claim: Claim) -> Claim:
 
 async def commits(store: PostgresStore, kind: str, claim: Claim, *held: Claim) -> list[Commit]:
     """Return what goes out in one of the ways that there are, the claim's own first."""
-    [first, *_] = await store.deliveries(claim.session_id)
+    [first, *_] = await store.listing.deliveries(claim.session_id)
     if kind == "with a delivery":
         return [commit(claim, turn_started(first.delivery_id))]
     if kind == "with others":
@@ -74,13 +74,13 @@ async def test_what_waited_for_another_lane_stands_behind_it(
     theirs = await beside(store, ours)
     wanted = await commits(store, kind, ours, theirs)
     await rival.write(commit(theirs, delta(), delta()))
-    writing = asyncio.create_task(store.commit(wanted))
+    writing = asyncio.create_task(store.log.commit(wanted))
     await rival.has_waiting()
     await rival.commit()
     done = (await writing)[0]
     assert isinstance(done, Committed)
     assert done.first_offset == 6
-    [again] = await store.commit([commit(following(ours), delta())])
+    [again] = await store.log.commit([commit(following(ours), delta())])
     assert isinstance(again, Committed)
     assert again.first_offset == 7
     entries = await read_all(store, ours.session_id)
@@ -94,11 +94,11 @@ async def test_what_waited_for_its_lane_moves_it_on_all_the_same(
     claim = await start_and_claim(store, clock)
     wanted = await commits(store, kind, claim)
     await rival.run("UPDATE lanes SET ready_at = 5")  # as who has a permit to give does
-    writing = asyncio.create_task(store.commit(wanted))
+    writing = asyncio.create_task(store.log.commit(wanted))
     await rival.has_waiting()
     await rival.commit()
     assert all(isinstance(done, Committed) for done in await writing)
-    [again] = await store.commit([commit(following(claim), delta())])
+    [again] = await store.log.commit([commit(following(claim), delta())])
     assert isinstance(again, Committed)
 
 
@@ -107,7 +107,7 @@ async def test_what_arrived_while_a_commit_waited_comes_with_its_answer(
 ) -> None:
     claim = await start_and_claim(store, clock)
     await rival.admit(message(clock, claim.session_id))
-    writing = asyncio.create_task(store.commit([commit(claim, delta())]))
+    writing = asyncio.create_task(store.log.commit([commit(claim, delta())]))
     await rival.has_waiting()
     await rival.commit()
     [done] = await writing
@@ -120,7 +120,7 @@ async def test_a_lane_that_another_took_meanwhile_takes_no_more(
 ) -> None:
     claim = await start_and_claim(store, clock)
     await rival.run("UPDATE lanes SET fence = fence + 1, worker = 'w2'")
-    writing = asyncio.create_task(store.commit([commit(claim, delta())]))
+    writing = asyncio.create_task(store.log.commit([commit(claim, delta())]))
     await rival.has_waiting()
     await rival.commit()
     [done] = await writing
@@ -132,7 +132,7 @@ async def test_a_lane_that_another_took_meanwhile_takes_no_more(
 async def test_the_same_commit_twice_is_written_once(store: PostgresStore) -> None:
     claim = await start_and_claim(store, clock)
     wanted = commit(claim, delta())
-    [first], [second] = await store.commit([wanted]), await store.commit([wanted])
+    [first], [second] = await store.log.commit([wanted]), await store.log.commit([wanted])
     assert first == second
     assert len(await read_all(store, claim.session_id)) == 3
 
@@ -144,9 +144,9 @@ async def test_a_commit_that_is_refused_has_moved_nothing(
     late = replace(commit(replace(claim, fence=claim.fence - 1), delta()), at=clock.now() + 60_000)
     async with looking(postgres_url) as look:
         before = await look("SELECT last_offset, last_at FROM sessions")
-        assert await store.commit([late]) == [Refused("lease_lost")]
+        assert await store.log.commit([late]) == [Refused("lease_lost")]
         assert await look("SELECT last_offset, last_at FROM sessions") == before
-    [written] = await store.commit([commit(claim, delta())])
+    [written] = await store.log.commit([commit(claim, delta())])
     assert isinstance(written, Committed)
     assert written.first_offset == before[0][0] + 1
 
@@ -157,7 +157,7 @@ async def test_a_store_is_closed_though_who_asked_for_a_commit_was_stopped(
     async with opened(postgres_url) as store:
         claim = await start_and_claim(store, clock)
         await rival.write(commit(claim, delta()))
-        writing = asyncio.create_task(store.commit([commit(claim, delta())]))
+        writing = asyncio.create_task(store.log.commit([commit(claim, delta())]))
         await rival.has_waiting()
         closing = asyncio.create_task(store.close())
         await asyncio.sleep(0)
@@ -173,9 +173,9 @@ async def test_what_waited_for_a_lone_commit_is_written_though_it_was_stopped(
     claim = await start_and_claim(store, clock)
     other = await start_and_claim(store, clock, held=[claim])
     await rival.write(commit(claim, delta()))
-    writing = asyncio.create_task(store.commit([commit(claim, delta())]))
+    writing = asyncio.create_task(store.log.commit([commit(claim, delta())]))
     await rival.has_waiting()
-    behind = asyncio.create_task(store.commit([commit(other, delta())]))
+    behind = asyncio.create_task(store.log.commit([commit(other, delta())]))
     await asyncio.sleep(0)
     writing.cancel()
     await rival.rollback()
@@ -186,9 +186,9 @@ async def test_what_waited_for_a_lone_commit_is_written_though_it_was_stopped(
 
 async def test_a_commit_of_an_erased_session_is_refused(store: PostgresStore) -> None:
     claim = await start_and_claim(store, clock)
-    await store.erase(claim.session_id)
+    await store.log.erase(claim.session_id)
     for wanted in (commit(claim, delta()), park(claim, delta())):
-        [done] = await store.commit([wanted])
+        [done] = await store.log.commit([wanted])
         assert not isinstance(done, Committed)
         assert done.reason == "lease_lost"
 
@@ -200,12 +200,12 @@ async def test_lanes_of_one_session_are_written_by_several_at_once(
     session = first.session_id
     for lane in ("a", "b", "c"):
         await admit(store, message(clock, session, lane=lane))
-    claims = [first, *await store.claim("w1", 10, held=[(session, "main")])]
+    claims = [first, *await store.work.claim("w1", 10, held=[(session, "main")])]
 
     async def keep_writing(writer: PostgresStore, claim: Claim) -> None:
         for number in range(claim.number, claim.number + 60):
             claim = replace(claim, number=number)
-            [done] = await writer.commit([commit(claim, delta(), delta())])
+            [done] = await writer.log.commit([commit(claim, delta(), delta())])
             assert isinstance(done, Committed)
             claim = replace(claim, last_arrival=max([0, *(e.offset for e in done.arrivals)]))
 
@@ -237,7 +237,7 @@ async def test_of_two_commits_in_one_group_that_take_the_same_thing_the_first_ge
             return commit(claim, r.SessionRekeyed(token="one"))
         return commit(claim, delta(), effects=(effect(claim),))
 
-    done = await store.commit([take(first), take(second)])
+    done = await store.log.commit([take(first), take(second)])
     assert [isinstance(each, Committed) for each in done] == [True, False]
     counts = store.counts()
     assert counts["grouped"] - counts["groups"] > 0  # both went out together
@@ -256,7 +256,7 @@ async def test_commits_of_one_group_to_one_session_stand_behind_one_another(
         commit(other, delta()),
         replace(commit(following(claim), delta()), at=clock.now()),
     ]
-    done = await store.commit(group)
+    done = await store.log.commit(group)
     assert [each.first_offset for each in done if isinstance(each, Committed)] == [4, 6, 7]
 
 
@@ -264,14 +264,14 @@ async def test_a_delivery_that_one_commit_changes_twice_leaves_the_queue_once(
     store: PostgresStore,
 ) -> None:
     claim = await start_and_claim(store, clock)
-    [first] = await store.deliveries(claim.session_id)
+    [first] = await store.listing.deliveries(claim.session_id)
     await admit(store, message(clock, claim.session_id))
     records = (turn_started(first.delivery_id), settled(first.delivery_id))
-    [done] = await store.commit([commit(claim, *records)])
+    [done] = await store.log.commit([commit(claim, *records)])
     assert isinstance(done, Committed)
-    [changed, waiting] = await store.deliveries(claim.session_id)
+    [changed, waiting] = await store.listing.deliveries(claim.session_id)
     assert (changed.state, changed.turn) == ("settled", "t1")
     assert changed.settled_offset == done.first_offset + 1
     assert waiting.state == "queued"
-    [lane] = await store.lanes(session_id=claim.session_id)
+    [lane] = await store.listing.lanes(session_id=claim.session_id)
     assert lane.queued == 1

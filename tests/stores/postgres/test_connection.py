@@ -116,7 +116,7 @@ async def test_when_much_waits_a_second_group_goes_out_before_the_answer_to_the_
         await asyncio.gather(*(admit(store, one) for one in many))
 
         assert max(under_way) == 2
-        assert len(await store.sessions(limit=1000)) == len(many) + 1
+        assert len(await store.listing.sessions(limit=1000)) == len(many) + 1
 
 
 @pytest.mark.parametrize("place", [0, LARGEST_GROUP - 1, LARGEST_GROUP, 2 * LARGEST_GROUP])
@@ -152,7 +152,7 @@ async def test_of_groups_under_way_together_one_that_cannot_be_written_fails_alo
         del many[place]
         told = [receipt.session_id for receipt in receipts if isinstance(receipt, AdmissionReceipt)]
         assert told == [one.session_id for one in many]
-        assert {session.end for session in await store.sessions(limit=1000)} == {2}
+        assert {session.end for session in await store.listing.sessions(limit=1000)} == {2}
 
 
 async def test_of_groups_under_way_together_everybody_is_told_that_the_server_is_away(
@@ -193,13 +193,13 @@ async def test_a_transaction_whose_acknowledgement_is_lost_is_found_to_have_land
     wire = Wire(postgres_url)
     async with wire.opened() as port, opened(through(postgres_url, port)) as store:
         claim = await start_and_claim(store, clock)
-        async with store.transaction() as tx:
+        async with store.log.transaction() as tx:
             await tx.execute("CREATE TABLE contract_notes (note integer)")
             wire.loses_the_answer_to = b"COMMIT"
             written = await tx.commit(commit(claim, delta()))
         assert wire.lost.is_set()
         assert written == (await write(store, commit(claim, delta())))
-        async with store.transaction() as tx:
+        async with store.log.transaction() as tx:
             assert await tx.fetch("SELECT count(*) FROM contract_notes") == [(0,)]
 
 
@@ -259,11 +259,11 @@ async def test_a_transaction_that_is_cut_off_has_left_nothing(postgres_url: str)
     wire = Wire(postgres_url)
     async with wire.opened() as port, opened(through(postgres_url, port)) as store:
         claim = await start_and_claim(store, clock)
-        async with store.transaction() as tx:
+        async with store.log.transaction() as tx:
             await tx.execute("CREATE TABLE contract_notes (note integer)")
             wire.cut()
             assert await tx.commit(commit(claim, delta())) == Refused("undone")
-        async with store.transaction() as tx:
+        async with store.log.transaction() as tx:
             assert await tx.fetch("SELECT to_regclass('contract_notes')::text") == [(None,)]
         await write(store, commit(claim, delta()))
 
@@ -275,9 +275,9 @@ async def test_sessions_that_the_server_ends_are_opened_again(postgres_url: str)
         for number in range(5):
             await end_backends(url)
             results = await asyncio.gather(
-                store.commit([commit(claim, delta(), number=number)]),
-                store.session(claim.session_id),
-                store.read(claim.session_id, 0),
+                store.log.commit([commit(claim, delta(), number=number)]),
+                store.listing.session(claim.session_id),
+                store.log.read(claim.session_id, 0),
             )
             assert results[0][0].first_offset == 3 + number
         assert await end_of(store, claim.session_id) == 7
@@ -301,7 +301,7 @@ async def test_commits_under_way_while_the_wire_is_cut_are_each_written_once(
 
         await asyncio.gather(*(carry(place) for place in range(10)))
         for claim in claims:
-            page = await store.read(claim.session_id, 2)
+            page = await store.log.read(claim.session_id, 2)
             words = [getattr(entry.record, "text", "") for entry in page.entries]
             assert words == [str(number) for number in range(20)]
 
@@ -311,9 +311,9 @@ async def test_a_work_that_the_database_refuses_fails_alone(postgres_url: str) -
         claim = await start_and_claim(store, clock)
         bad = message(clock, claim.session_id, lane="no \0 here")
         answers = await asyncio.gather(
-            store.admit([message(clock, claim.session_id)]),
-            store.admit([bad]),
-            store.commit([commit(claim, delta())]),
+            store.log.admit([message(clock, claim.session_id)]),
+            store.log.admit([bad]),
+            store.log.commit([commit(claim, delta())]),
             return_exceptions=True,
         )
         assert isinstance(answers[1], OutlastError)
@@ -334,18 +334,18 @@ async def test_all_but_hints_and_signs_works_behind_a_transaction_pooler(
         claim = await start_and_claim(store, clock)
         for number in range(6):
             await write(store, commit(claim, delta(), number=number))
-        async with store.transaction() as tx:
+        async with store.log.transaction() as tx:
             await tx.execute("CREATE TABLE contract_notes (note integer)")
             await tx.execute("INSERT INTO contract_notes VALUES (%s)", [7])
             await tx.commit(commit(claim, delta(), number=6))
-        async with store.transaction() as tx:
+        async with store.log.transaction() as tx:
             assert await tx.fetch("SELECT note FROM contract_notes") == [(7,)]
         lease = await enlist(store, clock, "w2")
         assert await asyncio.to_thread(lease.renew)
         await write(store, park(claim, delta(), number=7))
         await admit(store, message(clock, claim.session_id))
-        assert (await store.claim("w2", 1))[0].number == 8
-        assert not await store.find_dead()
+        assert (await store.work.claim("w2", 1))[0].number == 8
+        assert not await store.work.find_dead()
         assert await end_of(store, claim.session_id) == 11
         assert pooler.transactions > 20
 
@@ -361,10 +361,10 @@ async def test_a_pooler_that_nothing_is_said_of_is_told_from_the_database(
     ):
         for worker in ("w1", "w2"):
             await enlist(store, clock, worker)
-        store.listen(lambda *_: None)
+        store.work.listen(lambda *_: None)
         signs = await ask(postgres_url, "SELECT worker, sign FROM workers ORDER BY worker")
         assert signs == [("w1", None), ("w2", None)]
-        assert not await other.find_dead()
+        assert not await other.work.find_dead()
         await enlist(other, clock, "w3")
     assert [record.message.partition(";")[2] for record in caplog.records] == [
         " name the database itself, or none, in the parameter direct of the store's URL"
@@ -382,12 +382,12 @@ async def test_behind_a_pooler_signs_are_shown_on_the_direct_connection(
         opened(postgres_url) as other,
     ):
         lease = await enlist(store, clock)
-        [(sign,)] = await other._desk.readers.ask(  # what no method tells
+        [(sign,)] = await other._access.parts().readers.ask(  # what no method tells
             other._queries["namesake"].bind({"worker": "w1", "class": other._place.number})
         )
         assert sign == 1
         heard = asyncio.Event()
-        store.listen(lambda *_: heard.set())
+        store.work.listen(lambda *_: heard.set())
         await admit(other, new_session(clock))
         async with asyncio.timeout(60):
             await heard.wait()
@@ -475,7 +475,7 @@ async def test_the_password_is_never_shown(
             shown += [str(error), repr(error), str(getattr(error, "details", ""))]
             error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     async with opened(postgres_url) as store:
-        shown += [repr(store), repr(store._place), str(store._place)]
+        shown += [repr(store), repr(store._access.address), str(store._access.address)]
     assert not [text for text in [*shown, caplog.text] if "wrong-secret" in text]
     assert password not in "".join(shown)
 
@@ -498,7 +498,7 @@ async def test_the_password_is_never_shown(
     ],
 )
 async def test_a_tool_cannot_end_its_transaction(postgres_url: str, sql: str) -> None:
-    async with opened(postgres_url) as store, store.transaction() as tx:
+    async with opened(postgres_url) as store, store.log.transaction() as tx:
         with pytest.raises(InvalidInput):
             await tx.execute(sql)
         assert await tx.fetch("SELECT 1") == [(1,)]
@@ -506,15 +506,15 @@ async def test_a_tool_cannot_end_its_transaction(postgres_url: str, sql: str) ->
 
 async def test_a_tool_cannot_hide_an_end_behind_another_statement(postgres_url: str) -> None:
     async with opened(postgres_url) as store:
-        async with store.transaction() as tx:
+        async with store.log.transaction() as tx:
             with pytest.raises(psycopg.Error):
                 await tx.execute("CREATE TABLE contract_notes (note integer); COMMIT")
-        async with store.transaction() as tx:
+        async with store.log.transaction() as tx:
             assert await tx.fetch("SELECT to_regclass('contract_notes')::text") == [(None,)]
 
 
 async def test_a_statement_that_runs_too_long_is_stopped(postgres_url: str) -> None:
-    async with opened(postgres_url) as store, store.transaction(limit=0.2) as tx:
+    async with opened(postgres_url) as store, store.log.transaction(limit=0.2) as tx:
         with pytest.raises(OutlastError, match="was undone"):
             async with asyncio.timeout(60):
                 await tx.execute("SELECT pg_sleep(600)")
@@ -524,11 +524,11 @@ async def test_a_tool_finds_nothing_that_another_left_on_its_connection(postgres
     async with opened(postgres_url) as store:
         for _ in range(2):
             claim = await start_and_claim(store, clock)
-            async with store.transaction() as tx:
+            async with store.log.transaction() as tx:
                 await tx.execute("CREATE TEMP TABLE scratch (x integer)")
                 await tx.execute("SELECT set_config('application_name', 'tool', false)")
                 assert isinstance(await tx.commit(park(claim)), Committed)
-        async with store.transaction() as tx:
+        async with store.log.transaction() as tx:
             found = await tx.fetch("SELECT current_setting('application_name')")
             assert found == [("outlast",)]
 
@@ -536,7 +536,7 @@ async def test_a_tool_finds_nothing_that_another_left_on_its_connection(postgres
 async def test_a_tool_that_hid_an_error_cannot_commit(postgres_url: str) -> None:
     async with opened(postgres_url) as store:
         claim = await start_and_claim(store, clock)
-        async with store.transaction() as tx:
+        async with store.log.transaction() as tx:
             with pytest.raises(psycopg.Error):
                 await tx.execute("SELECT 1 / 0")
             with pytest.raises(OutlastError, match="undid all"):
@@ -568,17 +568,17 @@ async def test_a_constraint_that_a_tool_breaks_at_the_end_is_told_as_its_own_err
 ) -> None:
     async with opened(postgres_url) as store:
         claim = await start_and_claim(store, clock)
-        async with store.transaction() as tx:
+        async with store.log.transaction() as tx:
             await tx.execute(
                 "CREATE TABLE own (id integer UNIQUE, number integer,"
                 f" {rest} DEFERRABLE INITIALLY DEFERRED)"
             )
             await tx.commit(commit(claim, delta()))
-        async with store.transaction() as tx:
+        async with store.log.transaction() as tx:
             await tx.execute("INSERT INTO own VALUES (1, 7), (2, 7)")
             with pytest.raises(broken):
                 await tx.commit(commit(claim, delta(), number=1))
-        async with store.transaction() as tx:
+        async with store.log.transaction() as tx:
             assert await tx.fetch("SELECT * FROM own") == []
             await tx.execute("DROP TABLE own")
             await tx.commit(commit(claim, delta(), number=1))
@@ -587,7 +587,7 @@ async def test_a_constraint_that_a_tool_breaks_at_the_end_is_told_as_its_own_err
 async def test_a_transaction_that_the_server_stops_at_its_end_is_undone(postgres_url: str) -> None:
     async with opened(postgres_url) as store, rivalling(postgres_url) as rival:
         claim = await start_and_claim(store, clock)
-        async with store.transaction() as tx:
+        async with store.log.transaction() as tx:
             await tx.execute("CREATE TABLE contract_notes (note integer)")
             await tx.raw.execute("SET LOCAL lock_timeout = '20ms'")
             await rival.run("SELECT FROM sessions FOR UPDATE")
@@ -603,7 +603,7 @@ async def test_nobody_knows_of_a_transaction_while_the_server_is_away(
     wire = Wire(postgres_url)
     async with wire.opened() as port, opened(through(postgres_url, port)) as store:
         claim = await start_and_claim(store, clock)
-        async with store.transaction() as tx:
+        async with store.log.transaction() as tx:
             await tx.execute("CREATE TABLE contract_notes (note integer)")
             wire.lets_nobody_through = True
             wire.cut()
@@ -656,7 +656,7 @@ async def test_what_the_server_would_never_take_is_refused_alone_and_at_once(
         claim = await start_and_claim(store, clock)
         huge = Random(7).randbytes(40_000).hex()
         told = await asyncio.gather(
-            store.commit([commit(claim, delta(huge))]),
+            store.log.commit([commit(claim, delta(huge))]),
             admit(store, new_session(clock)),
             return_exceptions=True,
         )

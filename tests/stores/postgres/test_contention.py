@@ -71,8 +71,8 @@ class Crowd:
         """Have sessions started, and everything done to them at once."""
         outbox = (HOOK, replace(HOOK, name="audit"))
         starts = [new_session(clock, VALUES[0], outbox=outbox) for _ in range(WORKERS * SESSIONS)]
-        await self.stores[0].admit(starts)
-        claims = [await store.claim(f"w{n}", SESSIONS) for n, store in enumerate(self.workers)]
+        await self.stores[0].log.admit(starts)
+        claims = [await store.work.claim(f"w{n}", SESSIONS) for n, store in enumerate(self.workers)]
         self.sessions = [claim.session_id for own in claims for claim in own]
         works: list[Awaitable[None]] = []
         for number, own in enumerate(claims):
@@ -91,7 +91,7 @@ class Crowd:
         for step in range(6):
             wanted = [self.next_commit(claim, number, step) for claim in claims]
             self.chance.shuffle(wanted)
-            for done in await self.stores[number].commit(wanted):
+            for done in await self.stores[number].log.commit(wanted):
                 assert isinstance(done, Committed) or done.reason in ("lease_lost", "arrivals")
 
     def next_commit(self, claim: Claim, number: int, step: int) -> Commit:
@@ -126,28 +126,28 @@ class Crowd:
                 call_id="t1.s1.c1",
                 bounds=tuple(LIMITS),
             )
-            [permit] = await self.stores[number].acquire([wish])
+            [permit] = await self.stores[number].limit.acquire([wish])
             assert isinstance(permit, Permit | Refused)
 
     async def tell_outside(self, store: PostgresStore) -> None:
         for _ in range(8):
-            for taken in await store.take_cursors(5, 60_000):
+            for taken in await store.outbox.take(5, 60_000):
                 dead = [letter(taken, taken.position + 1)]
-                await store.settle_cursor(
+                await store.outbox.settle(
                     taken, position=taken.position + 1, again_at=None, dead=dead
                 )
 
     async def interrupt(self, sessions: Sequence[str]) -> None:
         store = self.stores[-1]
         said = [message(clock, self.chance.choice(sessions), VALUES[1]) for _ in range(20)]
-        for done in await store.admit(said):
+        for done in await store.log.admit(said):
             assert isinstance(done, AdmissionReceipt | UnknownSession)
 
     async def erase(self, sessions: Sequence[str]) -> None:
         stores = self.stores[-2:]
         for number in range(0, len(sessions), 2):
             pair = zip(stores, sessions[number : number + 2], strict=False)
-            assert all(await asyncio.gather(*(store.erase(one) for store, one in pair)))
+            assert all(await asyncio.gather(*(store.log.erase(one) for store, one in pair)))
 
 
 async def stores_of(url: str, stack: AsyncExitStack) -> AsyncIterator[PostgresStore]:
@@ -175,14 +175,14 @@ async def test_commits_that_tell_and_send_takes_settlements_and_erasures_never_d
         crowd = Crowd(stores, Random(4))
         for _ in range(ROUNDS):
             await crowd.round()
-        left = await stores[0].sessions(limit=1000)
+        left = await stores[0].listing.sessions(limit=1000)
         living = {info.session_id for info in left}
         orphans = {info.session_id for info in left if info.parent and info.parent not in living}
         assert orphans
-        assert set(await stores[0].doomed(1000)) == orphans
+        assert set(await stores[0].log.find_orphans(1000)) == orphans
         for info in left:
-            assert len((await stores[0].read(info.session_id, 0, 10_000)).entries) == info.end
-            assert await stores[0].erase(info.session_id)
+            assert len((await stores[0].log.read(info.session_id, 0, 10_000)).entries) == info.end
+            assert await stores[0].log.erase(info.session_id)
         assert await remains(database) == {}
     assert await deadlocks(database) == 0
 
@@ -193,8 +193,8 @@ async def test_calls_that_ask_under_limits_in_any_order_never_deadlock(database:
         one, two, *_ = [store async for store in stores_of(database, stack)]
         for number, store in enumerate((one, two)):
             await enlist(store, clock, f"w{number}")
-        await one.admit([new_session(clock) for _ in range(2 * len(names))])
-        own = [await store.claim(f"w{n}", len(names)) for n, store in enumerate((one, two))]
+        await one.log.admit([new_session(clock) for _ in range(2 * len(names))])
+        own = [await store.work.claim(f"w{n}", len(names)) for n, store in enumerate((one, two))]
         await asyncio.gather(
             ask_and_give_back(one, "w0", own[0], names),
             ask_and_give_back(two, "w1", own[1], names[::-1]),
@@ -218,7 +218,7 @@ async def ask_and_give_back(
             )
             for claim, name in zip(claims, names, strict=True)
         ]
-        await asyncio.gather(*(store.acquire([wish]) for wish in wishes))
+        await asyncio.gather(*(store.limit.acquire([wish]) for wish in wishes))
         given_back = [
             commit(
                 replace(claim, number=claim.number + step),
@@ -228,7 +228,7 @@ async def ask_and_give_back(
             )
             for claim in claims
         ]
-        await store.commit(given_back)
+        await store.log.commit(given_back)
 
 
 async def test_admissions_that_count_several_tenants_never_deadlock(database: str) -> None:
@@ -240,7 +240,7 @@ async def test_admissions_that_count_several_tenants_never_deadlock(database: st
                 new_session(clock, tenant=chance.choice("abcd"), most_queued_of_tenant=10_000)
                 for _ in range(40)
             ]
-            await asyncio.gather(one.admit(starts[:20]), two.admit(starts[20:]))
+            await asyncio.gather(one.log.admit(starts[:20]), two.log.admit(starts[20:]))
     assert await deadlocks(database) == 0
 
 

@@ -96,7 +96,7 @@ async def test_a_commit_that_waited_for_an_erasure_is_refused_and_leaves_nothing
     async with opened(postgres_url) as store, rivalling(postgres_url) as rival:
         claim = await start_with_cursor(store, clock)
         await rival.erase(claim.session_id)
-        writing = asyncio.create_task(store.commit([COMMITS[kind](claim)]))
+        writing = asyncio.create_task(store.log.commit([COMMITS[kind](claim)]))
         await rival.has_waiting()
         await rival.commit()
         assert await writing == [LOST]
@@ -110,7 +110,7 @@ async def test_an_erasure_that_waited_for_a_commit_takes_what_it_wrote(
     async with opened(postgres_url) as store, rivalling(postgres_url) as rival:
         claim = await start_with_cursor(store, clock)
         await rival.write(COMMITS[kind](claim))
-        erasing = asyncio.create_task(store.erase(claim.session_id))
+        erasing = asyncio.create_task(store.log.erase(claim.session_id))
         await rival.has_waiting()
         await rival.commit()
         assert await erasing
@@ -128,7 +128,7 @@ async def test_a_group_that_waited_for_an_erasure_is_written_but_for_one(
         await rival.erase(claims[1].session_id)
         kinds = (COMMITS["plain"], COMMITS["everything"], COMMITS["plain"], COMMITS["parks"])
         group = [make(claim) for make, claim in zip(kinds, claims, strict=True)]
-        writing = asyncio.create_task(store.commit(group))
+        writing = asyncio.create_task(store.log.commit(group))
         await rival.has_waiting()
         await rival.commit()
         first, refused, *others = await writing
@@ -143,7 +143,7 @@ async def test_a_claim_does_not_wait_for_an_erasure_and_gets_nothing_of_it(
         await enlist(store, clock)
         session = (await admit(store, new_session(clock))).session_id
         await rival.erase(session)
-        assert await store.claim("w1", 10) == []
+        assert await store.work.claim("w1", 10) == []
         await rival.commit()
         assert await remains(postgres_url) == {}
 
@@ -155,7 +155,7 @@ async def test_an_erasure_waits_for_a_claim_and_its_owner_is_refused(postgres_ur
         [(given,)] = await rival.run("SELECT claim('w1', 9, '[]', NULL, 99, NULL, '{}')")
         [(session_id, tenant, *rest, _)] = given["claims"]
         claim = Claim(session_id, tenant, *rest)
-        erasing = asyncio.create_task(store.erase(session))
+        erasing = asyncio.create_task(store.log.erase(session))
         await rival.has_waiting()
         await rival.commit()
         assert await erasing
@@ -169,7 +169,7 @@ async def test_a_wish_for_a_permit_does_not_wait_for_an_erasure_and_leaves_nothi
     async with opened(postgres_url) as store, rivalling(postgres_url) as rival:
         claim = await start_and_claim(store, clock)
         await rival.erase(claim.session_id)
-        assert await store.acquire([wish(claim)]) == [LOST]
+        assert await store.limit.acquire([wish(claim)]) == [LOST]
         await rival.commit()
         assert await remains(postgres_url) == {}
 
@@ -179,18 +179,18 @@ async def test_an_erasure_waits_for_a_permit_and_gives_it_back(postgres_url: str
         claim = await start_and_claim(store, clock)
         other = await start_and_claim(store, clock, held=[claim])
         await rival.acquire(wish(claim))
-        erasing = asyncio.create_task(store.erase(claim.session_id))
+        erasing = asyncio.create_task(store.log.erase(claim.session_id))
         await rival.has_waiting()
         await rival.commit()
         assert await erasing
-        assert await store.acquire([wish(other)]) == [Permit(granted=True)]
+        assert await store.limit.acquire([wish(other)]) == [Permit(granted=True)]
 
 
 async def test_a_free_idempotency_key_goes_with_the_session_that_had_it(postgres_url: str) -> None:
     async with opened(postgres_url) as store:
         claim = await start_and_claim(store, clock)
         await write(store, commit(claim, delta(), effects=(effect(claim, state="free"),)))
-        await store.erase(claim.session_id)
+        await store.log.erase(claim.session_id)
         assert await remains(postgres_url) == {}
 
 
@@ -222,7 +222,7 @@ async def test_an_erasure_that_waited_for_an_arrival_takes_the_lane_that_it_made
     async with opened(postgres_url) as store, rivalling(postgres_url) as rival:
         session = (await admit(store, new_session(clock))).session_id
         await rival.admit(message(clock, session, LARGE, lane="side"))
-        erasing = asyncio.create_task(store.erase(session))
+        erasing = asyncio.create_task(store.log.erase(session))
         await rival.has_waiting()
         await rival.commit()
         assert await erasing
@@ -233,7 +233,7 @@ async def test_of_many_who_erase_at_once_one_has_done_it(postgres_url: str) -> N
     async with opened(postgres_url) as one, opened(postgres_url) as two:
         session = (await admit(one, new_session(clock))).session_id
         stores = [one, two] * 5
-        done = await asyncio.gather(*(store.erase(session) for store in stores))
+        done = await asyncio.gather(*(store.log.erase(session) for store in stores))
         assert sorted(done) == [False] * 9 + [True]
 
 
@@ -245,7 +245,7 @@ async def test_a_start_without_a_name_is_known_to_have_been_erased(postgres_url:
         said = replace(said, dispatch_id=said.delivery_id)
         await admit(store, start)
         await admit(store, said)
-        await store.erase(start.session_id)
+        await store.log.erase(start.session_id)
         assert isinstance(await admit_in_vain(store, start), SessionErased)
         assert isinstance(await admit_in_vain(store, said), SessionErased)
         assert isinstance(
@@ -258,9 +258,9 @@ async def test_an_erasure_whose_acknowledgement_is_lost_has_been_done(postgres_u
     async with wire.opened() as port, opened(through(postgres_url, port)) as store:
         session = (await admit(store, new_session(clock))).session_id
         wire.loses_the_answer_to = b".erase("
-        assert await store.erase(session)
+        assert await store.log.erase(session)
         assert wire.lost.is_set()
-        assert not await store.erase(session)
+        assert not await store.log.erase(session)
 
 
 async def test_a_store_that_is_closed_finishes_an_erasure_that_is_under_way(
@@ -269,7 +269,7 @@ async def test_a_store_that_is_closed_finishes_an_erasure_that_is_under_way(
     async with opened(postgres_url) as store, rivalling(postgres_url) as rival:
         session = (await admit(store, new_session(clock))).session_id
         await rival.run("SELECT 1 FROM sessions FOR UPDATE")
-        erasing = asyncio.create_task(store.erase(session))
+        erasing = asyncio.create_task(store.log.erase(session))
         await rival.has_waiting()
         closing = asyncio.create_task(store.close())
         await asyncio.sleep(0)
@@ -284,15 +284,15 @@ async def test_other_processes_hear_of_an_erasure_and_of_who_may_go_on(postgres_
     async with opened(postgres_url) as one, opened(postgres_url) as two:
         holder = await start_and_claim(one, clock)
         waiter = await start_and_claim(one, clock, held=[holder])
-        await one.acquire([wish(holder)])
-        await one.acquire([wish(waiter)])
+        await one.limit.acquire([wish(holder)])
+        await one.limit.acquire([wish(waiter)])
         await write(one, park(waiter, delta(), awaits_permit=True))
         heard: asyncio.Queue[str] = asyncio.Queue()
-        two.listen(lambda session_id, arrived: heard.put_nowait(session_id if arrived else ""))
+        two.work.listen(lambda session_id, arrived: heard.put_nowait(session_id if arrived else ""))
         await until_heard(heard, "")  # of others from now on
         await until_heard(heard, (await admit(one, new_session(clock))).session_id)
 
-        await one.erase(holder.session_id)
+        await one.log.erase(holder.session_id)
 
         await until_heard(heard, holder.session_id, waiter.session_id)
 
@@ -308,9 +308,9 @@ async def until_heard(heard: asyncio.Queue[str], *sessions: str) -> None:
 
 
 READS: dict[str, Callable[[Store, Claim], Coroutine[Any, Any, object]]] = {
-    "read": lambda store, claim: store.read(claim.session_id, 0),
-    "read back": lambda store, claim: store.read_back(claim.session_id, 100),
-    "load": lambda store, claim: store.load(claim.session_id, claim.lane),
+    "read": lambda store, claim: store.log.read(claim.session_id, 0),
+    "read back": lambda store, claim: store.log.read_back(claim.session_id, 100),
+    "load": lambda store, claim: store.log.load(claim.session_id, claim.lane),
 }
 
 
@@ -335,7 +335,7 @@ async def test_a_commit_whose_arrivals_were_erased_has_lost_its_lane(postgres_ur
         claim = await start_and_claim(store, clock)
         await admit(store, message(clock, claim.session_id, LARGE))
         await rival.run("LOCK TABLE blobs IN ACCESS EXCLUSIVE MODE")
-        writing = asyncio.create_task(store.commit([commit(claim, delta())]))
+        writing = asyncio.create_task(store.log.commit([commit(claim, delta())]))
         await rival.has_waiting()
         await rival.erase(claim.session_id)
         await rival.commit()
@@ -360,7 +360,7 @@ async def test_verify_finds_nothing_wrong_beside_an_erased_session(postgres_url:
             assert (await session.wait()).output == "done"
             await session.send("again")
 
-        await app.store.erase(gone.id)
+        await app.store.log.erase(gone.id)
 
         assert await verify(app.store, left.id) == []
         with pytest.raises(UnknownSession):

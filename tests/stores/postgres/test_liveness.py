@@ -51,7 +51,7 @@ async def main():
     store = PostgresStore(sys.argv[1])
     await store.migrate()
     await enlist(store, Clock(), sys.argv[2])
-    claims = await store.claim(sys.argv[2], 10)
+    claims = await store.work.claim(sys.argv[2], 10)
     print(len(claims), flush=True)
     if sys.argv[3:] == ["fork"]:
         import os, time
@@ -108,14 +108,14 @@ async def test_a_killed_process_is_found_dead_well_within_a_second(
         await shorten_leases(postgres_url)
         async with mortal(postgres_url, "w1", *how) as pid:
             await shorten_leases(postgres_url)
-            assert not await store.claim("w2", 10)
+            assert not await store.work.claim("w2", 10)
             began = clock.monotonic()
             os.kill(pid, signal.SIGKILL)
             found = await watch(store)
             took = clock.monotonic() - began
         assert found == ["w1"]
         assert took < PATIENCE
-        [claim] = await store.claim("w2", 10)
+        [claim] = await store.work.claim("w2", 10)
         assert claim.session_id == session
 
 
@@ -130,7 +130,7 @@ async def watch(store: PostgresStore) -> list[str]:
     watch = DeadWorkerDetector(store, 0.3, lambda: None)
     async with asyncio.timeout(PATIENCE):
         while not found:
-            found += await store.find_dead()
+            found += await store.work.find_dead()
             await asyncio.sleep(watch.interval)
     return found
 
@@ -168,7 +168,9 @@ async def test_a_restart_of_the_server_kills_no_worker_and_loses_no_commit(
             await asyncio.to_thread(other.renew)
         async with asyncio.timeout(PATIENCE):
             await writing
-        await until(lambda: all(store._desk.direct._shown.is_set() for store in (one, two)))
+        await until(
+            lambda: all(store._access.parts().direct._shown.is_set() for store in (one, two))
+        )
         async with await psycopg.AsyncConnection.connect(own_server.url) as connection:
             await connection.execute("UPDATE outlast.workers SET lease = 1")
         enough = 6 + max(watch.rounds for watch in watches)
@@ -190,7 +192,7 @@ class Watch:
         self.rounds = 0
 
     async def run_once(self) -> int:
-        found = await self._store.find_dead()
+        found = await self._store.work.find_dead()
         self.deaths += found
         self.rounds += 1
         return len(found)
@@ -214,14 +216,14 @@ async def test_nobody_is_declared_dead_before_the_server_has_been_up_for_a_lease
         lease = await enlist(store, clock, "w1", lease=60_000)
         await enlist(store, clock, "w2")
         await lease.let_go()  # type: ignore[attr-defined]
-        await store.claim("w2", 1)  # from then on the server counts as up
+        await store.work.claim("w2", 1)  # from then on the server counts as up
         for _ in range(2):
-            assert not await store.find_dead()
-            store._desk.registry.observer._looked_at = float("-inf")
-        assert [info.worker for info in await store.workers()] == ["w1", "w2"]
+            assert not await store.work.find_dead()
+            store.work.observer._looked_at = float("-inf")
+        assert [info.worker for info in await store.work.workers()] == ["w1", "w2"]
         async with await psycopg.AsyncConnection.connect(own_server.url) as connection:
             await connection.execute("UPDATE outlast.workers SET lease = 1")
-        assert [info.worker for info in await store.workers()] == ["w2"]
+        assert [info.worker for info in await store.work.workers()] == ["w2"]
         assert await watch(store) == ["w1"]
 
 
@@ -231,14 +233,14 @@ async def test_nobody_is_declared_dead_before_a_server_that_crashed_has_been_up_
     async with opened(own_server.url) as store:
         lease = await enlist(store, clock, "w1", lease=60_000)
         await enlist(store, clock, "w2")
-        await store.claim("w2", 1)
+        await store.work.claim("w2", 1)
         started = await start_time(own_server.url)
         await kill_a_backend(own_server.url)
-        await store.claim("w2", 1)  # from then on the server counts as up
+        await store.work.claim("w2", 1)  # from then on the server counts as up
         await lease.let_go()  # type: ignore[attr-defined]
         for _ in range(2):
-            assert not await store.find_dead()
-            store._desk.registry.observer._looked_at = float("-inf")
+            assert not await store.work.find_dead()
+            store.work.observer._looked_at = float("-inf")
         assert await start_time(own_server.url) == started
         async with await psycopg.AsyncConnection.connect(own_server.url) as connection:
             await connection.execute("UPDATE outlast.workers SET lease = 1")
@@ -267,7 +269,7 @@ async def test_a_worker_that_lost_its_direct_connection_shows_its_sign_before_it
     wire = Wire(postgres_url)
     async with wire.opened() as port, opened(f"{postgres_url}&direct=127.0.0.1:{port}") as store:
         claim = await start_and_claim(store, clock)
-        shown = store._desk.direct._shown
+        shown = store._access.parts().direct._shown
         wire.lets_nobody_through = True
         wire.cut()
         await until(lambda: not shown.is_set())
@@ -279,7 +281,7 @@ async def test_a_worker_that_lost_its_direct_connection_shows_its_sign_before_it
             assert (await writing).first_offset == 3
         assert shown.is_set()
         await shorten_leases(postgres_url)
-        assert not await store.find_dead()
+        assert not await store.work.find_dead()
 
 
 async def test_a_worker_that_lost_its_direct_connection_is_seen_to_live_by_that_of_its_lease(
@@ -294,16 +296,16 @@ async def test_a_worker_that_lost_its_direct_connection_is_seen_to_live_by_that_
     ):
         lease = await enlist(store, clock, "w1")
         await enlist(other, clock, "w2")
-        await other.claim("w2", 1)  # from then on the server counts as up
+        await other.work.claim("w2", 1)  # from then on the server counts as up
         await shorten_leases(postgres_url)
-        direct = store._desk.direct
+        direct = store._access.parts().direct
         wire.lets_nobody_through = True
         assert direct._link
         await ask(postgres_url, f"SELECT pg_terminate_backend({direct._link.backend})")
         await until(lambda: not direct._shown.is_set())
         for _ in range(3):
-            other._desk.registry.observer._looked_at = float("-inf")
-            assert not await other.find_dead()
+            other.work.observer._looked_at = float("-inf")
+            assert not await other.work.find_dead()
         await lease.let_go()  # type: ignore[attr-defined]
         assert await watch(other) == ["w1"]
 
@@ -360,10 +362,10 @@ async def test_a_name_that_a_living_worker_has_is_refused(postgres_url: str) -> 
 async def test_a_store_that_was_opened_before_a_fork_refuses_to_go_on(postgres_url: str) -> None:
     async with opened(postgres_url) as store:
         await admit(store, new_session(clock))
-        store._pid = -1  # as it looks from another process
+        store._access._pid = -1  # as it looks from another process
         with pytest.raises(UsedAfterFork):
-            await store.sessions()
-        store._pid = os.getpid()
+            await store.listing.sessions()
+        store._access._pid = os.getpid()
 
 
 # Hints
@@ -376,9 +378,9 @@ async def test_other_processes_are_told_at_most_once_in_twenty_milliseconds(
         session = (await admit(one, new_session(clock))).session_id
         heard: list[tuple[str, bool]] = []
         told_at: list[float] = []
-        two.listen(lambda *hint: heard.append(hint))
+        two.work.listen(lambda *hint: heard.append(hint))
         await until(lambda: bool(heard))  # the first hint says that the connection is there
-        messenger = one._desk.messenger
+        messenger = one._access.parts().messenger
         notify = messenger._notify
 
         async def note(statement: Statement) -> None:
@@ -388,7 +390,7 @@ async def test_other_processes_are_told_at_most_once_in_twenty_milliseconds(
         monkeypatch.setattr(messenger, "_notify", note)
         sent = 0
         while len(told_at) < 4:
-            await one.admit([message(clock, session) for _ in range(10)])
+            await one.log.admit([message(clock, session) for _ in range(10)])
             sent += 10
         await until(lambda: (session, True) in heard)
         pauses = [later - earlier for earlier, later in pairwise(told_at)]
@@ -401,9 +403,9 @@ async def test_hints_of_many_sessions_become_a_hint_of_nothing_in_particular(
 ) -> None:
     async with opened(postgres_url) as one, opened(postgres_url) as two:
         heard: list[tuple[str, bool]] = []
-        two.listen(lambda *hint: heard.append(hint))
+        two.work.listen(lambda *hint: heard.append(hint))
         await until(lambda: bool(heard))
         heard.clear()
-        one._desk.messenger.tell({f"ses_{n:026}": False for n in range(500)})
+        one._access.parts().messenger.tell({f"ses_{n:026}": False for n in range(500)})
         await until(lambda: bool(heard))
         assert heard == [("", True)]

@@ -162,14 +162,14 @@ async def test_two_schemas_in_one_database_know_nothing_of_each_other(
     one, two = PostgresStore(postgres_url), PostgresStore(new_url)
     await asyncio.gather(one.migrate(), two.migrate())
     heard: list[tuple[str, bool]] = []
-    two.listen(lambda *hint: heard.append(hint))
+    two.work.listen(lambda *hint: heard.append(hint))
     await enlist(one, clock, "w1")
     await enlist(two, clock, "w1")
     session = (await admit(one, new_session(clock, token="same"))).session_id
     await admit(two, new_session(clock, token="same"))
-    assert await two.session(session) is None
-    assert len(await two.claim("w1", 10)) == 1
-    assert len(await one.claim("w1", 10)) == 1
+    assert await two.listing.session(session) is None
+    assert len(await two.work.claim("w1", 10)) == 1
+    assert len(await one.work.claim("w1", 10)) == 1
     await asyncio.sleep(0.1)
     assert session not in [hint for hint, _ in heard]
     await asyncio.gather(one.close(), two.close())

@@ -36,7 +36,7 @@ async def test_an_erasure_waits_for_an_outbox_cursor_and_takes_its_dead_letters(
     async with opened(postgres_url) as store, rivalling(postgres_url) as rival:
         claim = await start_with_cursor(store, clock)
         await rival.run(statement)
-        erasing = asyncio.create_task(store.erase(claim.session_id))
+        erasing = asyncio.create_task(store.log.erase(claim.session_id))
         await rival.has_waiting()
         await rival.commit()
         assert await erasing
@@ -50,7 +50,7 @@ async def test_who_settles_during_an_erasure_settles_nothing(postgres_url: str) 
         await rival.erase(taken.session_id)
         dead = [letter(taken)]
         settling = asyncio.create_task(
-            store.settle_cursor(taken, position=3, again_at=None, dead=dead)
+            store.outbox.settle(taken, position=3, again_at=None, dead=dead)
         )
         await rival.has_waiting()
         await rival.commit()
@@ -74,10 +74,10 @@ async def test_a_settlement_whose_acknowledgement_is_lost_is_made_once(postgres_
         taken = await take_one(store)
         dead = [letter(taken)]
         wire.loses_the_answer_to = b"turn.completed"
-        assert await store.settle_cursor(taken, position=3, again_at=None, dead=dead)
+        assert await store.outbox.settle(taken, position=3, again_at=None, dead=dead)
         assert wire.lost.is_set()
-        assert await store.dead_letters() == dead
-        assert await store.take_cursors(10, HOLD) == []
+        assert await store.outbox.dead_letters() == dead
+        assert await store.outbox.take(10, HOLD) == []
 
 
 async def test_a_commit_that_tells_and_lost_its_acknowledgement_loses_no_event(
@@ -95,7 +95,7 @@ async def test_a_commit_that_tells_and_lost_its_acknowledgement_loses_no_event(
 async def test_a_transaction_of_a_tool_tells_too(postgres_url: str) -> None:
     async with opened(postgres_url) as store:
         claim = await start_with_cursor(store, clock)
-        async with store.transaction() as transaction:
+        async with store.log.transaction() as transaction:
             await transaction.commit(commit(claim, delta(), tells=True, wait="request"))
         assert (await take_one(store)).session_id == claim.session_id
         assert await ask(postgres_url, "SELECT wait FROM lanes") == [("request",)]

@@ -87,7 +87,7 @@ class Office:
         started = [new_session(clock, token=token) for token in tokens]
         await self._admit(started)
         self._first = {start.session_id: start.delivery_id for start in started}
-        self.claims = [*await self._store.claim("w1", count, held=places(self.claims))]
+        self.claims = [*await self._store.work.claim("w1", count, held=places(self.claims))]
         assert len(self.claims) == count
 
     async def work(self) -> None:
@@ -107,14 +107,14 @@ class Office:
 
     async def _admit(self, admissions: Sequence[Admission]) -> None:
         assert all(
-            isinstance(done, AdmissionReceipt) for done in await self._store.admit(admissions)
+            isinstance(done, AdmissionReceipt) for done in await self._store.log.admit(admissions)
         )
 
     async def _write(self, make: Callable[[Claim], Commit], *, alone: bool = False) -> None:
         commits = [replace(make(claim), seen=1_000) for claim in self.claims]
         groups = [[one] for one in commits] if alone else [commits]
         for group in groups:
-            assert all(isinstance(done, Committed) for done in await self._store.commit(group))
+            assert all(isinstance(done, Committed) for done in await self._store.log.commit(group))
         self.claims = [replace(claim, number=claim.number + 1) for claim in self.claims]
 
 

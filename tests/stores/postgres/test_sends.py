@@ -75,7 +75,7 @@ async def test_processes_that_send_to_each_other_at_once_all_hear_all(postgres_u
                     commit(later(claim, step), delta(), sends=tuple(letters))
                     for claim, letters in zip(own, sent, strict=True)
                 ]
-                assert all(isinstance(done, Committed) for done in await store.commit(wanted))
+                assert all(isinstance(done, Committed) for done in await store.log.commit(wanted))
 
         await asyncio.gather(keep_sending(one, claims[::2]), keep_sending(two, claims[1::2]))
 
@@ -125,7 +125,7 @@ async def test_a_commit_whose_acknowledgement_is_lost_has_sent_once(postgres_url
         await write(store, commit(sender, delta("a rare word"), sends=letters))
         assert wire.lost.is_set()
         assert await arrivals(store, other.session_id) == 1
-        assert len(await store.sessions(parent=sender.session_id)) == 1
+        assert len(await store.listing.sessions(parent=sender.session_id)) == 1
 
 
 async def test_a_delivery_that_is_there_under_another_name_is_dropped(postgres_url: str) -> None:
@@ -152,7 +152,7 @@ async def test_what_is_sent_to_a_session_that_is_being_erased_is_dropped(
         await rival.has_waiting()
         await rival.commit()
         assert (await writing).first_offset == 3
-        await store.erase(sender.session_id)
+        await store.log.erase(sender.session_id)
         assert await remains(postgres_url) == {}
 
 
@@ -161,7 +161,7 @@ async def test_a_child_of_a_session_that_is_being_erased_never_begins(postgres_u
         [parent] = await start(store, 1)
         await rival.erase(parent.session_id)
         wanted = commit(parent, delta(), sends=(child_of(parent, LARGE),))
-        writing = asyncio.create_task(store.commit([wanted]))
+        writing = asyncio.create_task(store.log.commit([wanted]))
         await rival.has_waiting()
         await rival.commit()
         assert await writing == [LOST]
@@ -173,12 +173,12 @@ async def test_an_erasure_that_waited_for_the_start_of_a_child_dooms_it(postgres
         [parent] = await start(store, 1)
         child = child_of(parent)
         await rival.write(commit(parent, delta(), sends=(child,)))
-        erasing = asyncio.create_task(store.erase(parent.session_id))
+        erasing = asyncio.create_task(store.log.erase(parent.session_id))
         await rival.has_waiting()
         await rival.commit()
         assert await erasing
-        assert await store.doomed() == [child.session_id]
-        await store.erase(child.session_id)
+        assert await store.log.find_orphans() == [child.session_id]
+        await store.log.erase(child.session_id)
         assert await remains(postgres_url) == {}
 
 
@@ -188,11 +188,11 @@ async def test_a_parent_and_its_child_are_erased_at_once(postgres_url: str) -> N
         child = child_of(parent)
         await write(store, commit(parent, delta(), sends=(child,)))
         await rival.erase(child.session_id)
-        erasing = asyncio.create_task(store.erase(parent.session_id))
+        erasing = asyncio.create_task(store.log.erase(parent.session_id))
         await rival.has_waiting()
         await rival.commit()
         assert await erasing
-        assert await store.doomed() == []
+        assert await store.log.find_orphans() == []
         assert await remains(postgres_url) == {}
 
 
@@ -205,8 +205,8 @@ async def test_the_commit_of_a_tools_transaction_sends_and_is_heard(postgres_url
         await write(store, commit(other, delta(), turn="t7"))
         child = child_of(sender, LARGE)
         heard: dict[str, bool] = {}
-        store.listen(lambda session, arrived: heard.update({session: arrived}))
-        async with store.transaction() as tx:
+        store.work.listen(lambda session, arrived: heard.update({session: arrived}))
+        async with store.log.transaction() as tx:
             await tx.execute(MAKE_NOTES)
             await tx.execute(ADD_NOTE)
             wanted = commit(sender, delta(), sends=(child, cancel(clock, other.session_id)))
@@ -223,11 +223,11 @@ async def test_a_refused_commit_of_a_tools_transaction_sends_nothing(postgres_ur
     async with opened(postgres_url) as store:
         [sender] = await start(store, 1)
         await admit(store, message(clock, sender.session_id))
-        async with store.transaction() as tx:
+        async with store.log.transaction() as tx:
             await tx.execute(MAKE_NOTES)
             refused = await tx.commit(park(sender, delta(), sends=(child_of(sender, LARGE),)))
         assert isinstance(refused, Refused)
-        assert await store.sessions(parent=sender.session_id) == []
+        assert await store.listing.sessions(parent=sender.session_id) == []
         assert await ask(postgres_url, "SELECT count(*) FROM blobs") == [(0,)]
         assert await ask(postgres_url, "SELECT to_regclass('contract_notes')") == [(None,)]
 
@@ -239,7 +239,7 @@ async def test_a_tools_transaction_whose_answer_is_lost_has_sent_once_or_not_at_
     wire = Wire(postgres_url)
     async with wire.opened() as port, opened(through(postgres_url, port)) as store:
         sender, other = await start(store, 2)
-        async with store.transaction() as tx:
+        async with store.log.transaction() as tx:
             wanted = commit(sender, delta(), sends=(message(clock, other.session_id),))
             wire.loses_the_answer_to = b"COMMIT" if when == "written" else b"write("
             told = await tx.commit(wanted)

@@ -22,21 +22,24 @@ SECOND = replace(FIRST, data=b"second", version=2)
 
 async def test_of_many_who_replace_a_secret_at_once_one_does(postgres_url: str) -> None:
     async with opened(postgres_url) as one, opened(postgres_url) as two:
-        await one.keep_secret(FIRST, expected=None)
+        await one.document.keep_secret(FIRST, expected=None)
         wanted = [replace(SECOND, data=bytes([number])) for number in range(20)]
         stores = [one, two] * 10
         kept = await asyncio.gather(
-            *(s.keep_secret(each, expected=1) for s, each in zip(stores, wanted, strict=True))
+            *(
+                s.document.keep_secret(each, expected=1)
+                for s, each in zip(stores, wanted, strict=True)
+            )
         )
         assert sum(kept) == 1
-        assert await one.secret(FIRST.tenant, FIRST.name) == wanted[kept.index(True)]
+        assert await one.document.secret(FIRST.tenant, FIRST.name) == wanted[kept.index(True)]
 
 
 async def test_of_many_who_ask_for_a_name_at_once_one_has_it(postgres_url: str) -> None:
     async with opened(postgres_url) as one, opened(postgres_url) as two:
         stores = [one, two] * 10
         got = await asyncio.gather(
-            *(s.hold("refresh", f"w{n}", 60_000) for n, s in enumerate(stores))
+            *(s.document.hold("refresh", f"w{n}", 60_000) for n, s in enumerate(stores))
         )
         assert sum(got) == 1
 
@@ -45,43 +48,43 @@ async def test_secrets_that_have_expired_are_taken_out_when_another_is_kept(
     postgres_url: str,
 ) -> None:
     async with opened(postgres_url) as store:
-        await store.keep_secret(replace(FIRST, expires_at=clock.now() - 1), expected=None)
-        await store.keep_secret(replace(FIRST, name="other"), expected=None)
+        await store.document.keep_secret(replace(FIRST, expires_at=clock.now() - 1), expected=None)
+        await store.document.keep_secret(replace(FIRST, name="other"), expected=None)
         assert await ask(postgres_url, "SELECT name FROM secrets") == [("other",)]
 
 
 async def keep_first(store: Store) -> bool:
-    return await store.keep_secret(FIRST, expected=None)
+    return await store.document.keep_secret(FIRST, expected=None)
 
 
 async def keep_second(store: Store) -> bool:
-    return await store.keep_secret(SECOND, expected=1)
+    return await store.document.keep_secret(SECOND, expected=1)
 
 
 async def drop(store: Store) -> bool:
-    return await store.drop_secret(FIRST.tenant, FIRST.name)
+    return await store.document.drop_secret(FIRST.tenant, FIRST.name)
 
 
 async def advance(store: Store) -> bool:
-    return await store.advance_schedule(
+    return await store.document.advance_schedule(
         "digest", DIGEST.next_at, next_at=2000, fired_at=1000, session_id="ses_1"
     )
 
 
 async def drop_schedule(store: Store) -> bool:
-    return await store.drop_schedule("digest")
+    return await store.document.drop_schedule("digest")
 
 
 async def hold(store: Store) -> bool:
-    return await store.hold("refresh", "w1", 60_000)
+    return await store.document.hold("refresh", "w1", 60_000)
 
 
 async def have_first(store: Store) -> object:
-    return await store.keep_secret(FIRST, expected=None)
+    return await store.document.keep_secret(FIRST, expected=None)
 
 
 async def have_digest(store: Store) -> object:
-    return await store.arm_schedule(DIGEST)
+    return await store.document.arm_schedule(DIGEST)
 
 
 async def have_nothing(store: Store) -> object:

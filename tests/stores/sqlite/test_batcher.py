@@ -61,7 +61,7 @@ class Owner:
     async def write(self, text: str = "word") -> None:
         number, self._number = self._number, self._number + 1
         wanted = [commit(claim, delta(text), number=number) for claim in self._claims]
-        results = await asyncio.gather(*(self._store.commit([one]) for one in wanted))
+        results = await asyncio.gather(*(self._store.log.commit([one]) for one in wanted))
         assert all(isinstance(result, Committed) for [result] in results)
         await asyncio.sleep(0)
 
@@ -90,7 +90,9 @@ async def test_a_lone_session_does_not_wait_for_its_event_loop(
     store: SqliteStore, clock: ManualClock
 ) -> None:
     claim = await start_and_claim(store, clock)
-    written = [await rounds_of(store.commit([commit(claim, delta(), number=n)])) for n in range(3)]
+    written = [
+        await rounds_of(store.log.commit([commit(claim, delta(), number=n)])) for n in range(3)
+    ]
     assert [rounds > 0 for rounds in written] == [True, False, False]
 
 
@@ -101,7 +103,7 @@ async def test_a_session_that_has_company_waits_for_it(
     second = await start_and_claim(store, clock, held=[first])
     for number in range(3):
         for claim in (first, second):
-            assert await rounds_of(store.commit([commit(claim, delta(), number=number)]))
+            assert await rounds_of(store.log.commit([commit(claim, delta(), number=number)]))
 
 
 async def rounds_of(asked: Awaitable[object]) -> int:
@@ -183,7 +185,7 @@ async def test_while_a_tool_has_its_transaction_everybody_waits_for_the_thread(
 ) -> None:
     owner = await Owner.of(store, clock, 1)
     disk.waited.clear()
-    async with store.transaction() as transaction:
+    async with store.log.transaction() as transaction:
         await transaction.execute("CREATE TABLE mine (n INTEGER)")
         writing = asyncio.create_task(owner.write())
         await asyncio.sleep(0)
@@ -199,7 +201,7 @@ async def test_what_fails_alone_is_told_to_who_wrote_it_and_the_next_is_written(
     claim = await start_and_claim(store, clock)
     await asyncio.sleep(0)
     with pytest.raises(OverflowError):
-        await store.commit([commit(claim, delta(), at=2**70)])
+        await store.log.commit([commit(claim, delta(), at=2**70)])
     await asyncio.sleep(0)
     assert (await write(store, commit(claim, delta()))).first_offset == 3
 

@@ -46,7 +46,7 @@ async def test_nothing_of_an_erased_session_is_left_in_any_table(
     all_tables = tables_with_rows(path)
     assert len(all_tables - STAYS) >= 12
 
-    await store.erase(claim.session_id)
+    await store.log.erase(claim.session_id)
 
     assert tables_with_rows(path) == STAYS
     assert count(path, "outlast_effects") == 1
@@ -61,7 +61,7 @@ async def test_nothing_of_an_erased_session_is_left_on_the_disk(
     claim = await live(store, clock)
     assert SECRET.encode() in on_disk(path)
 
-    await store.erase(claim.session_id)
+    await store.log.erase(claim.session_id)
 
     assert SECRET.encode() not in on_disk(path)
 
@@ -77,9 +77,9 @@ async def test_a_blob_goes_with_the_last_session_that_uses_it(
             await write(store, commit(claims[-1], large, number=number))
     first, second = claims
 
-    await store.erase(first.session_id)
+    await store.log.erase(first.session_id)
     assert count(path, "outlast_blobs") == 1
-    await store.erase(second.session_id)
+    await store.log.erase(second.session_id)
 
     assert count(path, "outlast_blobs") == count(path, "outlast_blob_users") == 0
 
@@ -88,7 +88,7 @@ async def test_the_place_of_an_erased_session_is_not_given_to_another(
     store: SqliteStore, clock: ManualClock
 ) -> None:
     first, second = (new_session(clock, dispatch_id=name) for name in ("order-1", "order-2"))
-    await store.erase((await admit(store, first)).session_id)
+    await store.log.erase((await admit(store, first)).session_id)
 
     receipt = await admit(store, second)
 
@@ -104,11 +104,11 @@ async def test_what_was_sent_under_a_name_of_ours_is_known_after_the_erasure_too
     sent = unnamed(message(clock, receipt.session_id))
     await admit(store, sent)
 
-    await store.erase(receipt.session_id)
+    await store.log.erase(receipt.session_id)
 
     assert isinstance(await admit_in_vain(store, start), SessionErased)
     assert isinstance(await admit_in_vain(store, sent), SessionErased)
-    assert await store.delivery(sent.delivery_id) is None
+    assert await store.listing.delivery(sent.delivery_id) is None
 
 
 async def test_who_listens_to_a_session_hears_that_it_was_erased(
@@ -116,9 +116,11 @@ async def test_who_listens_to_a_session_hears_that_it_was_erased(
 ) -> None:
     receipt = await admit(store, new_session(clock))
     heard: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-    store.listen(lambda _, arrived: heard.done() or heard.set_result(arrived), receipt.session_id)
+    store.work.listen(
+        lambda _, arrived: heard.done() or heard.set_result(arrived), receipt.session_id
+    )
 
-    await store.erase(receipt.session_id)
+    await store.log.erase(receipt.session_id)
 
     async with asyncio.timeout(PATIENCE):
         assert await heard
@@ -137,12 +139,12 @@ async def test_a_large_session_is_erased_in_pieces_between_which_others_write(
         await write(store, commit(claim, delta(), number=claim.number + number))
     groups = store.counts()["groups"]
 
-    erasing = asyncio.create_task(store.erase(claim.session_id))
+    erasing = asyncio.create_task(store.log.erase(claim.session_id))
     await asyncio.sleep(0)
     for number in range(3):
         await write(store, commit(other, delta(), number=number))
         assert not erasing.done()
-    assert await store.session(claim.session_id) is None
+    assert await store.listing.session(claim.session_id) is None
     await erasing
 
     assert store.counts()["groups"] - groups > 10
@@ -156,10 +158,10 @@ async def test_who_erases_again_finishes_what_was_left(
 ) -> None:
     monkeypatch.setattr(erasure, "PIECE", 500)
     claim = await live(store, clock)
-    (begun,) = await store._write(lambda desk: erasure.write_erasure(desk, claim.session_id))
+    (begun,) = await store._access.write(lambda desk: erasure.write_erasure(desk, claim.session_id))
     assert begun.has_more
 
-    assert not await store.erase(claim.session_id)
+    assert not await store.log.erase(claim.session_id)
 
     assert tables_with_rows(path) == STAYS
     assert SECRET.encode() not in on_disk(path)

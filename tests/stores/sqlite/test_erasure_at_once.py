@@ -40,8 +40,8 @@ async def test_an_owner_commits_before_the_erasure_in_its_group_or_not_at_all(
     gone, *others = claims
     groups = store.counts()["groups"]
     with locked(path) as other:
-        wanted = [store.commit([commit(c, delta(), tells=True)]) for c in claims]
-        ways = [*wanted, store.erase(gone.session_id)]
+        wanted = [store.log.commit([commit(c, delta(), tells=True)]) for c in claims]
+        ways = [*wanted, store.log.erase(gone.session_id)]
         tasks = [asyncio.ensure_future(way) for way in (ways if is_first else reversed(ways))]
         await asyncio.sleep(0)
         other.execute("ROLLBACK")
@@ -54,7 +54,7 @@ async def test_an_owner_commits_before_the_erasure_in_its_group_or_not_at_all(
     [[first], *rest] = commits
     assert isinstance(first, Committed if is_first else Refused)
     assert all(isinstance(result, Committed) for [result] in rest)
-    assert await store.session(gone.session_id) is None
+    assert await store.listing.session(gone.session_id) is None
     assert count(path, "outlast_lanes") == len(others)
     assert count(path, "outlast_log") == 2 * len(others)
 
@@ -68,13 +68,13 @@ async def test_a_retried_start_never_brings_an_erased_session_back(
             session_id = (await admit(store, start)).session_id
 
             erased, [retried] = await asyncio.gather(
-                store.erase(session_id), elsewhere.admit([start])
+                store.log.erase(session_id), elsewhere.log.admit([start])
             )
 
             assert erased
             assert isinstance(retried, AdmissionReceipt | SessionErased)
             assert isinstance(await admit_in_vain(elsewhere, start), SessionErased)
-    assert await store.sessions() == []
+    assert await store.listing.sessions() == []
     assert count(path, "outlast_log") == count(path, "outlast_lanes") == 0
 
 
@@ -92,7 +92,7 @@ async def main():
     print("ready", flush=True)
     sys.stdin.readline()
     for session in sessions:
-        if await store.erase(session):
+        if await store.log.erase(session):
             print(session, flush=True)
     await store.close()
 """
@@ -151,7 +151,7 @@ async def test_of_two_processes_that_erase_a_session_one_does(
         assert (one.returncode, two.returncode) == (0, 0)
 
     assert sorted([*told[0], *told[1]]) == sorted(sessions)
-    assert await store.sessions() == []
+    assert await store.listing.sessions() == []
 
 
 @pytest.mark.parametrize(
@@ -172,10 +172,10 @@ async def test_a_session_whose_eraser_was_killed_is_there_whole_or_not_at_all(
         child.wait()
 
     async with opened(path, clock) as store:
-        assert (await store.session(claim.session_id) is None) == is_gone
+        assert (await store.listing.session(claim.session_id) is None) == is_gone
         if not is_gone:
             assert await read_all(store, claim.session_id) == before
-            assert await store.erase(claim.session_id)
+            assert await store.log.erase(claim.session_id)
     assert tables_with_rows(path) <= STAYS
     assert SECRET.encode() not in on_disk(path)
     with closing(sqlite3.connect(path)) as database:

@@ -75,7 +75,7 @@ def damage(path: Path, table: str) -> None:
 async def test_nothing_touches_the_disk_before_migrate(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "outlast.db")
     with pytest.raises(StoreUnavailable, match="migrate"):
-        await store.session("ses_1")
+        await store.listing.session("ses_1")
     await store.close()
     assert contents(tmp_path) == {}
 
@@ -160,7 +160,7 @@ async def test_damage_that_shows_later_is_reported_as_such(path: Path) -> None:
     damage(path, "outlast_sessions")
     await store.migrate()
     with pytest.raises(StoreCorrupt):
-        await store.session(session)
+        await store.listing.session(session)
     await store.close()
 
 
@@ -240,6 +240,6 @@ async def test_a_store_can_be_opened_again_after_it_was_closed(store: SqliteStor
     session = (await admit(store, new_session(clock))).session_id
     await store.close()
     with pytest.raises(StoreUnavailable):
-        await store.session(session)
+        await store.listing.session(session)
     await store.migrate()
-    assert await store.session(session) is not None
+    assert await store.listing.session(session) is not None

@@ -97,13 +97,13 @@ def lock_of(path: Path, worker: str) -> Path:
 
 
 async def look_twice(store: SqliteStore, clock: ManualClock) -> list[str]:
-    first = await store.find_dead()
+    first = await store.work.find_dead()
     clock.advance(int(MISSING_FOR * 1000))
-    return [*first, *await store.find_dead()]
+    return [*first, *await store.work.find_dead()]
 
 
 async def listed(store: SqliteStore) -> list[str]:
-    return [info.worker for info in await store.workers()]
+    return [info.worker for info in await store.work.workers()]
 
 
 async def test_a_worker_in_another_process_is_seen_alive(
@@ -132,11 +132,11 @@ async def test_a_worker_is_dead_only_when_missing_twice_and_not_at_once(
     with other_worker(path) as process:
         process.send_signal(signal.SIGKILL)
         process.wait(PATIENCE)
-    assert await store.find_dead() == []
+    assert await store.work.find_dead() == []
     clock.advance(int(MISSING_FOR * 1000) - 1)
-    assert await store.find_dead() == []
+    assert await store.work.find_dead() == []
     clock.advance(1)
-    assert await store.find_dead() == ["other"]
+    assert await store.work.find_dead() == ["other"]
 
 
 async def test_a_worker_whose_file_is_gone_is_left_to_its_lease(
@@ -166,9 +166,9 @@ async def test_a_worker_not_heard_of_for_a_day_is_forgotten(
 ) -> None:
     await enlist(store, clock, "w9", lease=1_000)
     run(path, "UPDATE outlast_workers SET machine = 'elsewhere'")
-    assert await store.find_dead() == []
+    assert await store.work.find_dead() == []
     clock.advance(25 * 3_600_000)
-    assert await store.find_dead() == ["w9"]
+    assert await store.work.find_dead() == ["w9"]
 
 
 async def test_what_a_dead_worker_still_sends_is_refused(
@@ -204,7 +204,7 @@ async def test_a_lease_is_renewed_while_a_tools_transaction_is_open_elsewhere(
     lease = await enlist(store, clock)
     other = SqliteStore(path, clock)
     await other.migrate()
-    async with other.transaction(limit=0.1):
+    async with other.log.transaction(limit=0.1):
         assert await asyncio.to_thread(lease.renew)
     await other.close()
 
@@ -220,7 +220,7 @@ async def test_a_worker_that_lost_its_lease_may_enlist_again(
     await enlist(store, clock)
     await enlist(store, clock)
     assert await look_twice(store, clock) == []
-    assert [info.worker for info in await store.workers()] == ["w1"]
+    assert [info.worker for info in await store.work.workers()] == ["w1"]
 
 
 async def test_a_closed_store_shows_its_workers_as_dead(
@@ -293,20 +293,20 @@ store, lease = asyncio.run(opened())
 if os.fork():
     _, status = os.wait()
     assert status == 0
-    assert asyncio.run(store.session("ses_1")) is None
+    assert asyncio.run(store.listing.session("ses_1")) is None
     assert lease.renew().alive
     asyncio.run(store.close())
 else:
     refused = 0
     for use in (
         lambda: asyncio.run(store.migrate()),
-        lambda: asyncio.run(store.session("ses_1")),
-        lambda: asyncio.run(store.admit([])),
-        lambda: asyncio.run(store.commit([])),
-        lambda: asyncio.run(store.claim("w1", 1)),
-        lambda: asyncio.run(store.find_dead()),
+        lambda: asyncio.run(store.listing.session("ses_1")),
+        lambda: asyncio.run(store.log.admit([])),
+        lambda: asyncio.run(store.log.commit([])),
+        lambda: asyncio.run(store.work.claim("w1", 1)),
+        lambda: asyncio.run(store.work.find_dead()),
         lambda: asyncio.run(store.close()),
-        lambda: store.listen(print),
+        lambda: store.work.listen(print),
         lease.renew,
         lease.release,
     ):
@@ -329,7 +329,7 @@ async def test_lanes_of_a_killed_process_are_claimed_by_another(
     claim = await start_and_claim(store, clock)
     with other_worker(path) as process:
         run(path, "UPDATE outlast_lanes SET worker = 'other'")
-        assert await store.claim("w1", 10) == []
+        assert await store.work.claim("w1", 10) == []
         process.send_signal(signal.SIGKILL)
         process.wait(PATIENCE)
     assert await look_twice(store, clock) == ["other"]

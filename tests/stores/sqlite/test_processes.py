@@ -38,7 +38,7 @@ async def main():
     store = SqliteStore(path)
     await store.migrate()
     receipt = await admit(store, new_session(clock))
-    assert await store.session(receipt.session_id)
+    assert await store.listing.session(receipt.session_id)
     await store.close()
 
 asyncio.run(main())
@@ -76,7 +76,7 @@ async def main():
     async def work():
         # Each lane that this worker gets has some commits added, and is given back.
         for _ in range(10):
-            for claim in await store.claim(name, 3):
+            for claim in await store.work.claim(name, 3):
                 for number in range(3):
                     at = clock.now()
                     one = commit(claim, delta(), delta(), worker=name, at=at, number=claim.number)
@@ -86,7 +86,7 @@ async def main():
                     claim = replace(claim, last_arrival=seen)
                 while True:
                     back = park(claim, worker=name, ready_at=clock.now())
-                    (result,) = await store.commit([back])
+                    (result,) = await store.log.commit([back])
                     if isinstance(result, Committed):
                         break
                     seen = result.arrivals[-1].offset
@@ -179,7 +179,7 @@ async def test_eight_processes_under_load_leave_no_gap_in_any_log(
         assert [entry.offset for entry in entries] == list(range(1, len(entries) + 1))
         dates = [entry.at for entry in entries]
         assert dates == sorted(dates)
-        deliveries = await store.deliveries(session)
+        deliveries = await store.listing.deliveries(session)
         assert len(deliveries) == len({delivery.offset for delivery in deliveries}) == 41
         written = len(entries) - 1 - len(deliveries)
         assert written % 6 == 0
@@ -192,7 +192,7 @@ async def test_eight_processes_under_load_leave_no_gap_in_any_log(
 async def test_a_write_in_another_process_is_heard(store: SqliteStore, path: Path) -> None:
     session = (await admit(store, new_session(Clock()))).session_id
     heard = asyncio.Event()
-    stop = store.listen(
+    stop = store.work.listen(
         lambda one, arrived: heard.set() if (one, arrived) == (session, True) else None
     )
     await admit(store, new_session(Clock()))  # by now the listener is registered
@@ -234,7 +234,7 @@ async def test_a_listener_that_is_too_slow_holds_nobody_up(store: SqliteStore, p
 async def test_a_store_that_stopped_listening_is_registered_no_more(
     store: SqliteStore, path: Path
 ) -> None:
-    stop = store.listen(lambda *_: None)
+    stop = store.work.listen(lambda *_: None)
     await admit(store, new_session(Clock()))
     stop()
     await admit(store, new_session(Clock()))

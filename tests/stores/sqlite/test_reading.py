@@ -32,9 +32,9 @@ async def test_what_is_read_in_several_statements_belongs_together(tmp_path):
         asyncio.run_coroutine_threadsafe(arrival, loop).result(30)
         return before, session(desk, receipt.session_id)
 
-    before, after = await store._read(look_twice)
+    before, after = await store._access.read(look_twice)
     assert before == after
-    assert (await store.session(receipt.session_id)).end == before.end + 1
+    assert (await store.listing.session(receipt.session_id)).end == before.end + 1
     await store.close()
 
 
@@ -44,9 +44,9 @@ async def test_a_lane_that_has_yet_to_see_the_end_of_its_session_is_not_counted(
     await store.migrate()
     claim = await start_and_claim(store, clock)
     await admit(store, message(clock, claim.session_id, lane="side"))
-    assert {lane.status for lane in (await store.census()).lanes} == {"queued"}
+    assert {lane.status for lane in (await store.listing.census()).lanes} == {"queued"}
 
     await write(store, park(claim, SessionEnded(), status="ended"))
 
-    assert await store.census() == StoreCounts((), queued=0, oldest_ready_at=None)
+    assert await store.listing.census() == StoreCounts((), queued=0, oldest_ready_at=None)
     await store.close()

@@ -72,19 +72,19 @@ async def test_who_parks_in_the_group_that_sends_to_it_is_woken(
     store: SqliteStore, path: Path, clock: ManualClock, size: int
 ) -> None:
     heard: dict[str, bool] = {}
-    store.listen(lambda session, arrived: heard.update({session: arrived}))
+    store.work.listen(lambda session, arrived: heard.update({session: arrived}))
     claims = await start(store, clock, size)
     heard.clear()
     letters = [message(clock, claim.session_id) for claim in (*claims[1:], claims[0])]
     ways = [
-        store.commit([park(claim, delta(), sends=(letter,))])
+        store.log.commit([park(claim, delta(), sends=(letter,))])
         for claim, letter in zip(claims, letters, strict=True)
     ]
 
     results = await in_one_group(store, path, *ways)
 
     assert [type(result) for [result] in results] == [Committed] * size
-    again = await store.claim("w1", 10)
+    again = await store.work.claim("w1", 10)
     assert [claim.last_arrival for claim in again] == [4] * size
     for claim in claims:
         assert await texts_of(store, claim.session_id) == ["hello"]
@@ -96,11 +96,11 @@ async def test_who_works_on_in_that_group_is_handed_it_with_its_next_commit(
 ) -> None:
     sender, other = await start(store, clock, 2)
     letter = message(clock, other.session_id, "stop")
-    first = store.commit([commit(sender, delta(), sends=(letter,))])
-    second = store.commit([commit(other, delta(), turn="t1")])
+    first = store.log.commit([commit(sender, delta(), sends=(letter,))])
+    second = store.log.commit([commit(other, delta(), turn="t1")])
     await in_one_group(store, path, first, second)
 
-    (refused,) = await store.commit([park(other, delta(), number=1)])
+    (refused,) = await store.log.commit([park(other, delta(), number=1)])
     done = await write(store, commit(other, delta(), number=1))
 
     assert isinstance(refused, Refused)
@@ -115,8 +115,8 @@ async def test_a_later_round_of_the_group_sees_what_an_earlier_one_sent(
     held = effect(other)
     letter = message(clock, other.session_id)
     ways = (
-        store.commit([park(other, delta(), effects=(held,))]),  # goes alone, after the others
-        store.commit([commit(sender, delta(), sends=(letter,))]),
+        store.log.commit([park(other, delta(), effects=(held,))]),  # goes alone, after the others
+        store.log.commit([commit(sender, delta(), sends=(letter,))]),
     )
 
     [[refused], [done]] = await in_one_group(store, path, *ways)
@@ -124,7 +124,7 @@ async def test_a_later_round_of_the_group_sees_what_an_earlier_one_sent(
     assert isinstance(refused, Refused)
     assert refused.reason == "arrivals"
     assert isinstance(done, Committed)
-    assert await store.effect(held.scope, held.key) is None
+    assert await store.log.effect(held.scope, held.key) is None
 
 
 async def test_a_session_that_ends_in_the_group_takes_nothing_more(
@@ -132,8 +132,8 @@ async def test_a_session_that_ends_in_the_group_takes_nothing_more(
 ) -> None:
     sender, ending = await start(store, clock, 2)
     ways = (
-        store.commit([commit(sender, delta(), sends=(message(clock, ending.session_id),))]),
-        store.commit([park(ending, r.SessionEnded(), status="ended")]),
+        store.log.commit([commit(sender, delta(), sends=(message(clock, ending.session_id),))]),
+        store.log.commit([park(ending, r.SessionEnded(), status="ended")]),
     )
 
     results = await in_one_group(store, path, *ways)
@@ -148,8 +148,8 @@ async def test_a_cancel_is_given_the_turn_that_the_group_has_opened(
     sender, other = await start(store, clock, 2)
     stop = cancel(clock, other.session_id)
     ways = (
-        store.commit([commit(sender, delta(), sends=(stop,))]),
-        store.commit([commit(other, delta(), turn="t3")]),
+        store.log.commit([commit(sender, delta(), sends=(stop,))]),
+        store.log.commit([commit(other, delta(), turn="t3")]),
     )
 
     await in_one_group(store, path, *ways)
@@ -165,14 +165,14 @@ async def test_two_that_start_the_same_child_in_one_group_start_one(
     claims = await start(store, clock, 2)
     children = [new_session(clock, dispatch_id="order-17", scope="tenant") for _ in claims]
     wanted = [
-        store.commit([commit(claim, delta(), sends=(child,))])
+        store.log.commit([commit(claim, delta(), sends=(child,))])
         for claim, child in zip(claims, children, strict=True)
     ]
 
     results = await in_one_group(store, path, *wanted)
 
     assert all(isinstance(result, Committed) for [result] in results)
-    assert len(await store.sessions()) == 3
+    assert len(await store.listing.sessions()) == 3
 
 
 def unfit(clock: ManualClock, other: Claim, known: Admission) -> Sequence[Admission]:
@@ -197,16 +197,16 @@ async def test_a_letter_that_nobody_can_take_undoes_nothing_of_its_group(
     await admit(store, known)
     letter = unfit(clock, other, known)[place]
     fit = message(clock, known.session_id, "fit")
-    before = await store.sessions()
+    before = await store.listing.sessions()
     ways = (
-        store.commit([commit(other, delta())]),
-        store.commit([commit(sender, delta(), sends=(letter, fit))]),
+        store.log.commit([commit(other, delta())]),
+        store.log.commit([commit(sender, delta(), sends=(letter, fit))]),
     )
 
     results = await in_one_group(store, path, *ways)
 
     assert all(isinstance(result, Committed) for [result] in results)
-    assert len(await store.sessions()) == len(before)
+    assert len(await store.listing.sessions()) == len(before)
     assert await texts_of(store, other.session_id) == []
     assert await texts_of(store, known.session_id) == ["fit"]
 
@@ -235,8 +235,8 @@ async def test_what_is_sent_beside_an_erasure_is_erased_or_dropped(
 ) -> None:
     sender, gone = await start(store, clock, 2)
     letter = message(clock, gone.session_id)
-    sending = store.commit([commit(sender, delta(), sends=(letter,))])
-    erasing = store.erase(gone.session_id)
+    sending = store.log.commit([commit(sender, delta(), sends=(letter,))])
+    erasing = store.log.erase(gone.session_id)
     ways: list[Awaitable[Any]] = [sending, erasing] if is_first else [erasing, sending]
 
     results = await in_one_group(store, path, *ways)
@@ -244,8 +244,8 @@ async def test_what_is_sent_beside_an_erasure_is_erased_or_dropped(
     [done], was_there = results if is_first else reversed(results)
     assert isinstance(done, Committed)
     assert was_there
-    assert [info.session_id for info in await store.sessions()] == [sender.session_id]
-    assert await store.delivery(letter.delivery_id) is None
+    assert [info.session_id for info in await store.listing.sessions()] == [sender.session_id]
+    assert await store.listing.delivery(letter.delivery_id) is None
 
 
 @pytest.mark.parametrize("is_first", [True, False])
@@ -254,13 +254,13 @@ async def test_a_child_that_is_started_beside_its_parents_erasure_is_doomed_or_n
 ) -> None:
     [parent] = await start(store, clock, 1)
     child = new_session(clock, parent=parent.session_id)
-    starting = store.commit([commit(parent, delta(), sends=(child,))])
-    erasing = store.erase(parent.session_id)
+    starting = store.log.commit([commit(parent, delta(), sends=(child,))])
+    erasing = store.log.erase(parent.session_id)
 
     await in_one_group(store, path, *((starting, erasing) if is_first else (erasing, starting)))
 
-    there = [info.session_id for info in await store.sessions()]
-    assert there == await store.doomed() == ([child.session_id] if is_first else [])
+    there = [info.session_id for info in await store.listing.sessions()]
+    assert there == await store.log.find_orphans() == ([child.session_id] if is_first else [])
 
 
 async def test_a_session_of_which_only_pieces_are_left_takes_nothing_and_its_children_are_doomed(
@@ -272,16 +272,16 @@ async def test_a_session_of_which_only_pieces_are_left_takes_nothing_and_its_chi
     await write(store, commit(large, delta(), sends=tuple(children)))
     for number in range(1, 20):
         await write(store, commit(large, delta(), number=number))
-    (begun,) = await store._write(lambda desk: erasure.write_erasure(desk, large.session_id))
+    (begun,) = await store._access.write(lambda desk: erasure.write_erasure(desk, large.session_id))
     assert begun.has_more
 
     await write(store, commit(sender, delta(), sends=(message(clock, large.session_id),)))
 
-    assert await store.doomed() == [child.session_id for child in children]
-    assert await store.doomed(2) == [child.session_id for child in children[:2]]
-    assert await store.session(large.session_id) is None
-    assert not await store.erase(large.session_id)  # takes the pieces away
-    assert await store.deliveries(large.session_id) == []
+    assert await store.log.find_orphans() == [child.session_id for child in children]
+    assert await store.log.find_orphans(2) == [child.session_id for child in children[:2]]
+    assert await store.listing.session(large.session_id) is None
+    assert not await store.log.erase(large.session_id)  # takes the pieces away
+    assert await store.listing.deliveries(large.session_id) == []
 
 
 # In a tool's own transaction
@@ -293,8 +293,10 @@ async def test_a_tools_transaction_sends_with_its_commit(
     tool, other = await start(store, clock, 2)
     child = new_session(clock, parent=tool.session_id)
     heard: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-    store.listen(lambda _, arrived: heard.done() or heard.set_result(arrived), other.session_id)
-    async with store.transaction() as tx:
+    store.work.listen(
+        lambda _, arrived: heard.done() or heard.set_result(arrived), other.session_id
+    )
+    async with store.log.transaction() as tx:
         await tx.execute("CREATE TABLE orders (id INTEGER)")
         await tx.execute("INSERT INTO orders VALUES (17)")
         letters = (message(clock, "ses_nobody"), child, message(clock, other.session_id))
@@ -304,9 +306,9 @@ async def test_a_tools_transaction_sends_with_its_commit(
     async with asyncio.timeout(PATIENCE):
         assert await heard
     assert await texts_of(store, other.session_id) == ["hello"]
-    [claim] = await store.claim("w1", 10, held=places([tool, other]))
+    [claim] = await store.work.claim("w1", 10, held=places([tool, other]))
     assert claim.session_id == child.session_id
-    async with store.transaction() as tx:
+    async with store.log.transaction() as tx:
         assert await tx.fetch("SELECT id FROM orders") == [(17,)]
 
 
@@ -315,7 +317,7 @@ async def test_a_tools_transaction_whose_commit_is_refused_sends_nothing(
 ) -> None:
     tool, other = await start(store, clock, 2)
     letter = message(clock, other.session_id)
-    async with store.transaction() as tx:
+    async with store.log.transaction() as tx:
         await tx.execute("CREATE TABLE orders (id INTEGER)")
         refused = await tx.commit(commit(tool, delta(), fence=0, sends=(letter,)))
 
@@ -329,7 +331,7 @@ async def test_a_tools_commit_that_is_repeated_sends_once(
     tool, other = await start(store, clock, 2)
     wanted = commit(tool, delta(), sends=(message(clock, other.session_id),))
     for _ in range(2):  # the first acknowledgement is lost
-        async with store.transaction() as tx:
+        async with store.log.transaction() as tx:
             assert isinstance(await tx.commit(wanted), Committed)
 
     assert await texts_of(store, other.session_id) == ["hello"]

@@ -59,7 +59,7 @@ async def talk(store, claim, place):
         seen = max([seen, *(entry.offset for entry in done.arrivals)])
     while True:
         last = park(claim, delta(str(seen)), worker=name, number=times, seen=seen)
-        (result,) = await store.commit([last])
+        (result,) = await store.log.commit([last])
         if isinstance(result, Committed):
             return
         seen = result.arrivals[-1].offset
@@ -68,7 +68,7 @@ async def main():
     store = SqliteStore(path)
     await store.migrate()
     await enlist(store, clock, name)
-    claims = await store.claim(name, 10, agents=[name])
+    claims = await store.work.claim(name, 10, agents=[name])
     assert len(claims) == len(others)
     await asyncio.gather(*(talk(store, claim, place) for place, claim in enumerate(claims)))
     await store.close()
@@ -100,7 +100,7 @@ async def main():
     store = SqliteStore(path)
     await store.migrate()
     Database.run, Database.commit = hanging_run, hanging_commit
-    await store.commit([wanted])
+    await store.log.commit([wanted])
 """
 
 
@@ -150,7 +150,7 @@ async def test_nothing_is_lost_of_what_two_processes_send_to_each_other(path: Pa
             assert (one.returncode, two.returncode) == (0, 0)
 
         await enlist(store, clock, "w3")
-        ready = {claim.session_id for claim in await store.claim("w3", 100)}
+        ready = {claim.session_id for claim in await store.work.claim("w3", 100)}
         for session_id in (*ours, *theirs):
             arrived, parked_at = await look(store, session_id)
             assert (session_id in ready) == (arrived > parked_at)
@@ -164,7 +164,7 @@ async def look(store: SqliteStore, session_id: str) -> tuple[int, int]:
     arrivals = [e.offset for e in entries if isinstance(e.record, r.DeliveryQueued)]
     said = [e.record.text for e in entries if isinstance(e.record, r.MessageDelta)]
     assert len(arrivals) == len(said) == 1 + TIMES
-    assert len(await store.deliveries(session_id)) == 1 + TIMES
+    assert len(await store.listing.deliveries(session_id)) == 1 + TIMES
     return arrivals[-1], int(said[-1])
 
 
@@ -183,15 +183,15 @@ async def test_what_a_killed_process_was_sending_arrives_with_its_commit_or_not_
         kill_in_the_middle(path, wanted, where)
 
         assert await end_of(store, sender.session_id) == 2 + has_landed
-        assert len(await store.deliveries(other.session_id)) == 1 + has_landed
-        assert len(await store.sessions(parent=sender.session_id)) == has_landed
+        assert len(await store.listing.deliveries(other.session_id)) == 1 + has_landed
+        assert len(await store.listing.sessions(parent=sender.session_id)) == has_landed
 
-        (again,) = await store.commit([wanted])  # whoever heard nothing asks again
+        (again,) = await store.log.commit([wanted])  # whoever heard nothing asks again
 
         assert isinstance(again, Committed)
         assert again.first_offset == 3
-        assert len(await store.deliveries(other.session_id)) == 2
-        assert len(await store.sessions(parent=sender.session_id)) == 1
+        assert len(await store.listing.deliveries(other.session_id)) == 2
+        assert len(await store.listing.sessions(parent=sender.session_id)) == 1
     check(path)
 
 

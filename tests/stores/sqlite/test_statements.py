@@ -104,11 +104,11 @@ async def test_many_commits_take_no_more_than_one(
     ]
     statements.clear()
 
-    await store.commit(wanted)
+    await store.log.commit(wanted)
 
     assert statements == [*MANY, *more]
-    assert (await store.census()).lanes == (LaneCount("sleeping", "timer", 6),)
-    assert len(await store.take_cursors(10, 1000)) == telling
+    assert (await store.listing.census()).lanes == (LaneCount("sleeping", "timer", 6),)
+    assert len(await store.outbox.take(10, 1000)) == telling
 
 
 async def test_what_is_sent_takes_what_an_arrival_takes_and_its_senders_no_more(
@@ -121,7 +121,7 @@ async def test_what_is_sent_takes_what_an_arrival_takes_and_its_senders_no_more(
     wanted = [commit(c, delta(), sends=tuple(s)) for c, s in zip(claims, sends, strict=True)]
     statements.clear()
 
-    await store.commit(wanted)
+    await store.log.commit(wanted)
 
     arrival = ["receipt_by_delivery", "target", "last_row", "append", "receive", "add_delivery"]
     assert statements == [*MANY, *arrival, *arrival]
@@ -143,18 +143,18 @@ async def test_a_value_that_is_used_again_takes_one_statement(
 
 async def sleep_tenants(store: SqliteStore, clock: ManualClock, tenants: range) -> None:
     """Give each tenant a session that waits for a time to come."""
-    await store.admit([new_session(clock, tenant=f"t{number}") for number in tenants])
-    claims = await store.claim("w1", len(tenants))
+    await store.log.admit([new_session(clock, tenant=f"t{number}") for number in tenants])
+    claims = await store.work.claim("w1", len(tenants))
     tomorrow = clock.now() + 86_400_000
-    await store.commit([park(claim, ready_at=tomorrow) for claim in claims])
+    await store.log.commit([park(claim, ready_at=tomorrow) for claim in claims])
 
 
 async def steps_of_a_claim(store: SqliteStore) -> int:
     """Count what SQLite does for a claim, in the steps of its own machine."""
-    assert store._writer is not None
-    database, steps = store._writer._desk.db.raw, count()
+    assert store._access.writer is not None
+    database, steps = store._access.writer._desk.db.raw, count()
     database.set_progress_handler(lambda: next(steps) < 0, 1)
-    await store.claim("w1", 5)
+    await store.work.claim("w1", 5)
     database.set_progress_handler(None, 0)
     return next(steps)
 

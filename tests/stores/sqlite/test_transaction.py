@@ -36,7 +36,7 @@ async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore
     store = SqliteStore(tmp_path / "outlast.db", clock)
     await store.migrate()
     claim = await start_and_claim(store, clock)
-    async with store.transaction() as tx:
+    async with store.log.transaction() as tx:
         await tx.execute("CREATE TABLE notes (text TEXT UNIQUE)")
         await tx.commit(commit(claim, delta()))
     yield store
@@ -44,7 +44,7 @@ async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore
 
 
 async def notes(store: SqliteStore) -> list[str]:
-    async with store.transaction() as tx:
+    async with store.log.transaction() as tx:
         return [text for (text,) in await tx.fetch("SELECT text FROM notes ORDER BY text")]
 
 
@@ -73,7 +73,7 @@ async def notes(store: SqliteStore) -> list[str]:
     ],
 )
 async def test_what_is_outlasts_own_affair_is_refused(store: SqliteStore, statement: str) -> None:
-    async with store.transaction() as tx:
+    async with store.log.transaction() as tx:
         await tx.execute("INSERT INTO notes VALUES ('kept')")
         with pytest.raises(InvalidInput, match="tables of your own"):
             await tx.execute(statement)
@@ -84,7 +84,7 @@ async def test_what_is_outlasts_own_affair_is_refused(store: SqliteStore, statem
 async def test_a_trigger_of_the_tools_own_cannot_reach_outlasts_tables(
     store: SqliteStore,
 ) -> None:
-    async with store.transaction() as tx:
+    async with store.log.transaction() as tx:
         await tx.execute(
             "CREATE TRIGGER sly AFTER INSERT ON notes BEGIN DELETE FROM outlast_log; END"
         )
@@ -93,7 +93,7 @@ async def test_a_trigger_of_the_tools_own_cannot_reach_outlasts_tables(
 
 
 async def test_a_tool_may_read_outlasts_tables(store: SqliteStore) -> None:
-    async with store.transaction() as tx:
+    async with store.log.transaction() as tx:
         assert await tx.fetch_one("SELECT count(*) FROM outlast_sessions") == (1,)
 
 
@@ -101,7 +101,7 @@ async def test_a_statements_own_error_is_the_tools_to_handle(
     store: SqliteStore, clock: ManualClock
 ) -> None:
     claim = await claim_one(store)
-    async with store.transaction() as tx:
+    async with store.log.transaction() as tx:
         await tx.execute("INSERT INTO notes VALUES (?)", ["a"])
         with pytest.raises(sqlite3.IntegrityError):
             await tx.execute("INSERT INTO notes VALUES (?)", ["a"])
@@ -110,7 +110,7 @@ async def test_a_statements_own_error_is_the_tools_to_handle(
 
 
 async def test_a_statement_that_rolls_back_ends_the_transaction(store: SqliteStore) -> None:
-    async with store.transaction() as tx:
+    async with store.log.transaction() as tx:
         await tx.execute("INSERT INTO notes VALUES ('a')")
         with pytest.raises(sqlite3.IntegrityError):
             await tx.execute("INSERT OR ROLLBACK INTO notes VALUES ('a')")
@@ -120,7 +120,7 @@ async def test_a_statement_that_rolls_back_ends_the_transaction(store: SqliteSto
 
 
 async def test_a_statement_that_takes_too_long_is_stopped(store: SqliteStore) -> None:
-    async with asyncio.timeout(PATIENCE), store.transaction(limit=2) as tx:
+    async with asyncio.timeout(PATIENCE), store.log.transaction(limit=2) as tx:
         await tx.execute("INSERT INTO notes VALUES ('a')")
         with pytest.raises(NotInTransaction, match="open for more than"):
             await tx.fetch(SLOW)
@@ -133,7 +133,7 @@ async def test_a_tool_that_forgets_its_transaction_holds_nobody_up_for_long(
     store: SqliteStore, clock: ManualClock
 ) -> None:
     claim = await claim_one(store)
-    async with asyncio.timeout(PATIENCE), store.transaction(limit=2) as tx:
+    async with asyncio.timeout(PATIENCE), store.log.transaction(limit=2) as tx:
         await tx.execute("INSERT INTO notes VALUES ('a')")
         await admit(store, new_session(clock))
         with pytest.raises(NotInTransaction):
@@ -143,7 +143,7 @@ async def test_a_tool_that_forgets_its_transaction_holds_nobody_up_for_long(
 
 async def test_a_transaction_that_was_committed_takes_nothing_more(store: SqliteStore) -> None:
     claim = await claim_one(store)
-    async with store.transaction() as tx:
+    async with store.log.transaction() as tx:
         await tx.execute("INSERT INTO notes VALUES ('a')")
         assert isinstance(await tx.commit(commit(claim, delta())), Committed)
         with pytest.raises(NotInTransaction, match="was committed"):
@@ -159,7 +159,7 @@ async def test_a_worker_that_was_overtaken_leaves_no_effect(
     await enlist(store, clock, "w2")
     end = await end_of(store, old.session_id)
     await claim_one(store, "w2")
-    async with store.transaction() as tx:
+    async with store.log.transaction() as tx:
         await tx.execute("INSERT INTO notes VALUES ('twice')")
         assert await tx.commit(commit(old, delta())) == Refused("lease_lost")
     assert await notes(store) == []
@@ -170,7 +170,7 @@ async def test_a_tool_that_is_cancelled_leaves_no_effect(store: SqliteStore) -> 
     opened = asyncio.Event()
 
     async def tool() -> None:
-        async with store.transaction() as tx:
+        async with store.log.transaction() as tx:
             await tx.execute("INSERT INTO notes VALUES ('a')")
             opened.set()
             await asyncio.Event().wait()
@@ -185,7 +185,7 @@ async def test_a_tool_that_is_cancelled_leaves_no_effect(store: SqliteStore) -> 
 async def test_a_tool_that_is_cancelled_while_it_waits_for_its_turn_holds_nobody_up(
     store: SqliteStore, clock: ManualClock
 ) -> None:
-    async with store.transaction():
+    async with store.log.transaction():
         waiting = asyncio.create_task(notes(store))
         await asyncio.sleep(0)
         waiting.cancel()
@@ -196,7 +196,7 @@ async def test_a_tool_that_is_cancelled_while_it_waits_for_its_turn_holds_nobody
 
 
 async def test_a_transaction_that_was_left_takes_nothing_more(store: SqliteStore) -> None:
-    async with store.transaction() as tx:
+    async with store.log.transaction() as tx:
         pass
     with pytest.raises(NotInTransaction):
         await tx.execute("INSERT INTO notes VALUES ('a')")
@@ -204,7 +204,7 @@ async def test_a_transaction_that_was_left_takes_nothing_more(store: SqliteStore
 
 async def test_transactions_wait_for_one_another(store: SqliteStore) -> None:
     async def add(text: str) -> None:
-        async with store.transaction() as tx:
+        async with store.log.transaction() as tx:
             await tx.execute("INSERT INTO notes VALUES (?)", [text])
             assert await tx.fetch("SELECT text FROM notes") == [(text,)]
 
@@ -213,7 +213,7 @@ async def test_transactions_wait_for_one_another(store: SqliteStore) -> None:
 
 
 async def test_the_drivers_connection_is_not_to_be_had(store: SqliteStore) -> None:
-    async with store.transaction() as tx:
+    async with store.log.transaction() as tx:
         with pytest.raises(InvalidInput, match="execute and fetch"):
             _ = tx.raw
 
@@ -221,8 +221,10 @@ async def test_the_drivers_connection_is_not_to_be_had(store: SqliteStore) -> No
 async def test_listeners_hear_of_a_transactions_commit(store: SqliteStore) -> None:
     claim = await claim_one(store)
     heard = asyncio.Event()
-    stop = store.listen(lambda session, _: heard.set() if session == claim.session_id else None)
-    async with store.transaction() as tx:
+    stop = store.work.listen(
+        lambda session, _: heard.set() if session == claim.session_id else None
+    )
+    async with store.log.transaction() as tx:
         await tx.commit(commit(claim, delta()))
     async with asyncio.timeout(PATIENCE):
         await heard.wait()
@@ -239,7 +241,7 @@ async def test_a_transaction_that_nobody_could_end_in_time_is_not_opened(
         patch.setattr(threading.Timer, "start", refuse)
         async with asyncio.timeout(PATIENCE):
             with pytest.raises(StoreUnavailable, match="more threads"):
-                async with store.transaction():
+                async with store.log.transaction():
                     pass
     async with asyncio.timeout(PATIENCE):
         await admit(store, new_session(clock))

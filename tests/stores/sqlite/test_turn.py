@@ -93,7 +93,7 @@ async def test_a_listener_that_fails_is_no_failure_of_what_was_written(
     def heard(session_id: str, arrived: bool) -> None:
         raise ZeroDivisionError
 
-    store.listen(heard)
+    store.work.listen(heard)
     async with asyncio.timeout(PATIENCE):
         while here not in writers.seen:
             await admit(store, new_session(clock))
@@ -109,7 +109,7 @@ async def test_a_group_that_fails_is_sorted_out_by_the_thread(
     await asyncio.sleep(0)
     threads = Threads(monkeypatch, "begin")
     with pytest.raises(OverflowError):
-        await store.commit([commit(one, delta()), commit(two, delta(), at=2**70)])
+        await store.log.commit([commit(one, delta()), commit(two, delta(), at=2**70)])
     assert threads.seen == {"outlast writer"}
     assert await end_of(store, one.session_id) == 3
 
@@ -147,7 +147,7 @@ async def test_a_signal_in_the_middle_of_writing_leaves_nothing_open(
     disk = Once(monkeypatch, "commit")
     disk.error = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
-        await store.commit([commit(claim, delta(), number=1)])
+        await store.log.commit([commit(claim, delta(), number=1)])
     assert may_be_written(path)
     assert (await write(store, commit(claim, delta(), number=1))).first_offset == 4
 

@@ -88,7 +88,7 @@ async def test_a_group_wakes_its_event_loop_once(
     store: SqliteStore, path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[str] = []
-    store.listen(lambda session, _: heard.append(session))
+    store.work.listen(lambda session, _: heard.append(session))
     # By the thread, after the listener was registered, of which nobody waits for the end.
     await admit(store, new_session(clock, "x" * LARGE))
     loop = asyncio.get_running_loop()
@@ -110,7 +110,7 @@ async def test_one_that_cannot_be_written_fails_alone(
     poison = commit(claim, delta(), at=2**70)
     with locked(path) as other:
         good = [asyncio.create_task(admit(store, new_session(clock))) for _ in range(3)]
-        bad = asyncio.create_task(store.commit([poison]))
+        bad = asyncio.create_task(store.log.commit([poison]))
         good += [asyncio.create_task(admit(store, message(clock, claim.session_id)))]
         await asyncio.sleep(0)
         other.execute("ROLLBACK")
@@ -128,7 +128,7 @@ async def test_of_commits_in_one_call_those_beside_a_failure_are_written(
     two = await start_and_claim(store, clock, held=[one])
     wanted = commit(one, delta())
     with pytest.raises(OverflowError):
-        await store.commit([wanted, commit(two, delta(), at=2**70)])
+        await store.log.commit([wanted, commit(two, delta(), at=2**70)])
     assert await end_of(store, one.session_id) == 3
     assert await end_of(store, two.session_id) == 2
     assert (await write(store, wanted)).first_offset == 3
@@ -145,7 +145,7 @@ async def test_a_caller_that_gave_up_waiting_harms_nobody(
         await asyncio.sleep(0)
         other.execute("ROLLBACK")
         await patient
-    assert len(await store.sessions()) == 2
+    assert len(await store.listing.sessions()) == 2
 
 
 async def test_a_writer_waits_for_another_program_however_long_it_takes(
@@ -182,8 +182,8 @@ async def test_reading_leaves_no_transaction_open(
     claim = await start_and_claim(store, clock)
     for number in range(20):
         await write(store, commit(claim, delta(), number=number))
-    assert len((await store.read(claim.session_id, 0, limit=1)).entries) == 2
-    assert (await store.read_back(claim.session_id, 10, limit=1)).entries
+    assert len((await store.log.read(claim.session_id, 0, limit=1)).entries) == 2
+    assert (await store.log.read_back(claim.session_id, 10, limit=1)).entries
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         # With a reader anywhere in the log, it could not be cut.
         busy, _, _ = other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -195,7 +195,7 @@ async def test_two_event_loops_may_use_one_store(store: SqliteStore, clock: Manu
         return asyncio.run(admit(store, new_session(clock))).session_id
 
     session = await asyncio.to_thread(elsewhere)
-    assert await store.session(session) is not None
+    assert await store.listing.session(session) is not None
 
 
 async def test_closing_finishes_what_was_asked_for(path: Path, clock: ManualClock) -> None:
@@ -279,8 +279,8 @@ async def main():
         pass
     assert written > 0
     both = await asyncio.gather(
-        store.commit([commit(claim, delta(), number=written)]),
-        store.admit([message(clock, claim.session_id)]),
+        store.log.commit([commit(claim, delta(), number=written)]),
+        store.log.admit([message(clock, claim.session_id)]),
         return_exceptions=True,
     )
     assert [type(error) for error in both] == [StoreFull, StoreFull], both
@@ -345,8 +345,8 @@ async def test_a_refusal_of_sqlite_that_nobody_foresaw_is_an_error_of_ours(
     twice = commit(claim, delta())
     asked = replace(twice, index=replace(twice.index, over="surprised"))
     with pytest.raises(StoreError, match="CHECK"):
-        await store.commit([asked])
-    (result,) = await store.commit([twice])
+        await store.log.commit([asked])
+    (result,) = await store.log.commit([twice])
     assert isinstance(result, Committed)
 
 
@@ -424,7 +424,7 @@ async def test_the_writer_outlives_an_error_that_nobody_foresaw(
 ) -> None:
     surprise = Surprise()
     async with asyncio.timeout(PATIENCE):
-        store._writer.put(surprise)
+        store._access.writer.put(surprise)
         assert isinstance(await surprise.refused, ZeroDivisionError)
         await admit(store, new_session(clock))
     assert "the writer met an error" in caplog.messages
@@ -437,7 +437,7 @@ async def test_all_of_a_group_are_answered_if_the_writer_breaks(
         raise ZeroDivisionError
 
     monkeypatch.setattr(Writer, "announce", breaks)
-    async with asyncio.timeout(PATIENCE), store.transaction():
+    async with asyncio.timeout(PATIENCE), store.log.transaction():
         asked = [asyncio.create_task(admit(store, new_session(clock))) for _ in range(3)]
         await passes(20)
     async with asyncio.timeout(PATIENCE):
@@ -451,7 +451,7 @@ async def test_a_store_that_gets_no_socket_says_so(
     def refuse(*_: Any) -> None:
         raise OSError("too many open files")
 
-    monkeypatch.setattr(writer, "Messenger", refuse)
+    monkeypatch.setattr(writer, "Notifier", refuse)
     async with asyncio.timeout(PATIENCE):
         with pytest.raises(OSError, match="too many"):
             await SqliteStore(path, clock).migrate()

@@ -45,7 +45,7 @@ async def answer(
     """
     changed = None if args is None else parse_arguments(args)
     async with open_place_or_app(store, app) as place:
-        asked = await place.store.request(request)
+        asked = await place.store.listing.request(request)
         if asked is None:
             raise UnknownRequest(f"no session ever asked {request}", request=request)
         session = await place.session(asked.session_id)

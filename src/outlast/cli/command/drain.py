@@ -40,5 +40,5 @@ async def drain(
 
 
 async def until_gone(store: Store, worker: str) -> None:
-    while any(info.worker == worker for info in await store.workers()):  # noqa: ASYNC110
+    while any(info.worker == worker for info in await store.work.workers()):  # noqa: ASYNC110
         await asyncio.sleep(LOOK_EVERY)

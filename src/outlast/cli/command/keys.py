@@ -44,7 +44,7 @@ async def create_key(
     given = [part.strip() for value in scopes for part in value.split(",") if part.strip()]
     async with open_place_or_app(store, app) as place:
         text, info = mint(place.clock, tenant=tenant, name=name, scopes=given)
-        await place.store.add_key(info)
+        await place.store.document.add_key(info)
     if as_json:
         json_out({"key": text, **plain(info)})
     else:
@@ -65,7 +65,7 @@ async def list_keys(
     Example: outlast keys list --tenant acme
     """
     async with open_place_or_app(store, app) as place:
-        found = await place.store.keys(tenant)
+        found = await place.store.document.keys(tenant)
     if as_json:
         json_out([plain(info) for info in found])
     elif found:
@@ -89,7 +89,7 @@ async def revoke_key(
     parsed = parse(key)
     key_id = parsed[0] if parsed else key
     async with open_place_or_app(store, app) as place:
-        if not await place.store.revoke_key(key_id, place.clock.now()):
+        if not await place.store.document.revoke_key(key_id, place.clock.now()):
             raise UnknownKey(f"there is no key {key_id}", key=key_id)
     if as_json:
         json_out({"key_id": key_id, "revoked": True})

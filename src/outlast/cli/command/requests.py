@@ -107,7 +107,7 @@ def row(request: Request) -> tuple[str, ...]:
 
 async def find(place: Outlast, request_id: str, tenant: str | None, agent: str | None) -> Request:
     """Return a request of a human, open or not; another tenant's or agent's is not there."""
-    info = await place.store.request(request_id)
+    info = await place.store.listing.request(request_id)
     is_wanted = info is not None and info.kind in (*PEOPLE, RELAYED)
     for wanted, found in ((tenant, info and info.tenant), (agent, info and info.agent)):
         is_wanted = is_wanted and wanted in (None, found)

@@ -65,7 +65,7 @@ async def list_schedules(
             found: Sequence[ScheduleStatus] = await its.schedules()
     else:
         async with open_place(store) as place:
-            found = [as_armed(row) for row in await place.store.schedules()]
+            found = [as_armed(row) for row in await place.store.document.schedules()]
     if as_json:
         json_out([asdict(each) for each in found])
     elif found:
@@ -86,7 +86,7 @@ async def next_instants(
     Example: outlast schedules next digest --count 10
     """
     async with open_place(store) as place:
-        rows = [await find(place.store, name)] if name else await place.store.schedules()
+        rows = [await find(place.store, name)] if name else await place.store.document.schedules()
     found = [
         (each.name, timetable, list(islice(timetable.instants(each.next_at), count)))
         for each in rows
@@ -163,7 +163,7 @@ async def forget_schedule(
     Example: outlast schedules forget digest
     """
     async with open_place(store) as place:
-        if not await place.store.drop_schedule(name):
+        if not await place.store.document.drop_schedule(name):
             raise unknown(name)
     say(f"forgot {name}", as_json=as_json, name=name, forgotten=True)
 

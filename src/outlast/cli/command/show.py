@@ -75,7 +75,7 @@ async def show(
 
 async def read_all(store: Store, session_id: str) -> LogSummary:
     told, cursor = LogSummary(), 0
-    while (page := await store.read(session_id, cursor)).entries:
+    while (page := await store.log.read(session_id, cursor)).entries:
         for entry in page.entries:
             told.see(entry.lane, entry.record)
         cursor = page.cursor

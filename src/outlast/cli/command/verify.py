@@ -51,7 +51,7 @@ async def verify(
 
 async def all_sessions(store: Store) -> AsyncIterator[str]:
     before: str | None = None
-    while page := await store.sessions(before=before, limit=500):
+    while page := await store.listing.sessions(before=before, limit=500):
         for info in page:
             yield info.session_id
         before = page[-1].session_id

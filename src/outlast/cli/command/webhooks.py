@@ -38,7 +38,9 @@ async def list_webhooks(
     Example: outlast webhooks list --failing
     """
     async with open_place(store) as app:
-        found = await app.store.cursors(session, tenant=tenant, failing_only=failing, limit=limit)
+        found = await app.store.outbox.cursors(
+            session, tenant=tenant, failing_only=failing, limit=limit
+        )
     found = [replace(cursor, url=receiver(cursor), secret="") for cursor in found]
     if as_json:
         json_out(found)
@@ -61,7 +63,7 @@ async def dead_webhooks(
     Example: outlast webhooks dead --tenant acme
     """
     async with open_place(store) as app:
-        found = await app.store.dead_letters(tenant=tenant, session_id=session, limit=limit)
+        found = await app.store.outbox.dead_letters(tenant=tenant, session_id=session, limit=limit)
     if as_json:
         json_out(found)
     elif found:

@@ -156,7 +156,7 @@ class WorkerRun:
         self._say_draining(worker)
         worker.drain()
         with suppress(StoreError):  # only for others to see
-            await self._app.store.drain(worker.name)
+            await self._app.store.work.drain(worker.name)
         await worker.until_stopped()
         asked.cancel()
 

@@ -177,7 +177,7 @@ async def read_all(store: Store, session_id: str) -> list[Entry]:
     entries: list[Entry] = []
     cursor = 0
     while True:
-        page = await store.read(session_id, cursor)
+        page = await store.log.read(session_id, cursor)
         entries += page.entries
         if page.cursor <= cursor:
             return entries

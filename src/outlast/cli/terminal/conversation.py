@@ -55,7 +55,7 @@ class Conversation:
             )
         if info.over:
             raise InvalidInput(f"session {session_id} is {info.over}; start another")
-        deliveries = await self._app.store.deliveries(session_id)
+        deliveries = await self._app.store.listing.deliveries(session_id)
         # Open by then, though our own worker may have settled it since.
         open_ones = (d for d in deliveries if d.state != "settled" or d.settled_offset > info.end)
         self._cursor = min((d.offset - 1 for d in open_ones), default=info.end)

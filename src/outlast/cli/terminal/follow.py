@@ -37,7 +37,7 @@ async def until_moved(store: Store, session_id: str, end: int) -> None:
 
 
 async def find_session(store: Store, session_id: str) -> SessionInfo:
-    info = await store.session(session_id)
+    info = await store.listing.session(session_id)
     if info is None:
         raise UnknownSession(f"there is no session {session_id}", session=session_id)
     return info

@@ -180,5 +180,5 @@ async def check_schema(store: Store) -> None:
 
 async def note_idleness(store: Store, *, as_json: bool) -> None:
     """Warn if no worker is there to do what was asked."""
-    if not as_json and not await store.workers():
+    if not as_json and not await store.work.workers():
         error_out("note: no worker is running on this store now; it waits until one is")

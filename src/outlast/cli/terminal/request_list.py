@@ -136,11 +136,11 @@ def outcome(event: Event, request: Request) -> str:
 
 async def who_answered(app: Outlast, request: Request) -> str:
     """Say how a request was closed that was not closed here."""
-    info = await app.store.session(request.session_id)
+    info = await app.store.listing.session(request.session_id)
     if info is None:
         return "the session was erased"
     count = 0
-    async for entry in EntriesBefore(app.store, request.session_id, info.end + 1):
+    async for entry in EntriesBefore(app.store.log, request.session_id, info.end + 1):
         count += 1
         match entry.record:
             case r.DeliveryQueued(kind="reply", request_id=request.request_id):

@@ -52,7 +52,7 @@ class RequestScreen:
 
     async def run(self) -> int:
         """Show the list until the user leaves."""
-        stop = self._app.store.listen(lambda *_: self._news.set())
+        stop = self._app.store.work.listen(lambda *_: self._news.set())
         await self._look()
         with self._keyboard, self._live:
             looking = asyncio.create_task(self._look_repeatedly())

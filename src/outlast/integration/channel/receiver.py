@@ -83,11 +83,11 @@ class ChannelReceiver:
 
     async def _asker(self, channel: Channel, found: Inbound, reply: InboundAnswer) -> Session[Any]:
         """Return whose request it is: only in the thread where it was asked it is answered."""
-        request = await self._store.request(check_id("request_id", reply.request_id))
-        info = await self._store.session(request.session_id) if request else None
+        request = await self._store.listing.request(check_id("request_id", reply.request_id))
+        info = await self._store.listing.session(request.session_id) if request else None
         if info and info.tenant == tenant_of(channel, found):
             token = channel.token(found.thread)
-            for known, leads in await self._store.tokens(info.session_id):
+            for known, leads in await self._store.listing.tokens(info.session_id):
                 if known == token and (leads or info.over):
                     return self._reception.handle(info.session_id)
         raise UnknownRequest("nothing of this name was asked here", request=reply.request_id)

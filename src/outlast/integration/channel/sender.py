@@ -50,7 +50,7 @@ class ChannelSenders:
         return FunctionReceiver(cursor.name, partial(self._send, channel)) if channel else None
 
     async def _send(self, channel: Channel, event: Event) -> None:
-        info = await self._store.session(event.session_id)
+        info = await self._store.listing.session(event.session_id)
         thread = await self._thread(channel, event.session_id)
         if info is None or thread is None:
             return  # the session was erased meanwhile
@@ -67,7 +67,7 @@ class ChannelSenders:
         A session that is over has no such token any more; then it is the newest of all.
         """
         living, last = None, None
-        for token, leads in await self._store.tokens(session_id):
+        for token, leads in await self._store.listing.tokens(session_id):
             if (thread := channel.thread(token)) is not None:
                 last = thread
                 living = thread if leads else living

@@ -89,7 +89,7 @@ class OAuthFlow:
 
     async def finish(self, connection: Connection, back: OAuthCallback) -> Ending:
         """Take in who comes back, whatever they bring. What was begun is brought to its end."""
-        request = await self._store.request(authorization_name(back.state))
+        request = await self._store.listing.request(authorization_name(back.state))
         if request is None or request.kind != "authorization":
             return "unknown"
         asked = msgspec.json.decode(request.data, type=AuthorizationRequired)
@@ -130,7 +130,7 @@ class OAuthFlow:
 
     async def _sign_in(self, account: Account, request: RequestInfo, back: OAuthCallback) -> Ending:
         request_id = request.request_id
-        known = await self._store.request(request_id)
+        known = await self._store.listing.request(request_id)
         if known is None or known.state != "open":
             return how_closed(known) if known else "unknown"
         kept = await self._vault.grant(account)
@@ -179,7 +179,7 @@ class OAuthFlow:
 
     async def _others(self, account: Account) -> AsyncIterator[RequestInfo]:
         after = None
-        while page := await self._store.requests(
+        while page := await self._store.listing.requests(
             tenant=account.tenant, kinds=("authorization",), after=after, limit=PAGE
         ):
             for request in page:

@@ -54,7 +54,7 @@ class SingleFlight(Generic[T]):
 async def holding(store: Store, clock: Clock, name: str, seconds: float) -> AsyncIterator[None]:
     """Hold a name across the fleet, for so many seconds at most; wait for it for twice as long."""
     holder, give_up_at = clock.new_id("hold"), clock.monotonic() + 2 * seconds
-    while not await store.hold(name, holder, int(seconds * 1000)):
+    while not await store.document.hold(name, holder, int(seconds * 1000)):
         if clock.monotonic() > give_up_at:
             raise Unreachable("somebody else is at it, and does not come to an end")
         await asyncio.sleep(clock.jitter(PAUSE))
@@ -62,4 +62,4 @@ async def holding(store: Store, clock: Clock, name: str, seconds: float) -> Asyn
         yield
     finally:
         with suppress(StoreError):  # then it runs out
-            await store.let_go(name, holder)
+            await store.document.let_go(name, holder)

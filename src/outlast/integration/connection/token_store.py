@@ -46,7 +46,7 @@ class TokenStore:
         self._seal = seal
 
     async def grant(self, account: Account) -> StoredGrant:
-        secret = await self._store.secret(account.tenant, account.name)
+        secret = await self._store.document.secret(account.tenant, account.name)
         if secret is None:
             return StoredGrant()
         plain = self._seal.open(secret.data, place_of(account, secret.version))
@@ -64,7 +64,7 @@ class TokenStore:
         version = (expected or 0) + 1
         data = self._seal.seal(_encode(grant), place_of(account, version))
         secret = StoredSecret(tenant=account.tenant, name=account.name, data=data, version=version)
-        return await self._store.keep_secret(secret, expected=expected)
+        return await self._store.document.keep_secret(secret, expected=expected)
 
     async def keep_pending(
         self, tenant: str, request_id: str, pending: PendingSignIn, expires_at: int
@@ -73,17 +73,17 @@ class TokenStore:
         secret = StoredSecret(
             tenant=tenant, name=request_id, data=data, version=1, expires_at=expires_at
         )
-        await self._store.keep_secret(secret, expected=None)
+        await self._store.document.keep_secret(secret, expected=None)
 
     async def pending(self, tenant: str, request_id: str) -> PendingSignIn | None:
-        secret = await self._store.secret(tenant, request_id)
+        secret = await self._store.document.secret(tenant, request_id)
         if secret is None:
             return None
         plain = self._seal.open(secret.data, place_of_pending(tenant, request_id))
         return msgspec.json.decode(plain, type=PendingSignIn) if plain is not None else None
 
     async def drop_pending(self, tenant: str, request_id: str) -> None:
-        await self._store.drop_secret(tenant, request_id)
+        await self._store.document.drop_secret(tenant, request_id)
 
 
 def place_of(account: Account, version: int) -> bytes:

@@ -56,7 +56,7 @@ class OutboxDispatcher:
 
     def start(self) -> None:
         """Begin to look for cursors that are due."""
-        self._stop_listening = self._store.listen(lambda *_: self._loop.hint())
+        self._stop_listening = self._store.work.listen(lambda *_: self._loop.hint())
         self._loop.start()
 
     async def stop(self) -> None:
@@ -87,7 +87,7 @@ class OutboxDispatcher:
         """Begin to deliver what is due, as many cursors as fit; return how many those were."""
         self.interval, taken = self._poll, 0
         await self._put_off(self._limits.take_stalled(), PUT_OFF)
-        due_at, free = await self._store.next_due_at(), self._free
+        due_at, free = await self._store.outbox.next_due_at(), self._free
         # Otherwise the next event, or the end of a delivery, gives a hint.
         if due_at is not None and free > 0:
             if (wait := self._wait_for(due_at)) > 0:
@@ -114,7 +114,7 @@ class OutboxDispatcher:
 
     async def _take(self) -> int:
         self._taken_at = self._clock.monotonic()
-        taken = await self._store.take_cursors(self._free, self._hold)
+        taken = await self._store.outbox.take(self._free, self._hold)
         known = [cursor for cursor in taken if self._routes.knows(cursor.agent)]
         stalled = [
             cursor for cursor in known if not self._limits.add(cursor, self._receiver_name(cursor))
@@ -187,7 +187,7 @@ class OutboxDispatcher:
     ) -> None:
         """Write how far a cursor is and release it; if the store is away, its hold expires."""
         try:
-            await self._store.settle_cursor(
+            await self._store.outbox.settle(
                 cursor,
                 position=position,
                 again_at=again_at,

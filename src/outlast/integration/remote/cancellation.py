@@ -75,7 +75,7 @@ class RemoteCanceller:
 
     async def _called(self, event: Event) -> r.SubagentCalled | None:
         """Return the record of the call, which has what was sent."""
-        async for entry in EntriesBefore(self._store, event.session_id, event.offset):
+        async for entry in EntriesBefore(self._store.log, event.session_id, event.offset):
             e = entry.record
             if isinstance(e, r.SubagentCalled) and e.request_id == event.data["request_id"]:
                 return e
@@ -93,11 +93,13 @@ class RemoteCanceller:
 
     async def _all_of(self, session_id: str) -> list[str]:
         """End the remote children of a session, and return its children in this app."""
-        info = await self._store.session(session_id)
+        info = await self._store.listing.session(session_id)
         agent = self._agents.get(info.agent) if info else None
         if info is None or agent is None:
             return []
-        backwards = [e.record async for e in EntriesBefore(self._store, session_id, info.end + 1)]
+        backwards = [
+            e.record async for e in EntriesBefore(self._store.log, session_id, info.end + 1)
+        ]
         children = SessionChildren(reversed(backwards))
         for called in children.remote.values():
             if remote := agent.elsewhere.get(called.agent):
@@ -112,7 +114,7 @@ class RemoteCanceller:
         child: str,
         called: r.SubagentCalled | None,
     ) -> None:
-        started = (await self._store.read(session_id, 0, 1)).entries[0].record
+        started = (await self._store.log.read(session_id, 0, 1)).entries[0].record
         assert isinstance(started, r.SessionStarted)
         abandoned = AbandonedChild(
             session_id=child,

@@ -57,11 +57,11 @@ class ScheduleArming:
             fired_at=mark(due_at - MINUTE if is_owed and due_at else now, ARMED),
             session_id=row.session_id if row else "",
         )
-        await self._store.arm_schedule(armed)
+        await self._store.document.arm_schedule(armed)
         self._had.add(schedule.name)
         self._overdue.pop(schedule.name, None)
         log.info("a schedule was armed", extra={"schedule": armed.name, "instant": armed.next_at})
-        rows = await self._store.schedules()
+        rows = await self._store.document.schedules()
         mine = (armed.name, armed.fingerprint)
         return next((each for each in rows if (each.name, each.fingerprint) == mine), None)
 
@@ -81,7 +81,7 @@ class ScheduleArming:
 
 async def session_before(store: Store, row: ScheduleInfo) -> LastSession:
     """Return what became of the session that a schedule last started."""
-    info = await store.session(row.session_id) if row.session_id else None
+    info = await store.listing.session(row.session_id) if row.session_id else None
     if info is None:
         return NOTHING_BEFORE
     over_at = info.updated_at if info.over else 0

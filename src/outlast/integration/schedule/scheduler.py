@@ -67,7 +67,7 @@ class Scheduler:
     async def run_once(self) -> int:
         """Do what is due, and return for how many instants a session was started or found."""
         self.interval = self._longest
-        rows = {row.name: row for row in await self._store.schedules()}
+        rows = {row.name: row for row in await self._store.document.schedules()}
         fired = 0
         for schedule in self._roster.schedules.values():
             row = await self._charge.row_of(schedule, rows.get(schedule.name))
@@ -157,7 +157,7 @@ class Scheduler:
 
     async def _advance(self, row: ScheduleInfo, to: ScheduleInfo) -> ScheduleInfo | None:
         """Move a row on, unless somebody else has; return it as it is then, if it is still ours."""
-        moved = await self._store.advance_schedule(
+        moved = await self._store.document.advance_schedule(
             row.name,
             row.next_at,
             next_at=to.next_at,
@@ -166,7 +166,7 @@ class Scheduler:
         )
         if moved:
             return to
-        rows = await self._store.schedules()
+        rows = await self._store.document.schedules()
         ours = (row.name, row.fingerprint)
         return next((each for each in rows if (each.name, each.fingerprint) == ours), None)
 

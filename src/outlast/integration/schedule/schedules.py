@@ -34,7 +34,7 @@ class Schedules:
 
     async def standings(self) -> tuple[ScheduleStatus, ...]:
         """List the app's schedules and those that only the store knows, by name."""
-        rows = {row.name: row for row in await self._store.schedules()}
+        rows = {row.name: row for row in await self._store.document.schedules()}
         return tuple(
             standing(self.schedules.get(name), rows.get(name))
             for name in sorted({*rows, *self.schedules})
@@ -51,7 +51,7 @@ class Schedules:
 
     async def pause(self, name: str) -> None:
         """Fire no more instants until it is resumed."""
-        if not await self._store.pause_schedule(name, True):
+        if not await self._store.document.pause_schedule(name, True):
             raise unknown(name)
 
     async def resume(self, name: str) -> None:
@@ -62,19 +62,19 @@ class Schedules:
         timetable, _ = read_fingerprint(row.fingerprint)
         now = self._clock.now()
         passed = timetable.latest(now, row.next_at or now)
-        await self._store.advance_schedule(
+        await self._store.document.advance_schedule(
             name,
             row.next_at,
             next_at=timetable.after(now),
             fired_at=row.fired_at if passed is None else mark(passed, SKIPPED),
             session_id=row.session_id,
         )
-        await self._store.pause_schedule(name, False)
+        await self._store.document.pause_schedule(name, False)
 
 
 async def find(store: Store, name: str) -> ScheduleInfo:
     """Return what the store knows of a schedule."""
-    for row in await store.schedules():
+    for row in await store.document.schedules():
         if row.name == name:
             return row
     raise unknown(name)

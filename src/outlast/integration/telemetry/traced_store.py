@@ -1,5 +1,6 @@
-"""The store as a worker uses it, observed: what was claimed and committed, and whole turns.
+"""The store as a worker uses it, with metrics of its claims and commits, and spans of turns.
 
+Only `log.commit` and `work.claim` are wrapped; every other method is the wrapped store's own.
 A turn's span is added by the worker that records the turn's end. If the turn began elsewhere,
 its start is read from the log.
 """
@@ -7,16 +8,25 @@ its start is read from the log.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
 
 from outlast.core import record as r
+from outlast.core.record import FORMAT
 from outlast.errors import StoreError
 from outlast.integration.telemetry.instrument import Instruments
 from outlast.log.reader import EntriesBefore
 from outlast.log_context import known
-from outlast.store import Claim, Commit, Committed, Refused, Store
+from outlast.store import (
+    NO_LIMITS,
+    Claim,
+    Commit,
+    Committed,
+    LogStore,
+    Refused,
+    Store,
+    WorkStore,
+)
 
 TurnEnd = r.TurnCompleted | r.TurnFailed | r.TurnCancelled
 
@@ -26,32 +36,69 @@ MOST_REMEMBERED = 10_000
 
 
 class TracedStore:
-    """A store that does what the one inside it does; all but two methods are that one's own."""
+    """A `outlast.store.Store` that reports what a worker claims and commits."""
 
     def __init__(self, store: Store, instruments: Instruments) -> None:
-        self._store = store
-        self._to = instruments
-        self._began: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self.log = TracedLog(store.log, instruments)
+        self.work = TracedWork(store.work, instruments)
+        self.listing = store.listing
+        self.limit = store.limit
+        self.outbox = store.outbox
+        self.document = store.document
+        self.migrate = store.migrate
+        self.close = store.close
+        self.counts = store.counts
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
+
+class TracedWork:
+    """A `outlast.store.WorkStore` that counts claims."""
+
+    def __init__(self, work: WorkStore, instruments: Instruments) -> None:
+        self._claim = work.claim
+        self._to = instruments
+        self.enlist = work.enlist
+        self.find_dead = work.find_dead
+        self.workers = work.workers
+        self.drain = work.drain
+        self.find_arrivals = work.find_arrivals
+        self.next_ready_at = work.next_ready_at
+        self.listen = work.listen
 
     async def claim(
         self,
         worker: str,
         limit: int,
         held: Sequence[tuple[str, str]] = (),
-        *args: Any,
-        **options: Any,
+        agents: Sequence[str] | None = None,
+        version: int = FORMAT,
+        lanes: Sequence[str] | None = None,
+        most: Mapping[str, int] = NO_LIMITS,
     ) -> Sequence[Claim]:
-        claims = await self._store.claim(worker, limit, held, *args, **options)
+        claims = await self._claim(worker, limit, held, agents, version, lanes, most)
         if claims:
             self._to.claims.add(len(claims))
         self._to.held.set(len(held) + len(claims), {"outlast.worker": worker})
         return claims
 
+
+class TracedLog:
+    """A `outlast.store.LogStore` that counts commits and adds the spans of turns."""
+
+    def __init__(self, log: LogStore, instruments: Instruments) -> None:
+        self._commit = log.commit
+        self._to = instruments
+        self._began: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self.admit = log.admit
+        self.transaction = log.transaction
+        self.effect = log.effect
+        self.load = log.load
+        self.read = log.read
+        self.read_back = log.read_back
+        self.erase = log.erase
+        self.find_orphans = log.find_orphans
+
     async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
-        results = await self._store.commit(commits)
+        results = await self._commit(commits)
         if not self._to.is_heard:
             return results
         for commit, result in zip(commits, results, strict=True):
@@ -104,7 +151,7 @@ class TracedStore:
 
     async def _find_start(self, session_id: str, turn: str, before: int) -> int | None:
         with suppress(StoreError):  # what was committed must not look as if it had failed
-            async for entry in EntriesBefore(self._store, session_id, before):
+            async for entry in EntriesBefore(self, session_id, before):
                 if isinstance(entry.record, r.TurnStarted) and entry.record.turn == turn:
                     return entry.at
         return None

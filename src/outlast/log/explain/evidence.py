@@ -60,18 +60,18 @@ class ExplainEvidence(Struct, frozen=True, kw_only=True):
 
 async def gather(store: Store, session_id: str, now: int) -> ExplainEvidence:
     """Read all that an explanation of a session needs."""
-    session = await store.session(session_id)
+    session = await store.listing.session(session_id)
     if session is None:
         raise UnknownSession(f"there is no session {session_id}", session=session_id)
     states = {info.lane: await read_state(store, session_id, info.lane) for info in session.lanes}
-    workers = await store.workers()
-    permits = await store.permits(session_id)
+    workers = await store.work.workers()
+    permits = await store.limit.permits(session_id)
     return ExplainEvidence(
         session=session,
         states=states,
         entries=await read_entries(store, session, states),
-        deliveries=tuple(await store.deliveries(session_id)),
-        requests=tuple(await store.requests(session_id)),
+        deliveries=tuple(await store.listing.deliveries(session_id)),
+        requests=tuple(await store.listing.requests(session_id)),
         workers=tuple(workers),
         permits=tuple(permits),
         holders=tuple(await read_holders(store, permits)),
@@ -82,7 +82,7 @@ async def gather(store: Store, session_id: str, now: int) -> ExplainEvidence:
 
 
 async def read_state(store: Store, session_id: str, lane: str) -> Lane:
-    loaded = await store.load(session_id, lane)
+    loaded = await store.log.load(session_id, lane)
     state, start = Lane(session=session_id, name=lane), 0
     if loaded.snapshot:
         state = msgspec.msgpack.decode(loaded.snapshot.data, type=Lane)
@@ -93,7 +93,9 @@ async def read_state(store: Store, session_id: str, lane: str) -> Lane:
 async def read_holders(store: Store, permits: Sequence[PermitInfo]) -> list[PermitInfo]:
     """Read who has the places that calls of a session wait for."""
     names = dict.fromkeys(permit.name for permit in permits if not permit.held)
-    return [permit for name in names for permit in await store.permits(name=name) if permit.held]
+    return [
+        permit for name in names for permit in await store.limit.permits(name=name) if permit.held
+    ]
 
 
 async def read_keys(store: Store, states: Mapping[str, Lane]) -> dict[str, EffectClaim]:
@@ -102,7 +104,7 @@ async def read_keys(store: Store, states: Mapping[str, Lane]) -> dict[str, Effec
     held = {}
     for key in dict.fromkeys(call.dedupe for call in calls if call.dedupe and not call.is_done):
         scope, _, name = key.partition("\n")
-        effect = await store.effect(scope, name)
+        effect = await store.log.effect(scope, name)
         if effect and effect.state == "held":
             held[key] = effect
     return held
@@ -114,7 +116,7 @@ async def read_at_work(store: Store, agent: str, workers: Sequence[WorkerInfo]) 
     return [
         lane
         for worker in (workers if most else ())
-        for lane in await store.lanes(agent=agent, worker=worker.worker, limit=most)
+        for lane in await store.listing.lanes(agent=agent, worker=worker.worker, limit=most)
     ]
 
 
@@ -126,7 +128,7 @@ async def read_entries(
     wanted |= {session.over} if session.over else set()
     found: list[Entry] = []
     if wanted:
-        async for entry in EntriesBefore(store, session.session_id, session.end + 1):
+        async for entry in EntriesBefore(store.log, session.session_id, session.end + 1):
             found.append(entry)
             match entry.record:
                 case r.TurnStarted(turn=turn):

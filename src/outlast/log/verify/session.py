@@ -57,7 +57,7 @@ async def look(store: Store, info: SessionInfo) -> list[Finding]:
 
 
 async def find(store: Store, session_id: str) -> SessionInfo:
-    info = await store.session(session_id)
+    info = await store.listing.session(session_id)
     if info is None:
         raise UnknownSession(f"there is no session {session_id}", session=session_id)
     return info
@@ -97,7 +97,7 @@ class Verification:
         loaded: dict[str, Loaded] = {}
         for lane in self.info.lanes:
             try:
-                loaded[lane.lane] = await self._store.load(self.info.session_id, lane.lane)
+                loaded[lane.lane] = await self._store.log.load(self.info.session_id, lane.lane)
             except UNREADABLE as error:
                 self._note([("NOT_LOADABLE", error.message)], lane.lane)
         return loaded
@@ -106,7 +106,7 @@ class Verification:
         cursor, limit = 0, 500
         while cursor < self.info.end:
             try:
-                page = await self._store.read(self.info.session_id, cursor, limit)
+                page = await self._store.log.read(self.info.session_id, cursor, limit)
             except UNREADABLE:
                 if limit == 1:
                     raise
@@ -124,12 +124,12 @@ class Verification:
     ) -> None:
         session_id, store = self.info.session_id, self._store
         self._note(wrong_session(self.info, log, indexes))
-        self._note(wrong_deliveries(indexes, await store.deliveries(session_id)))
-        found = await store.requests(session_id, open_only=False, limit=ALL)
+        self._note(wrong_deliveries(indexes, await store.listing.deliveries(session_id)))
+        found = await store.listing.requests(session_id, open_only=False, limit=ALL)
         self._note(wrong_requests(indexes, found))
-        self._note(wrong_tokens(indexes, await store.tokens(session_id)))
-        self._note(wrong_cursors(log, await store.cursors(session_id, limit=ALL)))
-        self._permits = await store.permits(session_id)
+        self._note(wrong_tokens(indexes, await store.listing.tokens(session_id)))
+        self._note(wrong_cursors(log, await store.outbox.cursors(session_id, limit=ALL)))
+        self._permits = await store.limit.permits(session_id)
         known = {lane.lane: lane for lane in self.info.lanes}
         for name in log.lanes.keys() | known.keys():
             self._compare_lane(name, known.get(name), log, indexes, loaded.get(name))

@@ -99,7 +99,7 @@ async def deliver(body: DeliverIn, caller: Sender, backend: Served, request: Req
 
 async def started(receipt: Receipt[Any], backend: ServerBackend, request: Request) -> StartedOut:
     """Return a receipt, and where to read what comes of it."""
-    info = await backend.app.store.session(receipt.session_id)
+    info = await backend.app.store.listing.session(receipt.session_id)
     if info is None:
         raise NoActiveSession("the session was erased meanwhile")
     return StartedOut(

@@ -36,6 +36,9 @@ async def read_metrics(caller: Insider, backend: Served) -> Response:
     """Return metrics as Prometheus reads them. They count all tenants' sessions together."""
     store = backend.app.store
     lines = exposition(
-        await store.census(), await store.workers(), backend.streams.total, backend.app.clock.now()
+        await store.listing.census(),
+        await store.work.workers(),
+        backend.streams.total,
+        backend.app.clock.now(),
     )
     return Response("\n".join(lines) + "\n", media_type=CONTENT_TYPE)

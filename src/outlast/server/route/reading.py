@@ -76,7 +76,9 @@ async def is_settled(backend: ServerBackend, info: SessionInfo, delivery_id: str
     """Whether a result is there without waiting for it."""
     if delivery_id is None:
         return is_at_rest(info)
-    delivery = await in_time(backend.app.store.delivery(delivery_id), backend.settings.timeout)
+    delivery = await in_time(
+        backend.app.store.listing.delivery(delivery_id), backend.settings.timeout
+    )
     if delivery is None or delivery.session_id != info.session_id:
         raise UnknownDelivery(f"this session never got {delivery_id}", delivery=delivery_id)
     if delivery.state == "settled" and delivery.outcome != "answered":

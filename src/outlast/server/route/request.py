@@ -36,7 +36,7 @@ async def list_requests(
     kinds = [each for each in PEOPLE if kind is None or each in kind]
     if session_id is not None and kind is None:
         kinds.append(RELAYED)  # what its children ask is listed under them elsewhere
-    found = await backend.app.store.requests(
+    found = await backend.app.store.listing.requests(
         session_id, tenant=caller.tenant, agent=agent, kinds=kinds, after=cursor, limit=limit
     )
     return RequestPage(

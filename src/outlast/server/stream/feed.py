@@ -88,7 +88,7 @@ class SessionFeed:
 
     async def run(self) -> None:
         """Follow the log until it is erased, cannot be read, or has no reader left."""
-        stop = self._store.listen(self._hear, self.session_id)
+        stop = self._store.work.listen(self._hear, self.session_id)
         try:
             while True:
                 await self._look()
@@ -130,7 +130,7 @@ class SessionFeed:
         self._tell()
 
     async def _info(self) -> SessionInfo:
-        info = await self._store.session(self.session_id)
+        info = await self._store.listing.session(self.session_id)
         if info is None:
             raise UnknownSession(f"there is no session {self.session_id}")
         return info

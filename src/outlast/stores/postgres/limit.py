@@ -1,34 +1,63 @@
-"""Who may begin under a limit: wishes as the database takes them. See functions/permit.sql."""
+"""The topic `limit` in PostgreSQL. See `outlast.store.limit` for the promises.
+
+functions/permit.sql decides which calls may begin.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from outlast.store import Permit, PermitRequest, Refused
-from outlast.stores.postgres.aside import SideConnection
-from outlast.stores.postgres.notify import Notifier
-from outlast.stores.postgres.pipeline import Rows
-from outlast.stores.postgres.reader import Readers
+from outlast.store import Permit, PermitInfo, PermitRequest, Refused
+from outlast.stores.postgres.access import PostgresAccess
+from outlast.stores.postgres.pipeline import Row, Rows
 from outlast.stores.postgres.statement import Query, Statement
 from outlast.stores.postgres.writer import Hints
 
 GRANTED = Permit(granted=True)
 
 _decode = msgspec.json.Decoder(tuple[list[list[Any]], list[str]]).decode
-_decode_passed = msgspec.json.Decoder(tuple[int, list[str]]).decode
+_decode_skipped = msgspec.json.Decoder(tuple[int, list[str]]).decode
+
+
+class PostgresLimit:
+    """See `outlast.store.LimitStore`."""
+
+    def __init__(self, access: PostgresAccess) -> None:
+        self._access = access
+
+    async def acquire(self, requests: Sequence[PermitRequest]) -> Sequence[Permit | Refused]:
+        item = PermitItem(self._access.queries["acquire"], requests)
+        found: list[Permit | Refused] = await self._access.parts().writer.submit(item)
+        return found
+
+    async def skip_stale(self, patience: int) -> int:
+        parts, named = self._access.parts(), {"patience": patience}
+        if not await self._access.ask("has_overdue", named):
+            return 0
+        [(text,)] = await parts.aside.do(self._access.queries["skip_stale"].bind(named))
+        skipped, woken = _decode_skipped(text)
+        if woken:
+            parts.messenger.tell(dict.fromkeys(woken, True))
+        return skipped
+
+    async def permits(
+        self, session_id: str | None = None, name: str | None = None, limit: int = 500
+    ) -> Sequence[PermitInfo]:
+        params = {"session_id": session_id, "name": name, "limit": limit}
+        return [describe_permit(row) for row in await self._access.ask("permits", params)]
 
 
 class PermitItem:
-    """Wishes on their way."""
+    """Requests for permits, as an item of the writer's next group."""
 
     size = 0
 
-    def __init__(self, query: Query, wishes: Sequence[PermitRequest]) -> None:
-        self.limits = [bound.name for wish in wishes for bound in wish.bounds]
-        self._statement = query.bind({"wishes": msgspec.json.encode(wishes).decode()})
+    def __init__(self, query: Query, requests: Sequence[PermitRequest]) -> None:
+        self.limits = [bound.name for request in requests for bound in request.bounds]
+        self._statement = query.bind({"wishes": msgspec.json.encode(requests).decode()})
 
     def compose(self) -> Sequence[Statement]:
         return [self._statement]
@@ -40,32 +69,6 @@ class PermitItem:
         return [to_permit(answer) for answer in permits]
 
 
-class StalePermits:
-    """Passes by those who do not come for their places, in transactions of their own."""
-
-    def __init__(
-        self,
-        aside: SideConnection,
-        readers: Readers,
-        queries: Mapping[str, Query],
-        messenger: Notifier,
-    ) -> None:
-        self._aside = aside
-        self._readers = readers
-        self._queries = queries
-        self._messenger = messenger
-
-    async def pass_by(self, patience: int) -> int:
-        named = {"patience": patience}
-        if not await self._readers.ask(self._queries["has_overdue"].bind(named)):
-            return 0
-        [(text,)] = await self._aside.do(self._queries["pass_by"].bind(named))
-        passed, woken = _decode_passed(text)
-        if woken:
-            self._messenger.tell(dict.fromkeys(woken, True))
-        return passed
-
-
 def to_permit(answer: list[Any]) -> Permit | Refused:
     match answer:
         case ["granted"]:
@@ -75,3 +78,10 @@ def to_permit(answer: list[Any]) -> Permit | Refused:
         case [reason]:
             return Refused(reason)
     raise AssertionError(answer)
+
+
+def describe_permit(row: Row) -> PermitInfo:
+    name, session_id, lane, call_id, held, ahead = row
+    return PermitInfo(
+        name=name, session_id=session_id, lane=lane, call_id=call_id, held=held, ahead=ahead
+    )

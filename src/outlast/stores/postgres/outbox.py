@@ -1,21 +1,19 @@
-"""Outbox cursors: cursors over sessions' logs, given out to who tells of events and taken back.
+"""The topic `outbox` in PostgreSQL. See `outlast.store.outbox` for the promises.
 
-Each step is a transaction of its own: a commit that has something to tell writes to the same
-rows, and who held several of them while it waited for one could be waited for in turn.
+Each method is a transaction of its own. A commit that has something to tell locks the same rows;
+a transaction that held several of them while it waited for one could deadlock with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from outlast.store import DeadLetter, OutboxCursor
-from outlast.stores.postgres.aside import SideConnection
+from outlast.stores.postgres.access import PostgresAccess
 from outlast.stores.postgres.pipeline import Row
-from outlast.stores.postgres.reader import Readers
-from outlast.stores.postgres.statement import Params, Query
 
 CURSOR = (
     "session_id tenant agent name url secret events position told held due_at tries error".split()
@@ -25,23 +23,27 @@ LETTER = "session_id tenant cursor_name offset type error at".split()
 _decode_names = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
-class OutboxCursorTable:
-    """What is told outside, and how far that is."""
+class PostgresOutbox:
+    """See `outlast.store.OutboxStore`."""
 
-    def __init__(
-        self, aside: SideConnection, readers: Readers, queries: Mapping[str, Query]
-    ) -> None:
-        self._aside = aside
-        self._readers = readers
-        self._queries = queries
+    def __init__(self, access: PostgresAccess) -> None:
+        self._access = access
 
-    async def take(self, limit: int, hold: int) -> list[OutboxCursor]:
-        params = {"limit": max(0, limit), "hold": hold}
-        rows = await self._aside.do(self._queries["take_outbox_cursors"].bind(params))
-        return [describe(row) for row in rows]
+    async def take(self, limit: int, hold: int) -> Sequence[OutboxCursor]:
+        statement = self._access.queries["take_outbox_cursors"].bind(
+            {"limit": max(0, limit), "hold": hold}
+        )
+        return [describe(row) for row in await self._access.parts().aside.do(statement)]
 
     async def settle(
-        self, cursor: OutboxCursor, changes: Params, dead: Sequence[DeadLetter]
+        self,
+        cursor: OutboxCursor,
+        *,
+        position: int,
+        again_at: int | None,
+        tries: int = 0,
+        error: str = "",
+        dead: Sequence[DeadLetter] = (),
     ) -> bool:
         params: dict[str, Any] = {
             "session_id": cursor.session_id,
@@ -49,20 +51,39 @@ class OutboxCursorTable:
             "held": cursor.held,
             "told": cursor.told,
             "dead": msgspec.json.encode(dead).decode(),
-            **changes,
+            "position": position,
+            "again_at": again_at,
+            "tries": tries,
+            "error": error,
         }
-        return bool(await self._aside.do(self._queries["settle_outbox_cursor"].bind(params)))
+        statement = self._access.queries["settle_outbox_cursor"].bind(params)
+        return bool(await self._access.parts().aside.do(statement))
 
-    async def listing(self, filters: Params) -> list[OutboxCursor]:
-        rows = await self._readers.ask(self._queries["outbox_cursors"].bind(filters))
-        return [describe(row) for row in rows]
+    async def cursors(
+        self,
+        session_id: str | None = None,
+        *,
+        tenant: str | None = None,
+        failing_only: bool = False,
+        limit: int = 100,
+    ) -> Sequence[OutboxCursor]:
+        filters = {
+            "session_id": session_id,
+            "tenant": tenant,
+            "failing_only": failing_only,
+            "limit": limit,
+        }
+        return [describe(row) for row in await self._access.ask("outbox_cursors", filters)]
 
     async def next_due_at(self) -> int | None:
-        [(due_at,)] = await self._readers.ask(self._queries["next_due_at"].bind({}))
+        [(due_at,)] = await self._access.ask("next_due_at", {})
         return due_at if due_at is None else int(due_at)
 
-    async def dead_letters(self, filters: Params) -> list[DeadLetter]:
-        rows = await self._readers.ask(self._queries["dead_letters"].bind(filters))
+    async def dead_letters(
+        self, *, tenant: str | None = None, session_id: str | None = None, limit: int = 100
+    ) -> Sequence[DeadLetter]:
+        filters = {"tenant": tenant, "session_id": session_id, "limit": limit}
+        rows = await self._access.ask("dead_letters", filters)
         return [DeadLetter(**dict(zip(LETTER, row, strict=True))) for row in rows]
 
 

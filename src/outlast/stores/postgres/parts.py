@@ -1,4 +1,7 @@
-"""What an open store works with: its connections, and who uses which."""
+"""The parts of an open store: its connections, and the objects that use them.
+
+The topics reach them through `access.py`; workers' leases are in `work.py`.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +13,15 @@ from outlast.core.codec import Packer
 from outlast.stores.listener import Listeners
 from outlast.stores.postgres.aside import SideConnection
 from outlast.stores.postgres.commit import Committer
-from outlast.stores.postgres.erasure import Eraser
-from outlast.stores.postgres.key import KeyTable
-from outlast.stores.postgres.limit import StalePermits
-from outlast.stores.postgres.listing import Listing
 from outlast.stores.postgres.liveness import HeartbeatConnection
 from outlast.stores.postgres.notify import Notifier
-from outlast.stores.postgres.outbox import OutboxCursorTable
 from outlast.stores.postgres.reader import Readers
 from outlast.stores.postgres.reading import LogReader
 from outlast.stores.postgres.reconnect import ReconnectingConnection
 from outlast.stores.postgres.row import Unpacker
-from outlast.stores.postgres.schedule import ScheduleTable
 from outlast.stores.postgres.statement import Query
 from outlast.stores.postgres.transaction_pool import TransactionPool
 from outlast.stores.postgres.url import StoreAddress
-from outlast.stores.postgres.vault import SecretTable
-from outlast.stores.postgres.worker import Registry
 from outlast.stores.postgres.writer import Writer
 
 READERS = 2
@@ -55,28 +50,19 @@ class StoreParts:
             place.label,
             self.messenger.tell,
         )
-        self.registry = Registry(place, clock, queries, self.direct, self.readers, self.writer)
         self.unpacker = Unpacker(packer, self.readers.blobs, self.readers.heads)
         self.committer = Committer(
             packer, self.unpacker, self.writer, self.messenger, queries["commit_alone"]
         )
         self.reading = LogReader(self.readers, queries, packer, self.unpacker)
-        self.listing = Listing(self.readers, queries)
         self.rooms = TransactionPool(place, clock, queries)
         self.aside = SideConnection(line())
-        self.usher = StalePermits(self.aside, self.readers, queries, self.messenger)
-        self.cursors = OutboxCursorTable(self.aside, self.readers, queries)
-        self.keys = KeyTable(self.aside, self.readers, queries)
-        self.vault = SecretTable(self.aside, self.readers, queries)
-        self.schedules = ScheduleTable(self.aside, self.readers, queries)
-        self.eraser = Eraser(self.aside, self.readers, queries, self.messenger)
 
     async def close(self) -> None:
         """Finish what is under way, then let go of everything."""
         self.listeners.clear()
         await self.writer.stop()
         await self.aside.close()
-        await self.registry.close()
         await self.messenger.stop()
         await self.direct.close()
         await self.rooms.close()

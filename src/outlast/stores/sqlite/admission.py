@@ -21,8 +21,8 @@ from outlast.store.refusal import (
     unknown_session,
 )
 from outlast.stores.sqlite import outbox
+from outlast.stores.sqlite.append import ARRIVAL, STARTS_OR_ENDS, append, find_end
 from outlast.stores.sqlite.database import Row
-from outlast.stores.sqlite.log import ARRIVAL, STARTS_OR_ENDS, append, find_end
 from outlast.stores.sqlite.unit_of_work import OFFSETS, UnitOfWork, column_of, key_of, lane_of
 
 

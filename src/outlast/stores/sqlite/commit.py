@@ -19,8 +19,7 @@ from outlast.core.index import NO_CHANGES, change_offset, end_offset
 from outlast.core.record import FORMAT, DeliverySettled, Entry
 from outlast.store import Commit, Committed, EffectClaim, Refused, Snapshot
 from outlast.stores.sqlite import outbox
-from outlast.stores.sqlite.limit import free_permits, has_permit_to_come
-from outlast.stores.sqlite.log import (
+from outlast.stores.sqlite.append import (
     CHANGES_SLICES,
     STARTS_OR_ENDS,
     LogRow,
@@ -30,6 +29,7 @@ from outlast.stores.sqlite.log import (
     make_row,
     tenant_of,
 )
+from outlast.stores.sqlite.limit import free_permits, has_permit_to_come
 from outlast.stores.sqlite.sending import send
 from outlast.stores.sqlite.unit_of_work import OFFSETS, UnitOfWork, to_json
 

@@ -60,8 +60,9 @@ def write_erasure(desk: UnitOfWork, session_id: str) -> ErasureResult:
     return ErasureResult(was_there=True, has_more=has_more)
 
 
-def doomed(desk: UnitOfWork, limit: int) -> list[str]:
-    return [session_id for (session_id,) in desk.db.all("doomed", {"limit": max(0, limit)})]
+def find_orphans(desk: UnitOfWork, limit: int) -> list[str]:
+    """Return sessions whose parent was erased."""
+    return [session_id for (session_id,) in desk.db.all("orphans", {"limit": max(0, limit)})]
 
 
 def has_unfinished(desk: UnitOfWork) -> bool:

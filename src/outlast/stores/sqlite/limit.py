@@ -1,22 +1,48 @@
-"""Who may begin under a limit, and who waits for a place."""
+"""The topic `limit` in SQLite: which calls hold a permit, and which wait for one.
+
+See `outlast.store.limit` for the promises.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from outlast.core.limit import Bound, pay, start_at
 from outlast.store import Permit, PermitInfo, PermitRequest, Refused
+from outlast.stores.sqlite.access import Access
 from outlast.stores.sqlite.unit_of_work import UnitOfWork, to_json
 
 LEASE_LOST = Refused("lease_lost")
 GRANTED = Permit(granted=True)
 
 
-def write_wishes(desk: UnitOfWork, wishes: Sequence[PermitRequest]) -> list[Permit | Refused]:
-    return [acquire(desk, wish) for wish in wishes]
+class SqliteLimit:
+    """See `outlast.store.LimitStore`."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    async def acquire(self, requests: Sequence[PermitRequest]) -> Sequence[Permit | Refused]:
+        return await self._access.write_all(write_requests, requests)
+
+    async def skip_stale(self, patience: int) -> int:
+        if not await self._access.read(lambda desk: find_overdue(desk, patience)):
+            return 0
+        (skipped,) = await self._access.write(partial(skip_stale, patience=patience))
+        return int(skipped)
+
+    async def permits(
+        self, session_id: str | None = None, name: str | None = None, limit: int = 500
+    ) -> Sequence[PermitInfo]:
+        return await self._access.read(lambda desk: listing(desk, session_id, name, limit))
 
 
-def acquire(desk: UnitOfWork, wish: PermitRequest) -> Permit | Refused:
+def write_requests(desk: UnitOfWork, requests: Sequence[PermitRequest]) -> list[Permit | Refused]:
+    return [acquire(desk, request) for request in requests]
+
+
+def acquire(desk: UnitOfWork, request: PermitRequest) -> Permit | Refused:
     """Let a call begin under all its limits, or queue it at the first that has no place.
 
     What it had under other limits is another's: an answer that was lost asked for something else.
@@ -24,19 +50,19 @@ def acquire(desk: UnitOfWork, wish: PermitRequest) -> Permit | Refused:
     row = desk.db.one(
         "owned_lane",
         {
-            "session_id": wish.session_id,
-            "lane": wish.lane,
-            "worker": wish.worker,
-            "fence": wish.fence,
+            "session_id": request.session_id,
+            "lane": request.lane,
+            "worker": request.worker,
+            "fence": request.fence,
         },
     )
     if row is None:
         return LEASE_LOST
-    names = to_json([bound.name for bound in wish.bounds])
-    stale = {"lid": row[0], "call_id": wish.call_id, "names": names}
+    names = to_json([bound.name for bound in request.bounds])
+    stale = {"lid": row[0], "call_id": request.call_id, "names": names}
     wake_those_with_a_place(desk, (name for (name,) in desk.db.all("drop_stale_permits", stale)))
-    for bound in wish.bounds:
-        if waits := find_obstacle(desk, bound, row[0], wish.call_id):
+    for bound in request.bounds:
+        if waits := find_obstacle(desk, bound, row[0], request.call_id):
             return waits
     return GRANTED
 
@@ -116,11 +142,11 @@ def find_overdue(desk: UnitOfWork, patience: int) -> list[tuple[int, str, int, s
     return desk.db.all("overdue_permits", {"before": desk.clock.now() - patience})
 
 
-def pass_by(desk: UnitOfWork, patience: int) -> int:
-    """Put those out of line who do not come for their places, and wake who has one by that."""
+def skip_stale(desk: UnitOfWork, patience: int) -> int:
+    """Take calls that do not ask for their permits out of the queue, and wake those behind them."""
     overdue = find_overdue(desk, patience)
     for pid, _, lid, session_id in overdue:
-        desk.db.run("pass_by", {"pid": pid})
+        desk.db.run("skip_permit", {"pid": pid})
         wake(desk, lid, session_id)
     wake_those_with_a_place(desk, (name for _, name, _, _ in overdue))
     return len(overdue)

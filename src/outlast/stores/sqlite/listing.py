@@ -1,4 +1,7 @@
-"""Sessions, deliveries, requests and tokens, as they are listed."""
+"""The topic `listing` in SQLite, and what other topics list.
+
+See `outlast.store.listing` for the promises; the functions run on a reader's thread.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,107 @@ from outlast.store import (
     StoreCounts,
     WorkerInfo,
 )
+from outlast.stores.sqlite.access import Access
 from outlast.stores.sqlite.database import Row
 from outlast.stores.sqlite.statement import Params
 from outlast.stores.sqlite.unit_of_work import OFFSETS, UnitOfWork, lane_of, to_json
 
 SESSION = "session_id tenant agent mode status created_at updated_at end over token parent".split()
 """The columns of `session` and `sessions` behind the first."""
+
+
+class SqliteListing:
+    """See `outlast.store.ListingStore`."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    async def session(self, session_id: str) -> SessionInfo | None:
+        return await self._access.read(lambda desk: session(desk, session_id))
+
+    async def sessions(
+        self,
+        *,
+        tenant: str | None = None,
+        agent: str | None = None,
+        status: str | None = None,
+        parent: str | None = None,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> Sequence[SessionInfo]:
+        filters = {
+            "tenant": tenant,
+            "agent": agent,
+            "status": status,
+            "parent": parent,
+            "before": before,
+            "limit": limit,
+        }
+        return await self._access.read(lambda desk: sessions(desk, filters))
+
+    async def lanes(
+        self,
+        *,
+        session_id: str | None = None,
+        tenant: str | None = None,
+        agent: str | None = None,
+        status: str | None = None,
+        worker: str | None = None,
+        after: tuple[str, str] | None = None,
+        limit: int = 50,
+    ) -> Sequence[LaneInfo]:
+        after_session, after_lane = after or (None, None)
+        filters = {
+            "session_id": session_id,
+            "tenant": tenant,
+            "agent": agent,
+            "status": status,
+            "worker": worker,
+            "after": after_session,
+            "after_lane": after_lane,
+            "limit": limit,
+        }
+        return await self._access.read(lambda desk: lanes(desk, filters))
+
+    async def delivery(self, delivery_id: str) -> DeliveryInfo | None:
+        return await self._access.read(lambda desk: delivery(desk, delivery_id))
+
+    async def deliveries(self, session_id: str) -> Sequence[DeliveryInfo]:
+        return await self._access.read(lambda desk: deliveries(desk, session_id))
+
+    async def request(self, request_id: str) -> RequestInfo | None:
+        return await self._access.read(lambda desk: request(desk, request_id))
+
+    async def requests(
+        self,
+        session_id: str | None = None,
+        *,
+        tenant: str | None = None,
+        agent: str | None = None,
+        kinds: Sequence[str] | None = None,
+        after: str | None = None,
+        open_only: bool = True,
+        limit: int = 500,
+    ) -> Sequence[RequestInfo]:
+        filters = {
+            "session_id": session_id,
+            "tenant": tenant,
+            "agent": agent,
+            "kinds": None if kinds is None else to_json(kinds),
+            "after": after,
+            "open_only": open_only,
+            "limit": limit,
+        }
+        return await self._access.read(lambda desk: requests(desk, filters))
+
+    async def find_token(self, tenant: str, token: str, *, living: bool = True) -> str | None:
+        return await self._access.read(lambda desk: find_token(desk, tenant, token, living=living))
+
+    async def tokens(self, session_id: str) -> Sequence[tuple[str, bool]]:
+        return await self._access.read(lambda desk: tokens(desk, session_id))
+
+    async def census(self) -> StoreCounts:
+        return await self._access.read(census)
 
 
 def session(desk: UnitOfWork, session_id: str) -> SessionInfo | None:

@@ -1,105 +1,108 @@
-"""Adding to a session's log: the next offsets, one row, and the blobs that it refers to."""
+"""The topic `log` in SQLite: each method names the function that writes or reads for it.
+
+See `outlast.store.log` for the promises; `admission.py`, `commit.py`, `transaction.py`,
+`reading.py` and `erasure.py` keep them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import partial
 
-from outlast.core.codec import Packed
-from outlast.core.record import Entry
-from outlast.stores.sqlite.database import Row
-from outlast.stores.sqlite.unit_of_work import OFFSETS, UnitOfWork, column_of, key_of
-
-ARRIVAL = 1
-CHANGES_SLICES = 2
-STARTS_OR_ENDS = 4
-
-IS_MISSING = (0,)
-
-
-class Appended(NamedTuple):
-    """Where records stand in the log, and when they were written."""
-
-    first_offset: int
-    at: int
-
-
-def find_end(desk: UnitOfWork, sid: int) -> tuple[int, int]:
-    """Return the key of a session's next row, and the time of its last."""
-    base = key_of(sid, 0)
-    last = desk.db.one("last_row", {"base": base, "top": base | OFFSETS})
-    return (last[0] + last[1], last[2]) if last else (base | 1, 0)
+from outlast.core.codec import encode
+from outlast.errors import OutlastError
+from outlast.store import (
+    Admission,
+    AdmissionReceipt,
+    Commit,
+    Committed,
+    EffectClaim,
+    Loaded,
+    LogPage,
+    Refused,
+    Transaction,
+)
+from outlast.stores.sqlite import erasure, listing, reading
+from outlast.stores.sqlite.access import Access
+from outlast.stores.sqlite.admission import write_admission
+from outlast.stores.sqlite.commit import write_commits
 
 
-class LogRow(NamedTuple):
-    """A row of the log, in the order of its columns."""
+class SqliteLog:
+    """See `outlast.store.LogStore`."""
 
-    key: int
-    records: int
-    lane: str | None
-    at: int
-    marks: int
-    data: bytes
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    async def admit(
+        self, admissions: Sequence[Admission]
+    ) -> Sequence[AdmissionReceipt | OutlastError]:
+        bodies = [try_encode(admission) for admission in admissions]
+        works = [
+            partial(write_admission, admission=admission, body=body)
+            for admission, body in zip(admissions, bodies, strict=True)
+            if isinstance(body, bytes)
+        ]
+        size = sum(len(body) for body in bodies if isinstance(body, bytes))
+        results = iter(await self._access.write(*works, size=size))
+        return [body if isinstance(body, OutlastError) else next(results) for body in bodies]
+
+    async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
+        size = sum(map(size_of, commits))
+        session = commits[0].session_id if len(commits) == 1 else ""
+        return await self._access.write_all(write_commits, commits, size, session)
+
+    def transaction(self, limit: float = 5.0) -> AbstractAsyncContextManager[Transaction]:
+        return self._access.transaction(limit)
+
+    async def effect(self, scope: str, key: str) -> EffectClaim | None:
+        return await self._access.read(lambda desk: listing.effect(desk, scope, key))
+
+    async def load(self, session_id: str, lane: str, after: int | None = None) -> Loaded:
+        return await self._access.read(lambda desk: reading.load(desk, session_id, lane, after))
+
+    async def read(self, session_id: str, after: int, limit: int = 500) -> LogPage:
+        return await self._access.read(lambda desk: reading.read(desk, session_id, after, limit))
+
+    async def read_back(self, session_id: str, before: int, limit: int = 50) -> LogPage:
+        return await self._access.read(
+            lambda desk: reading.read_back(desk, session_id, before, limit)
+        )
+
+    async def erase(self, session_id: str) -> bool:
+        erase = partial(erasure.write_erasure, session_id=session_id)
+        (erased,) = await self._access.write(erase, size=erasure.PIECE)
+        if erased.has_more:
+            await self._finish_erasing()
+        elif erased.was_there:
+            await self._access.wipe()
+        return bool(erased.was_there)
+
+    async def find_orphans(self, limit: int = 100) -> Sequence[str]:
+        return await self._access.read(lambda desk: erasure.find_orphans(desk, limit))
+
+    async def resume_erasing(self) -> None:
+        """Finish an erasure that another process began and did not end."""
+        if await self._access.read(erasure.has_unfinished):
+            await self._finish_erasing()
+
+    async def _finish_erasing(self) -> None:
+        has_more = True
+        while has_more:
+            # One piece per transaction, so that commits of others are not kept waiting.
+            (has_more,) = await self._access.write(erasure.go_on, size=erasure.PIECE)
+        await self._access.wipe()
 
 
-def append(
-    desk: UnitOfWork, key: int, lane: str, body: bytes, count: int, at: int, marks: int
-) -> int:
-    """Write encoded records as the next row of a log, and return the first one's offset."""
-    row = make_row(desk, desk.packer.pack(body), key, lane, count, at, marks)
-    desk.db.run("append", row._asdict())
-    return key & OFFSETS
+def try_encode(admission: Admission) -> bytes | OutlastError:
+    try:
+        return encode(admission.records)
+    except OutlastError as error:
+        return error
 
 
-def make_row(
-    desk: UnitOfWork, packed: Packed, key: int, lane: str, count: int, at: int, marks: int
-) -> LogRow:
-    """Return packed records as a row, their blobs being kept."""
-    if packed.blobs:
-        keep_blobs(desk, key >> 32, packed.blobs)
-    desk.written += len(packed.data)
-    return LogRow(key, count, column_of(lane), at, marks, packed.data)
-
-
-def tenant_of(desk: UnitOfWork, sid: int) -> str:
-    row = desk.db.one("tenant", {"sid": sid})
-    assert row is not None
-    return str(row[0])
-
-
-def keep_blobs(desk: UnitOfWork, sid: int, blobs: Mapping[str, bytes]) -> None:
-    """Note that a session uses blobs, and write those that are new."""
-    tenant = tenant_of(desk, sid)
-    for name, value in blobs.items():
-        key = {"tenant": tenant, "hash": bytes.fromhex(name), "sid": sid}
-        if desk.db.one("use_blob", key) == IS_MISSING:
-            data = desk.packer.squeeze(value)
-            desk.written += len(data)
-            desk.db.run("put_blob", {**key, "data": data})
-
-
-def last_commit(desk: UnitOfWork, sid: int, lane: str, *, has_records: bool) -> Appended:
-    """Return where the last commit of a lane's owner stands."""
-    base = key_of(sid, 0)
-    bounds = {"base": base, "top": base | OFFSETS, "lane": column_of(lane)}
-    if has_records and (row := desk.db.one("last_commit", bounds)):
-        return Appended(row[0] & OFFSETS, row[2])
-    key, at = find_end(desk, sid)
-    return Appended(key & OFFSETS, at)
-
-
-def arrivals_after(
-    desk: UnitOfWork, sid: int, lane: str, seen: int, last: int
-) -> tuple[Entry, ...]:
-    """Return what others added to a lane after the last arrival that its owner has seen."""
-    rows: list[Row] = desk.db.all(
-        "arrivals",
-        {
-            "base": key_of(sid, 0),
-            "first": key_of(sid, seen + 1),
-            "last": key_of(sid, last),
-            "lane": column_of(lane),
-        },
-    )
-    tenant = tenant_of(desk, sid)
-    return tuple(entry for row in rows for entry in desk.entries(tenant, row, seen))
+def size_of(commit: Commit) -> int:
+    """Return how many bytes a commit has to be packed and written for, about."""
+    snapshot = len(commit.snapshot.data) if commit.snapshot else 0
+    return len(commit.body) + snapshot + (len(commit.slices.data) if commit.slices else 0)

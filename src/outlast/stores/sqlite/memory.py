@@ -21,14 +21,18 @@ from weakref import finalize
 from outlast.clock import Clock
 from outlast.errors import NotInTransaction
 from outlast.store import Lease, Renewal, Transaction, WorkerInfo
-from outlast.stores.listener import EVERYTHING, Heard, Listeners
-from outlast.stores.sqlite import erasure
+from outlast.stores.listener import Heard, Listeners
+from outlast.stores.sqlite import listing
 from outlast.stores.sqlite.database import Database
-from outlast.stores.sqlite.listing import workers
+from outlast.stores.sqlite.limit import SqliteLimit
+from outlast.stores.sqlite.listing import SqliteListing
+from outlast.stores.sqlite.log import SqliteLog
 from outlast.stores.sqlite.migration import migrate
-from outlast.stores.sqlite.store import SqliteStore
+from outlast.stores.sqlite.outbox import SqliteOutbox
+from outlast.stores.sqlite.shelf import SideTables
 from outlast.stores.sqlite.transaction import SqliteTransaction, authorize
-from outlast.stores.sqlite.unit_of_work import UnitOfWork, to_json
+from outlast.stores.sqlite.unit_of_work import UnitOfWork
+from outlast.stores.sqlite.work import LaneWork, register
 from outlast.stores.sqlite.worker_lease import bury
 from outlast.stores.sqlite.writer import Do, Work, do_works
 
@@ -37,54 +41,37 @@ T = TypeVar("T")
 NOWHERE = Path(":memory:")
 
 
-class MemoryStore(SqliteStore):
-    """A `outlast.store.Store` in this process. Any number of workers may share the object."""
+class MemoryAccess:
+    """The one connection, and the listeners. See `file.py` for the same with a file."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
-        self._clock = clock or Clock()
-        self._listeners = Listeners()
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.listeners = Listeners()
         raw = sqlite3.connect(
             NOWHERE, isolation_level=None, check_same_thread=False, cached_statements=256
         )
         finalize(self, raw.close)  # `close()` must not: the object keeps what was written
-        self._desk = UnitOfWork(Database(raw, NOWHERE, self._clock), self._clock)
+        self._desk = UnitOfWork(Database(raw, NOWHERE, clock), clock)
         migrate(self._desk.db)
         self.locked = threading.RLock()  # a lease is renewed by a thread of its own
-        self._leases: dict[str, MemoryLease] = {}
-        self._dead: set[str] = set()
         self._transaction: MemoryTransaction | None = None
         self._kept: list[Work] = []
 
-    def __repr__(self) -> str:
-        return "MemoryStore()"
-
-    async def migrate(self) -> None:
-        """Do nothing: the schema was made with the object."""
-
-    async def close(self) -> None:
-        """Stop all listening. What was written stays for as long as the object does."""
-        self._listeners.clear()
-
-    # Reading and writing
-
-    async def _read(self, question: Callable[[UnitOfWork], T]) -> T:
+    async def read(self, question: Callable[[UnitOfWork], T]) -> T:
         # Also while a tool's transaction is open: that may write to tables of its own only.
         with self.locked:
             return question(self._desk)
 
-    async def _write(self, *works: Work, size: int = 0) -> list[Any]:
-        return await self._write_all(do_works, works)
+    async def write(self, *works: Work, size: int = 0) -> list[Any]:
+        return await self.write_all(do_works, works)
 
-    async def _write_all(
+    async def write_all(
         self, do: Do, items: Sequence[Any], size: int = 0, session: str = ""
     ) -> list[Any]:
-        await self._until_free()
-        return list(self._write_now(lambda desk: do(desk, items)))
-
-    async def _until_free(self) -> None:
-        """Wait for the end of a tool's transaction: there is one connection."""
-        while self._transaction:
+        """Write at once; see `LoopBatcher.write` for the arguments."""
+        while self._transaction:  # there is one connection, and a tool has it
             await self._transaction.over.wait()
+        return list(self._write_now(lambda desk: do(desk, items)))
 
     def _write_now(self, work: Callable[[UnitOfWork], T]) -> T:
         desk = self._desk
@@ -101,7 +88,7 @@ class MemoryStore(SqliteStore):
         return result
 
     def write_beside(self, work: Callable[[UnitOfWork], T]) -> T:
-        """Write what waits for no tool's transaction, and stays though that is undone."""
+        """Write without waiting for a tool's transaction; this stays though that is undone."""
         with self.locked:
             if self._transaction:
                 self._kept.append(work)
@@ -109,13 +96,12 @@ class MemoryStore(SqliteStore):
 
     def announce(self, hints: Mapping[str, bool]) -> None:
         for session_id, arrived in hints.items():
-            asyncio.get_running_loop().call_soon(self._listeners.tell, session_id, arrived)
-
-    # Transactions of tools
+            asyncio.get_running_loop().call_soon(self.listeners.tell, session_id, arrived)
 
     @asynccontextmanager
-    async def transaction(self, limit: float = 5.0) -> AsyncIterator[Transaction]:
-        await self._until_free()
+    async def transaction(self, limit: float) -> AsyncIterator[Transaction]:
+        while self._transaction:
+            await self._transaction.over.wait()
         transaction = MemoryTransaction(self, self._desk, limit)
         self._transaction = transaction
         try:
@@ -133,14 +119,56 @@ class MemoryStore(SqliteStore):
                 for work in kept:
                     work(self._desk)
 
-    # Workers
+    def listen(self, heard: Heard, session_id: str) -> Callable[[], None]:
+        return self.listeners.add(heard, session_id)
+
+    async def wipe(self) -> None:
+        """Do nothing: no file keeps what was erased."""
+
+
+class MemoryStore:
+    """A `outlast.store.Store` in this process. Any number of workers may share the object."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._access = MemoryAccess(clock or Clock())
+        self.log = SqliteLog(self._access)
+        self.work = MemoryWork(self._access)
+        self.listing = SqliteListing(self._access)
+        self.limit = SqliteLimit(self._access)
+        self.outbox = SqliteOutbox(self._access)
+        self.document = SideTables(self._access)
+        self.declare_dead = self.work.declare_dead
+        self.write_beside = self._access.write_beside
+
+    def __repr__(self) -> str:
+        return "MemoryStore()"
+
+    async def migrate(self) -> None:
+        """Do nothing: the schema was made with the object."""
+
+    async def close(self) -> None:
+        """Stop all listening. What was written stays for as long as the object does."""
+        self._access.listeners.clear()
+
+    def counts(self) -> Mapping[str, int]:
+        return {}
+
+
+class MemoryWork(LaneWork):
+    """See `outlast.store.WorkStore`. A worker is dead when `declare_dead` was called for it."""
+
+    def __init__(self, access: MemoryAccess) -> None:
+        super().__init__(access)
+        self._memory = access
+        self._leases: dict[str, MemoryLease] = {}
+        self._dead: set[str] = set()
 
     async def enlist(self, worker: WorkerInfo, lease: int) -> Lease:
         if earlier := self._leases.pop(worker.worker, None):
             earlier.is_over = True
         self._dead.discard(worker.worker)
-        await self._write(partial(register, info=worker, length=lease))
-        held = self._leases[worker.worker] = MemoryLease(self, worker.worker, self._clock)
+        await self._access.write(partial(register, info=worker, length=lease, machine="memory"))
+        held = self._leases[worker.worker] = MemoryLease(self._memory, worker.worker)
         return held
 
     def declare_dead(self, worker: str) -> None:
@@ -150,79 +178,26 @@ class MemoryStore(SqliteStore):
     async def find_dead(self) -> Sequence[str]:
         if not self._dead:
             return []
-        await self._until_free()
         dead, self._dead = sorted(self._dead), set()
-
-        def strike(desk: UnitOfWork) -> list[str]:
-            found = [worker for worker in dead if bury(desk.db, worker)]
-            if found:
-                desk.tell("", arrived=True)
-            return found
-
-        return self._write_now(strike)
+        return await self._bury(dead)
 
     async def workers(self) -> Sequence[WorkerInfo]:
-        return [info for info in await self._read(workers) if info.worker not in self._dead]
-
-    async def drain(self, worker: str) -> bool:
-        def ask(desk: UnitOfWork) -> bool:
-            key = {"worker": worker, "now": desk.clock.now()}
-            is_there = desk.db.one("drain", key) is not None
-            if is_there:
-                desk.tell("", arrived=True)
-            return is_there
-
-        (is_there,) = await self._write(ask)
-        return bool(is_there)
-
-    # The rest
-
-    async def erase(self, session_id: str) -> bool:
-        (erased,) = await self._write(partial(erasure.write_erasure, session_id=session_id))
-        has_more = erased.has_more
-        while has_more:
-            (has_more,) = await self._write(erasure.go_on)
-        return bool(erased.was_there)
-
-    def listen(self, heard: Heard, session_id: str = EVERYTHING) -> Callable[[], None]:
-        return self._listeners.add(heard, session_id)
-
-    def counts(self) -> Mapping[str, int]:
-        return {}
-
-
-def register(desk: UnitOfWork, info: WorkerInfo, length: int) -> None:
-    row = {
-        "worker": info.worker,
-        "machine": "memory",
-        "host": info.host,
-        "pid": info.pid,
-        "started_at": info.started_at,
-        "version": info.version,
-        "lease": length,
-        "now": desk.clock.now(),
-        "concurrency": info.concurrency,
-        "agents": to_json(info.agents),
-        "lanes": to_json(info.lanes),
-        "at_once": to_json(info.at_once),
-        "tally": info.tally,
-    }
-    desk.db.run("enlist", row)
+        found = await self._access.read(listing.workers)
+        return [info for info in found if info.worker not in self._dead]
 
 
 class MemoryLease:
     """See `outlast.store.Lease`."""
 
-    def __init__(self, store: MemoryStore, worker: str, clock: Clock) -> None:
-        self._store = store
+    def __init__(self, access: MemoryAccess, worker: str) -> None:
+        self._access = access
         self._worker = worker
-        self._clock = clock
         self.is_over = False
 
     def renew(self, tally: str = "") -> Renewal:
         """Extend the lease; say whether the worker is still known, and may go on."""
-        now = self._clock.now()
-        return self._store.write_beside(lambda desk: self._renew(desk, now, tally))
+        now = self._access.clock.now()
+        return self._access.write_beside(lambda desk: self._renew(desk, now, tally))
 
     def _renew(self, desk: UnitOfWork, now: int, tally: str) -> Renewal:
         row = None if self.is_over else desk.db.one("find_lease", {"worker": self._worker})
@@ -235,7 +210,7 @@ class MemoryLease:
     def release(self) -> None:
         """Strike the worker from the registry and free its lanes."""
         if not self.is_over:
-            self._store.write_beside(lambda desk: bury(desk.db, self._worker))
+            self._access.write_beside(lambda desk: bury(desk.db, self._worker))
             self.is_over = True
 
 
@@ -245,9 +220,9 @@ class MemoryTransaction(SqliteTransaction):
     Other writes wait until it is over; its limit is a timer of the event loop.
     """
 
-    def __init__(self, store: MemoryStore, desk: UnitOfWork, limit: float) -> None:
+    def __init__(self, access: MemoryAccess, desk: UnitOfWork, limit: float) -> None:
         super().__init__(limit)
-        self._store = store
+        self._access = access
         self._desk = desk
         self.over = asyncio.Event()
 
@@ -262,7 +237,7 @@ class MemoryTransaction(SqliteTransaction):
     async def _ask(self, work: Callable[[UnitOfWork], T]) -> T:
         if self._over:
             raise self._over
-        with self._store.locked:
+        with self._access.locked:
             return work(self._desk)
 
     def _run(self, desk: UnitOfWork, statement: Callable[[UnitOfWork], T]) -> T:
@@ -275,7 +250,7 @@ class MemoryTransaction(SqliteTransaction):
 
     def _make_durable(self, desk: UnitOfWork) -> None:
         desk.db.commit()
-        self._store.announce(desk.hints)
+        self._access.announce(desk.hints)
 
     async def leave(self) -> None:
         self.end()
@@ -290,5 +265,5 @@ class MemoryTransaction(SqliteTransaction):
             return
         self._timer.cancel()
         self._end(NotInTransaction("this transaction is over; open another one"))
-        self._store.end_transaction()
+        self._access.end_transaction()
         self.over.set()

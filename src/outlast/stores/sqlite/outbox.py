@@ -1,15 +1,70 @@
-"""Cursors over sessions' logs, from which events are told to somebody outside."""
+"""The topic `outbox` in SQLite. See `outlast.store.outbox` for the promises.
+
+`admission.py` adds cursors and `commit.py` makes them due.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from outlast.core.record import NewOutboxCursor
 from outlast.store import DeadLetter, OutboxCursor
+from outlast.stores.sqlite.access import Access
 from outlast.stores.sqlite.database import Row
 from outlast.stores.sqlite.listing import names_of
 from outlast.stores.sqlite.statement import Params
 from outlast.stores.sqlite.unit_of_work import UnitOfWork, to_json
+
+
+class SqliteOutbox:
+    """See `outlast.store.OutboxStore`."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    async def take(self, limit: int, hold: int) -> Sequence[OutboxCursor]:
+        (taken,) = await self._access.write(partial(take, limit=limit, hold=hold))
+        return list(taken)
+
+    async def settle(
+        self,
+        cursor: OutboxCursor,
+        *,
+        position: int,
+        again_at: int | None,
+        tries: int = 0,
+        error: str = "",
+        dead: Sequence[DeadLetter] = (),
+    ) -> bool:
+        work = partial(settle, cursor=cursor, position=position, again_at=again_at)
+        (was_ours,) = await self._access.write(partial(work, tries=tries, error=error, dead=dead))
+        return bool(was_ours)
+
+    async def cursors(
+        self,
+        session_id: str | None = None,
+        *,
+        tenant: str | None = None,
+        failing_only: bool = False,
+        limit: int = 100,
+    ) -> Sequence[OutboxCursor]:
+        filters = {
+            "session_id": session_id,
+            "tenant": tenant,
+            "failing_only": failing_only,
+            "limit": limit,
+        }
+        return await self._access.read(lambda desk: listing(desk, filters))
+
+    async def next_due_at(self) -> int | None:
+        return await self._access.read(next_due_at)
+
+    async def dead_letters(
+        self, *, tenant: str | None = None, session_id: str | None = None, limit: int = 100
+    ) -> Sequence[DeadLetter]:
+        filters = {"tenant": tenant, "session_id": session_id, "limit": limit}
+        return await self._access.read(lambda desk: dead_letters(desk, filters))
 
 
 def add(desk: UnitOfWork, sid: int, cursors: Sequence[NewOutboxCursor]) -> None:

@@ -1,30 +1,22 @@
-"""The part of the store that knows no session's log: keys, secrets, holds, schedules, outbox."""
+"""The topic `document` in SQLite: keys, secrets, holds, schedules."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, TypeVar
+from collections.abc import Sequence
 
-from outlast.store import DeadLetter, KeyInfo, OutboxCursor, ScheduleInfo, StoredSecret
+from outlast.store import KeyInfo, ScheduleInfo, StoredSecret
 from outlast.stores.sqlite import key as keys
-from outlast.stores.sqlite import outbox, vault
 from outlast.stores.sqlite import schedule as schedules
-from outlast.stores.sqlite.unit_of_work import UnitOfWork
-from outlast.stores.sqlite.writer import Work
-
-T = TypeVar("T")
+from outlast.stores.sqlite import vault
+from outlast.stores.sqlite.access import Access
 
 
-class SideTables(ABC):
-    """See `outlast.store.Store`."""
+class SideTables:
+    """See `outlast.store.DocumentStore`."""
 
-    @abstractmethod
-    async def _write(self, *works: Work) -> list[Any]: ...
-
-    @abstractmethod
-    async def _read(self, question: Callable[[UnitOfWork], T]) -> T: ...
+    def __init__(self, access: Access) -> None:
+        self._write = access.write
+        self._read = access.read
 
     # Keys
 
@@ -89,48 +81,3 @@ class SideTables(ABC):
     async def drop_schedule(self, name: str) -> bool:
         (was_there,) = await self._write(lambda desk: schedules.drop(desk, name))
         return bool(was_there)
-
-    # Outbox cursors
-
-    async def take_cursors(self, limit: int, hold: int) -> Sequence[OutboxCursor]:
-        (taken,) = await self._write(lambda desk: outbox.take(desk, limit, hold))
-        return list(taken)
-
-    async def settle_cursor(
-        self,
-        cursor: OutboxCursor,
-        *,
-        position: int,
-        again_at: int | None,
-        tries: int = 0,
-        error: str = "",
-        dead: Sequence[DeadLetter] = (),
-    ) -> bool:
-        settle = partial(outbox.settle, cursor=cursor, position=position, again_at=again_at)
-        (was_ours,) = await self._write(partial(settle, tries=tries, error=error, dead=dead))
-        return bool(was_ours)
-
-    async def cursors(
-        self,
-        session_id: str | None = None,
-        *,
-        tenant: str | None = None,
-        failing_only: bool = False,
-        limit: int = 100,
-    ) -> Sequence[OutboxCursor]:
-        filters = {
-            "session_id": session_id,
-            "tenant": tenant,
-            "failing_only": failing_only,
-            "limit": limit,
-        }
-        return await self._read(lambda desk: outbox.listing(desk, filters))
-
-    async def next_due_at(self) -> int | None:
-        return await self._read(outbox.next_due_at)
-
-    async def dead_letters(
-        self, *, tenant: str | None = None, session_id: str | None = None, limit: int = 100
-    ) -> Sequence[DeadLetter]:
-        filters = {"tenant": tenant, "session_id": session_id, "limit": limit}
-        return await self._read(lambda desk: outbox.dead_letters(desk, filters))

@@ -79,7 +79,7 @@ class AdmissionContract(Subject):
         another = new_session(clock, dispatch_id="d1")
         again = await admit(store, another)
         assert again == replace(first, duplicate=True)
-        assert await store.session(another.session_id) is None
+        assert await store.listing.session(another.session_id) is None
 
     async def test_a_repeated_start_is_not_refused_for_its_own_token(
         self, store: Store, clock: ManualClock
@@ -97,7 +97,7 @@ class AdmissionContract(Subject):
         other = message(clock, session, "two", dispatch_id="d1")
         assert isinstance(await admit_in_vain(store, other), DispatchConflict)
         assert await end_of(store, session) == first.offset
-        assert await store.delivery(other.delivery_id) is None
+        assert await store.listing.delivery(other.delivery_id) is None
 
     async def test_a_hundred_equal_dispatches_at_once_are_admitted_once(
         self, store: Store, clock: ManualClock
@@ -106,7 +106,7 @@ class AdmissionContract(Subject):
         receipts = await asyncio.gather(*(admit(store, start) for start in starts))
         assert [receipt.duplicate for receipt in receipts].count(False) == 1
         assert len({(receipt.session_id, receipt.delivery_id) for receipt in receipts}) == 1
-        assert len(await store.sessions(limit=200)) == 1
+        assert len(await store.listing.sessions(limit=200)) == 1
         assert await end_of(store, receipts[0].session_id) == 2
 
     async def test_the_same_dispatch_twice_in_one_call_is_admitted_once(
@@ -114,7 +114,7 @@ class AdmissionContract(Subject):
     ) -> None:
         session = (await admit(store, new_session(clock))).session_id
         twice = [message(clock, session, dispatch_id="d1") for _ in range(2)]
-        first, again = await store.admit(twice)
+        first, again = await store.log.admit(twice)
         assert isinstance(first, AdmissionReceipt)
         assert again == replace(first, duplicate=True)
 
@@ -138,7 +138,7 @@ class AdmissionContract(Subject):
         self, store: Store, clock: ManualClock
     ) -> None:
         session = (await admit(store, new_session(clock))).session_id
-        first, refused, last = await store.admit(
+        first, refused, last = await store.log.admit(
             [
                 message(clock, session),
                 message(clock, clock.new_id("ses")),
@@ -154,7 +154,9 @@ class AdmissionContract(Subject):
         self, store: Store, clock: ManualClock
     ) -> None:
         session = (await admit(store, new_session(clock))).session_id
-        bad, good = await store.admit([message(clock, session, "\ud800"), message(clock, session)])
+        bad, good = await store.log.admit(
+            [message(clock, session, "\ud800"), message(clock, session)]
+        )
         assert isinstance(bad, NotEncodable)
         assert isinstance(good, AdmissionReceipt)
         assert good.offset == 3
@@ -173,7 +175,7 @@ class AdmissionContract(Subject):
     ) -> None:
         lost = message(clock, clock.new_id("ses"))
         assert isinstance(await admit_in_vain(store, lost), UnknownSession)
-        assert await store.session(lost.session_id) is None
+        assert await store.listing.session(lost.session_id) is None
 
     async def test_a_session_of_another_tenant_is_unknown(
         self, store: Store, clock: ManualClock
@@ -210,8 +212,8 @@ class AdmissionContract(Subject):
         first = await admit(store, new_session(clock, token=token))
         second = new_session(clock, token=token)
         assert isinstance(await admit_in_vain(store, second), TokenTaken)
-        assert await store.session(second.session_id) is None
-        assert await store.find_token("default", token) == first.session_id
+        assert await store.listing.session(second.session_id) is None
+        assert await store.listing.find_token("default", token) == first.session_id
 
     async def test_of_many_sessions_with_one_token_at_once_one_is_started(
         self, store: Store, clock: ManualClock
@@ -219,7 +221,7 @@ class AdmissionContract(Subject):
         token = clock.token()
         starts = [new_session(clock, token=token) for _ in range(20)]
         results = [
-            result for (result,) in await asyncio.gather(*(store.admit([s]) for s in starts))
+            result for (result,) in await asyncio.gather(*(store.log.admit([s]) for s in starts))
         ]
         assert sum(isinstance(result, AdmissionReceipt) for result in results) == 1
         assert sum(isinstance(result, TokenTaken) for result in results) == 19
@@ -228,8 +230,8 @@ class AdmissionContract(Subject):
         token = clock.token()
         ours = await admit(store, new_session(clock, token=token))
         theirs = await admit(store, new_session(clock, token=token, tenant="other"))
-        assert await store.find_token("default", token) == ours.session_id
-        assert await store.find_token("other", token) == theirs.session_id
+        assert await store.listing.find_token("default", token) == ours.session_id
+        assert await store.listing.find_token("other", token) == theirs.session_id
 
     async def test_a_message_to_a_new_lane_makes_the_lane(
         self, store: Store, clock: ManualClock
@@ -238,7 +240,7 @@ class AdmissionContract(Subject):
         session = (await admit(store, new_session(clock))).session_id
         receipt = await admit(store, message(clock, session, lane="notes"))
         assert receipt.lane == "notes"
-        claims = {claim.lane: claim for claim in await store.claim("w1", 10)}
+        claims = {claim.lane: claim for claim in await store.work.claim("w1", 10)}
         assert set(claims) == {"main", "notes"}
         assert (claims["notes"].number, claims["notes"].last_arrival) == (0, receipt.offset)
 
@@ -250,7 +252,7 @@ class AdmissionContract(Subject):
         session = (await admit(store, start)).session_id
         assert (await admit(store, message(clock, session))).position == 1
         assert (await admit(store, message(clock, session, lane="notes"))).position == 0
-        claim = next(c for c in await store.claim("w1", 10) if c.lane == "main")
+        claim = next(c for c in await store.work.claim("w1", 10) if c.lane == "main")
         await write(store, commit(claim, turn_started(start.delivery_id)))
         assert (await admit(store, message(clock, session))).position == 1
 
@@ -259,7 +261,7 @@ class AdmissionContract(Subject):
     ) -> None:
         claim = await start_and_claim(store, clock)
         await write(store, park(claim))
-        assert not await store.claim("w1", 10)
+        assert not await store.work.claim("w1", 10)
         await admit(store, message(clock, claim.session_id))
         assert (await claim_one(store)).session_id == claim.session_id
 
@@ -332,6 +334,6 @@ class AdmissionContract(Subject):
         written = await write(store, commit(await claim_one(store), delta(), at=clock.now()))
         dates = [entry.at for entry in await read_all(store, session)]
         assert {*dates, written.at} == {clock.now()}
-        info = await store.session(session)
+        info = await store.listing.session(session)
         assert info is not None
         assert (info.created_at, info.updated_at) == (clock.now(), clock.now())

@@ -138,40 +138,40 @@ def effect(
 async def enlist(store: Store, clock: Clock, worker: str = "w1", lease: int = LEASE) -> Lease:
     """Register a worker as alive."""
     info = WorkerInfo(worker=worker, host="here", pid=1, started_at=clock.now(), version="1")
-    return await store.enlist(info, lease)
+    return await store.work.enlist(info, lease)
 
 
 async def admit(store: Store, admission: Admission) -> AdmissionReceipt:
     """Admit one thing that has to be accepted."""
-    (result,) = await store.admit([admission])
+    (result,) = await store.log.admit([admission])
     assert isinstance(result, AdmissionReceipt), result
     return result
 
 
 async def admit_in_vain(store: Store, admission: Admission) -> OutlastError:
     """Admit one thing that has to be refused."""
-    (result,) = await store.admit([admission])
+    (result,) = await store.log.admit([admission])
     assert isinstance(result, OutlastError), result
     return result
 
 
 async def write(store: Store, wanted: Commit) -> Committed:
     """Commit one thing that has to be written."""
-    (result,) = await store.commit([wanted])
+    (result,) = await store.log.commit([wanted])
     assert isinstance(result, Committed), result
     return result
 
 
 async def write_in_vain(store: Store, wanted: Commit) -> Refused:
     """Commit one thing that has to be refused."""
-    (result,) = await store.commit([wanted])
+    (result,) = await store.log.commit([wanted])
     assert isinstance(result, Refused), result
     return result
 
 
 async def claim_one(store: Store, worker: str = "w1") -> Claim:
     """Claim the only lane that is to be had."""
-    (claim,) = await store.claim(worker, 10)
+    (claim,) = await store.work.claim(worker, 10)
     return claim
 
 
@@ -179,10 +179,10 @@ async def start_and_claim(
     store: Store, clock: Clock, *, held: Sequence[Claim] = (), **changes: Any
 ) -> Claim:
     """Start a session, and make the worker w1 the owner of its lane beside those it holds."""
-    if "w1" not in [info.worker for info in await store.workers()]:
+    if "w1" not in [info.worker for info in await store.work.workers()]:
         await enlist(store, clock)
     receipt = await admit(store, new_session(clock, **changes))
-    claims = await store.claim("w1", 100, held=places(held))
+    claims = await store.work.claim("w1", 100, held=places(held))
     (claim,) = [claim for claim in claims if claim.session_id == receipt.session_id]
     return claim
 
@@ -200,11 +200,11 @@ async def ask(store: Store, claim: Claim, *requests: r.RequestOpened) -> Claim:
 async def read_all(store: Store, session_id: str) -> Sequence[Entry]:
     entries: list[Entry] = []
     while True:
-        page = await store.read(session_id, len(entries), 100_000)
+        page = await store.log.read(session_id, len(entries), 100_000)
         entries += page.entries
         if page.cursor >= page.end:
             return entries
 
 
 async def end_of(store: Store, session_id: str) -> int:
-    return (await store.read(session_id, 0)).end
+    return (await store.log.read(session_id, 0)).end

@@ -38,7 +38,7 @@ async def lanes_of_one_session(store: Store, clock: ManualClock, count: int) -> 
     session = (await admit(store, new_session(clock, lane="lane0"))).session_id
     for number in range(1, count):
         await admit(store, message(clock, session, lane=f"lane{number}"))
-    claims = await store.claim("w1", count)
+    claims = await store.work.claim("w1", count)
     return sorted(claims, key=lambda claim: claim.lane)
 
 
@@ -106,7 +106,7 @@ class CommitContract(Subject):
         claim = await start_and_claim(store, clock)
         elsewhere = commit(replace(claim, lane="notes"), delta())
         nowhere = commit(replace(claim, session_id=clock.new_id("ses")), delta())
-        results = await store.commit([elsewhere, nowhere])
+        results = await store.log.commit([elsewhere, nowhere])
         assert list(results) == [Refused("lease_lost"), Refused("lease_lost")]
 
     async def test_an_expired_lease_that_nobody_took_may_still_commit(
@@ -212,11 +212,11 @@ class CommitContract(Subject):
     ) -> None:
         claim = await start_and_claim(store, clock)
         before = await admit(store, message(clock, claim.session_id))
-        was = await store.session(claim.session_id)
+        was = await store.listing.session(claim.session_id)
         started = turn_started(before.delivery_id)
         await write_in_vain(store, park(claim, started, turn="t1", status="waiting"))
-        assert await store.session(claim.session_id) == was
-        delivery = await store.delivery(before.delivery_id)
+        assert await store.listing.session(claim.session_id) == was
+        delivery = await store.listing.delivery(before.delivery_id)
         assert delivery is not None
         assert delivery.state == "queued"
 
@@ -225,8 +225,8 @@ class CommitContract(Subject):
     ) -> None:
         for _ in range(20):
             claim = await start_and_claim(store, clock)
-            sent = store.admit([message(clock, claim.session_id)])
-            _, (parked,) = await asyncio.gather(sent, store.commit([park(claim)]))
+            sent = store.log.admit([message(clock, claim.session_id)])
+            _, (parked,) = await asyncio.gather(sent, store.log.commit([park(claim)]))
             if isinstance(parked, Refused):
                 end = await end_of(store, claim.session_id)
                 await write(store, park(claim, seen=end))
@@ -250,7 +250,7 @@ class CommitContract(Subject):
         one = await start_and_claim(store, clock)
         two = await start_and_claim(store, clock, held=[one])
         three = await start_and_claim(store, clock, held=[one, two])
-        results = await store.commit(
+        results = await store.log.commit(
             [commit(one, delta()), commit(two, delta(), fence=99), commit(three, delta())]
         )
         assert [type(result) for result in results] == [Committed, Refused, Committed]
@@ -262,7 +262,7 @@ class CommitContract(Subject):
     ) -> None:
         claims = await lanes_of_one_session(store, clock, 3)
         group = [commit(claim, delta("a"), delta("b")) for claim in claims]
-        results = await store.commit(group)
+        results = await store.log.commit(group)
         offsets = [result.first_offset for result in results if isinstance(result, Committed)]
         assert sorted(offsets) == [5, 7, 9]
         entries = await read_all(store, claims[0].session_id)
@@ -304,7 +304,7 @@ class CommitContract(Subject):
         writing = asyncio.gather(*(carry(claim) for claim in claims))
         seen: list[int] = []
         while not writing.done():
-            page = await store.read(session, len(seen), 7)
+            page = await store.log.read(session, len(seen), 7)
             seen += [entry.offset for entry in page.entries]
             assert seen == list(range(1, len(seen) + 1))
             await asyncio.sleep(0)

@@ -37,14 +37,14 @@ class ConsequenceContract(Subject):
         self, store: Store, clock: ManualClock
     ) -> None:
         claim = await start_and_claim(store, clock)
-        (queued,) = await store.deliveries(claim.session_id)
+        (queued,) = await store.listing.deliveries(claim.session_id)
         assert (queued.state, queued.outcome, queued.offset) == ("queued", "", 2)
         await write(store, commit(claim, turn_started(queued.delivery_id)))
-        (running,) = await store.deliveries(claim.session_id)
+        (running,) = await store.listing.deliveries(claim.session_id)
         assert (running.state, running.turn, running.settled_offset) == ("running", "t1", 0)
         answered = r.TurnCompleted(turn="t1", call_id="t1.s1")
         await write(store, park(claim, answered, settled(queued.delivery_id), number=1))
-        (ended,) = await store.deliveries(claim.session_id)
+        (ended,) = await store.listing.deliveries(claim.session_id)
         assert (ended.state, ended.outcome, ended.turn) == ("settled", "completed", "t1")
         assert (ended.offset, ended.settled_offset) == (2, 5)
 
@@ -55,7 +55,7 @@ class ConsequenceContract(Subject):
         receipt = await admit(store, message(clock, claim.session_id))
         joined = r.DeliveryJoined(delivery_id=receipt.delivery_id, turn="t1")
         await write(store, commit(claim, joined))
-        delivery = await store.delivery(receipt.delivery_id)
+        delivery = await store.listing.delivery(receipt.delivery_id)
         assert delivery is not None
         assert (delivery.state, delivery.turn) == ("joined", "t1")
 
@@ -65,10 +65,10 @@ class ConsequenceContract(Subject):
         old, new = clock.token(), clock.token()
         claim = await start_and_claim(store, clock, token=old)
         await write(store, commit(claim, r.SessionRekeyed(token=new)))
-        assert await store.find_token("default", old) == claim.session_id
-        assert await store.find_token("default", new) == claim.session_id
-        assert list(await store.tokens(claim.session_id)) == [(old, True), (new, True)]
-        session = await store.session(claim.session_id)
+        assert await store.listing.find_token("default", old) == claim.session_id
+        assert await store.listing.find_token("default", new) == claim.session_id
+        assert list(await store.listing.tokens(claim.session_id)) == [(old, True), (new, True)]
+        session = await store.listing.session(claim.session_id)
         assert session is not None
         assert session.token == new
 
@@ -76,9 +76,9 @@ class ConsequenceContract(Subject):
         old, new = clock.token(), clock.token()
         claim = await start_and_claim(store, clock, token=old)
         await write(store, commit(claim, r.SessionRekeyed(token=new, revoked=(old,))))
-        assert await store.find_token("default", old) is None
-        assert await store.find_token("default", new) == claim.session_id
-        assert list(await store.tokens(claim.session_id)) == [(old, False), (new, True)]
+        assert await store.listing.find_token("default", old) is None
+        assert await store.listing.find_token("default", new) == claim.session_id
+        assert list(await store.listing.tokens(claim.session_id)) == [(old, False), (new, True)]
 
     async def test_a_session_cannot_take_the_token_of_another(
         self, store: Store, clock: ManualClock
@@ -88,7 +88,7 @@ class ConsequenceContract(Subject):
         claim = await start_and_claim(store, clock)
         stolen = commit(claim, r.SessionRekeyed(token=token))
         assert await write_in_vain(store, stolen) == Refused("token_taken")
-        assert await store.find_token("default", token) == other.session_id
+        assert await store.listing.find_token("default", token) == other.session_id
         assert await end_of(store, claim.session_id) == 2
 
     async def test_tokens_are_dead_with_their_session(
@@ -98,10 +98,13 @@ class ConsequenceContract(Subject):
         claim = await start_and_claim(store, clock, token=token)
         await write(store, commit(claim, r.SessionRekeyed(token=later)))
         await write(store, park(claim, r.SessionEnded(), number=1))
-        assert await store.find_token("default", token) is None
-        assert await store.find_token("default", later) is None
-        assert list(await store.tokens(claim.session_id)) == [(token, False), (later, False)]
-        assert await store.find_token("default", token, living=False) == claim.session_id
+        assert await store.listing.find_token("default", token) is None
+        assert await store.listing.find_token("default", later) is None
+        assert list(await store.listing.tokens(claim.session_id)) == [
+            (token, False),
+            (later, False),
+        ]
+        assert await store.listing.find_token("default", token, living=False) == claim.session_id
 
     async def test_a_session_that_is_over_takes_no_token(
         self, store: Store, clock: ManualClock
@@ -112,25 +115,25 @@ class ConsequenceContract(Subject):
         late = commit(claim, r.SessionRekeyed(token=token), number=1)
         assert await write_in_vain(store, late) == Refused("token_taken")
         heir = await admit(store, new_session(clock, token=token))
-        assert await store.find_token("default", token) == heir.session_id
+        assert await store.listing.find_token("default", token) == heir.session_id
 
     async def test_a_dead_token_may_be_used_again(self, store: Store, clock: ManualClock) -> None:
         token = clock.token()
         claim = await start_and_claim(store, clock, token=token)
         await write(store, park(claim, r.SessionEnded()))
         heir = await admit(store, new_session(clock, token=token))
-        assert await store.find_token("default", token) == heir.session_id
+        assert await store.listing.find_token("default", token) == heir.session_id
 
     async def test_an_unknown_token_leads_nowhere(self, store: Store, clock: ManualClock) -> None:
-        assert await store.find_token("default", clock.token()) is None
+        assert await store.listing.find_token("default", clock.token()) is None
 
     async def test_a_hold_on_a_key_can_be_looked_up(self, store: Store, clock: ManualClock) -> None:
         claim = await start_and_claim(store, clock)
         held = effect(claim)
-        assert await store.effect(held.scope, held.key) is None
+        assert await store.log.effect(held.scope, held.key) is None
         await write(store, commit(claim, delta(), effects=(held,)))
-        assert await store.effect(held.scope, held.key) == held
-        assert await store.effect("elsewhere", held.key) is None
+        assert await store.log.effect(held.scope, held.key) == held
+        assert await store.log.effect("elsewhere", held.key) is None
 
     @pytest.mark.parametrize("state", ["held", "done", "unknown"])
     async def test_a_key_that_another_call_holds_refuses_the_commit(
@@ -143,7 +146,7 @@ class ConsequenceContract(Subject):
         refused = await write_in_vain(store, commit(two, delta(), effects=(effect(two),)))
         assert refused == Refused("effect_taken", effect=first)
         assert await end_of(store, two.session_id) == 2
-        assert await store.effect(first.scope, first.key) == first
+        assert await store.log.effect(first.scope, first.key) == first
 
     async def test_a_key_that_another_call_of_the_same_session_holds_refuses_the_commit(
         self, store: Store, clock: ManualClock
@@ -162,7 +165,7 @@ class ConsequenceContract(Subject):
         await write(store, commit(one, delta(), effects=(effect(one),)))
         await write(store, commit(one, delta(), number=1, effects=(effect(one, state="free"),)))
         await write(store, commit(two, delta(), effects=(effect(two),)))
-        assert await store.effect("tool:pay", "order-17") == effect(two)
+        assert await store.log.effect("tool:pay", "order-17") == effect(two)
 
     async def test_a_call_changes_its_own_hold(self, store: Store, clock: ManualClock) -> None:
         claim = await start_and_claim(store, clock)
@@ -170,7 +173,7 @@ class ConsequenceContract(Subject):
         for number, state in enumerate(states):
             hold = effect(claim, state=state, value=str(number))
             await write(store, commit(claim, delta(), number=number, effects=(hold,)))
-            assert await store.effect(hold.scope, hold.key) == hold
+            assert await store.log.effect(hold.scope, hold.key) == hold
 
     async def test_of_calls_that_want_a_key_at_once_one_has_it(
         self, store: Store, clock: ManualClock
@@ -178,12 +181,12 @@ class ConsequenceContract(Subject):
         one = await start_and_claim(store, clock)
         two = await start_and_claim(store, clock, held=[one])
         (first,), (second,) = await asyncio.gather(
-            store.commit([commit(one, delta(), effects=(effect(one),))]),
-            store.commit([commit(two, delta(), effects=(effect(two),))]),
+            store.log.commit([commit(one, delta(), effects=(effect(one),))]),
+            store.log.commit([commit(two, delta(), effects=(effect(two),))]),
         )
         assert {type(first), type(second)} == {Committed, Refused}
         winner = effect(one if isinstance(first, Committed) else two)
-        assert await store.effect(winner.scope, winner.key) == winner
+        assert await store.log.effect(winner.scope, winner.key) == winner
 
     async def test_a_value_of_a_megabyte_comes_back_whole(
         self, store: Store, clock: ManualClock
@@ -193,7 +196,7 @@ class ConsequenceContract(Subject):
         await write(store, commit(claim, large, delta("small")))
         records = [entry.record for entry in await read_all(store, claim.session_id)]
         assert records[2:] == [large, delta("small")]
-        loaded = await store.load(claim.session_id, "main")
+        loaded = await store.log.load(claim.session_id, "main")
         assert [entry.record for entry in loaded.entries] == records
 
     async def test_bytes_of_a_megabyte_arrive_whole(self, store: Store, clock: ManualClock) -> None:
@@ -231,12 +234,12 @@ class ConsequenceContract(Subject):
     ) -> None:
         main = await start_and_claim(store, clock)
         await admit(store, message(clock, main.session_id, lane="side"))
-        (side,) = await store.claim("w1", 10, held=[(main.session_id, main.lane)])
+        (side,) = await store.work.claim("w1", 10, held=[(main.session_id, main.lane)])
         last = await end_of(store, main.session_id)
         ended = r.SessionEnded(reason="enough")
         await write(store, park(main, ended, settled("dlv_other"), seen=last))
         assert (await write_in_vain(store, park(side, seen=last))).reason == "arrivals"
-        news = (await store.load(side.session_id, "side", after=last)).entries
+        news = (await store.log.load(side.session_id, "side", after=last)).entries
         (end,) = (entry for entry in news if entry.record == ended)
         await write(store, park(side, seen=end.offset, status="ended"))
 
@@ -245,11 +248,11 @@ class ConsequenceContract(Subject):
     ) -> None:
         main = await start_and_claim(store, clock)
         await admit(store, message(clock, main.session_id, lane="side"))
-        (side,) = await store.claim("w1", 10, held=[(main.session_id, main.lane)])
+        (side,) = await store.work.claim("w1", 10, held=[(main.session_id, main.lane)])
         await write(store, commit(main, r.SessionCompleted(turn="t1")))
-        before = await store.session(main.session_id)
+        before = await store.listing.session(main.session_id)
         await write(store, commit(side, r.SessionEnded(reason="enough")))
-        after = await store.session(main.session_id)
+        after = await store.listing.session(main.session_id)
         assert before is not None
         assert after is not None
         assert (before.over, after.over) == ("completed", "completed")

@@ -38,9 +38,9 @@ PATIENCE = 30.0
 class LifeContract(Subject):
     async def test_migrating_again_changes_nothing(self, store: Store, clock: ManualClock) -> None:
         session = (await admit(store, new_session(clock))).session_id
-        before = await store.session(session)
+        before = await store.listing.session(session)
         await store.migrate()
-        assert await store.session(session) == before
+        assert await store.listing.session(session) == before
 
     async def test_any_number_may_migrate_at_once(self, tmp_path: Path, clock: ManualClock) -> None:
         stores = [await self.open_store(tmp_path, clock) for _ in range(5)]
@@ -91,13 +91,13 @@ class DurabilityContract(Subject):
         async def everything(store: Store) -> list[object]:
             return [
                 await read_all(store, claim.session_id),
-                await store.load(claim.session_id, "main"),
-                await store.session(claim.session_id),
-                list(await store.deliveries(claim.session_id)),
-                list(await store.requests()),
-                list(await store.tokens(claim.session_id)),
-                await store.find_token("default", token),
-                await store.effect(held.scope, held.key),
+                await store.log.load(claim.session_id, "main"),
+                await store.listing.session(claim.session_id),
+                list(await store.listing.deliveries(claim.session_id)),
+                list(await store.listing.requests()),
+                list(await store.listing.tokens(claim.session_id)),
+                await store.listing.find_token("default", token),
+                await store.log.effect(held.scope, held.key),
             ]
 
         before = await everything(store)
@@ -172,8 +172,8 @@ class DurabilityContract(Subject):
     ) -> None:
         start = new_session(clock, dispatch_id="order-17")
         receipt = await admit(store, start)
-        await store.erase(receipt.session_id)
+        await store.log.erase(receipt.session_id)
 
         async with self.reopened(store, tmp_path, clock) as again:
-            assert await again.session(receipt.session_id) is None
+            assert await again.listing.session(receipt.session_id) is None
             assert isinstance(await admit_in_vain(again, start), SessionErased)

@@ -45,16 +45,16 @@ class ErasureContract(Subject):
         await write(store, commit(claim, delta(), put("1")))
         other = await admit(store, new_session(clock))
 
-        assert await store.erase(claim.session_id)
+        assert await store.log.erase(claim.session_id)
 
-        assert await store.session(claim.session_id) is None
-        assert [each.session_id for each in await store.sessions()] == [other.session_id]
-        assert await store.lanes(session_id=claim.session_id) == []
-        assert await store.deliveries(claim.session_id) == []
-        assert await store.tokens(claim.session_id) == []
-        assert await store.find_token("default", DESK) is None
-        assert await store.find_token("default", DESK, living=False) is None
-        for read in (store.read, store.read_back):
+        assert await store.listing.session(claim.session_id) is None
+        assert [each.session_id for each in await store.listing.sessions()] == [other.session_id]
+        assert await store.listing.lanes(session_id=claim.session_id) == []
+        assert await store.listing.deliveries(claim.session_id) == []
+        assert await store.listing.tokens(claim.session_id) == []
+        assert await store.listing.find_token("default", DESK) is None
+        assert await store.listing.find_token("default", DESK, living=False) is None
+        for read in (store.log.read, store.log.read_back):
             with pytest.raises(UnknownSession):
                 await read(claim.session_id, 0)
 
@@ -63,18 +63,18 @@ class ErasureContract(Subject):
     ) -> None:
         receipt = await admit(store, new_session(clock))
 
-        assert not await store.erase("ses_unknown")
-        assert await store.erase(receipt.session_id)
-        assert not await store.erase(receipt.session_id)
+        assert not await store.log.erase("ses_unknown")
+        assert await store.log.erase(receipt.session_id)
+        assert not await store.log.erase(receipt.session_id)
 
     async def test_the_owner_of_an_erased_lane_is_refused(
         self, store: Store, clock: ManualClock
     ) -> None:
         claim = await start_and_claim(store, clock)
-        await store.erase(claim.session_id)
+        await store.log.erase(claim.session_id)
 
         assert (await write_in_vain(store, commit(claim, delta()))).reason == "lease_lost"
-        assert await store.claim("w1", 10) == []
+        assert await store.work.claim("w1", 10) == []
 
     async def test_a_group_with_a_commit_to_an_erased_session_writes_the_others(
         self, store: Store, clock: ManualClock
@@ -83,9 +83,9 @@ class ErasureContract(Subject):
         for _ in range(6):
             claims.append(await start_and_claim(store, clock, held=claims))
         gone = claims[2]
-        await store.erase(gone.session_id)
+        await store.log.erase(gone.session_id)
 
-        results = await store.commit([commit(claim, delta()) for claim in claims])
+        results = await store.log.commit([commit(claim, delta()) for claim in claims])
 
         refused = [getattr(result, "reason", "") for result in results]
         assert refused == ["", "", "lease_lost", "", "", ""]
@@ -95,18 +95,18 @@ class ErasureContract(Subject):
     ) -> None:
         start = new_session(clock, dispatch_id="order-17")
         receipt = await admit(store, start)
-        await store.erase(receipt.session_id)
+        await store.log.erase(receipt.session_id)
 
         error = await admit_in_vain(store, start)
 
         assert isinstance(error, SessionErased)
-        assert await store.sessions() == []
+        assert await store.listing.sessions() == []
 
     async def test_a_message_to_an_erased_session_finds_none(
         self, store: Store, clock: ManualClock
     ) -> None:
         receipt = await admit(store, new_session(clock))
-        await store.erase(receipt.session_id)
+        await store.log.erase(receipt.session_id)
 
         error = await admit_in_vain(store, message(clock, receipt.session_id))
 
@@ -118,10 +118,10 @@ class ErasureContract(Subject):
         claim = await start_and_claim(store, clock)
         await ask(store, claim, question("req_1"))
 
-        await store.erase(claim.session_id)
+        await store.log.erase(claim.session_id)
 
-        assert await store.request("req_1") is None
-        assert await store.requests() == []
+        assert await store.listing.request("req_1") is None
+        assert await store.listing.requests() == []
         error = await admit_in_vain(store, reply(clock, claim.session_id, "req_1"))
         assert isinstance(error, UnknownSession)
 
@@ -129,11 +129,11 @@ class ErasureContract(Subject):
         self, store: Store, clock: ManualClock
     ) -> None:
         receipt = await admit(store, new_session(clock, token=DESK))
-        await store.erase(receipt.session_id)
+        await store.log.erase(receipt.session_id)
 
         again = await admit(store, new_session(clock, token=DESK))
 
-        assert await store.find_token("default", DESK) == again.session_id
+        assert await store.listing.find_token("default", DESK) == again.session_id
 
     async def test_values_that_others_use_stay(self, store: Store, clock: ManualClock) -> None:
         first = await start_and_claim(store, clock)
@@ -141,7 +141,7 @@ class ErasureContract(Subject):
         await write(store, commit(first, large_result()))
         await write(store, commit(second, large_result()))
 
-        await store.erase(first.session_id)
+        await store.log.erase(first.session_id)
 
         assert (await read_all(store, second.session_id))[-1].record == large_result()
 
@@ -150,7 +150,7 @@ class ErasureContract(Subject):
     ) -> None:
         first = await start_and_claim(store, clock)
         await write(store, commit(first, large_result()))
-        await store.erase(first.session_id)
+        await store.log.erase(first.session_id)
         second = await start_and_claim(store, clock)
 
         await write(store, commit(second, large_result()))
@@ -166,9 +166,9 @@ class ErasureContract(Subject):
         assert not (await acquire(store, waiter)).granted
         await write(store, commit(waiter, delta(), release=True, ready_at=None, awaits_permit=True))
 
-        await store.erase(holder.session_id)
+        await store.log.erase(holder.session_id)
 
-        (claim,) = await store.claim("w1", 10)
+        (claim,) = await store.work.claim("w1", 10)
         assert claim.session_id == waiter.session_id
         assert await acquire(store, claim) == Permit(True)
 
@@ -182,11 +182,11 @@ class ErasureContract(Subject):
         )
         await write(store, commit(claim, delta(), effects=(shared, own)))
 
-        await store.erase(claim.session_id)
+        await store.log.erase(claim.session_id)
 
-        kept = await store.effect(shared.scope, shared.key)
+        kept = await store.log.effect(shared.scope, shared.key)
         assert kept == replace(shared, state="unknown", value="")
-        assert await store.effect(own.scope, own.key) is None
+        assert await store.log.effect(own.scope, own.key) is None
 
     async def test_outbox_cursors_and_dead_letters_go_with_their_session(
         self, store: Store, clock: ManualClock
@@ -194,12 +194,12 @@ class ErasureContract(Subject):
         claim = await tell(store, await start_with_cursor(store, clock))
         taken = await take_one(store)
 
-        await store.erase(claim.session_id)
+        await store.log.erase(claim.session_id)
 
-        assert not await store.settle_cursor(taken, position=3, again_at=None)
-        assert await store.cursors() == []
+        assert not await store.outbox.settle(taken, position=3, again_at=None)
+        assert await store.outbox.cursors() == []
         clock.advance(HOLD)
-        assert await store.take_cursors(10, HOLD) == []
+        assert await store.outbox.take(10, HOLD) == []
 
     async def test_a_session_can_be_erased_after_its_end(
         self, store: Store, clock: ManualClock
@@ -207,11 +207,11 @@ class ErasureContract(Subject):
         claim = await start_and_claim(store, clock, token=DESK)
         ended = park(claim, r.SessionEnded(reason="enough"), status="ended")
         await write(store, ended)
-        assert await store.find_token("default", DESK, living=False) == claim.session_id
+        assert await store.listing.find_token("default", DESK, living=False) == claim.session_id
 
-        assert await store.erase(claim.session_id)
+        assert await store.log.erase(claim.session_id)
 
-        assert await store.find_token("default", DESK, living=False) is None
+        assert await store.listing.find_token("default", DESK, living=False) is None
 
 
 async def acquire(store: Store, claim: Claim) -> Permit:
@@ -223,6 +223,6 @@ async def acquire(store: Store, claim: Claim) -> Permit:
         call_id="t1.s1.c1",
         bounds=(Bound(name="bank", concurrency=1),),
     )
-    (permit,) = await store.acquire([wish])
+    (permit,) = await store.limit.acquire([wish])
     assert isinstance(permit, Permit)
     return permit

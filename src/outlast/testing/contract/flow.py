@@ -54,7 +54,7 @@ def wish(claim: Claim, call_id: str = "t1.s1.c1", *bounds: Bound, **changes: Any
 async def ask_to_begin(
     store: Store, claim: Claim, *bounds: Bound, call_id: str = "t1.s1.c1"
 ) -> Any:
-    (permit,) = await store.acquire([wish(claim, call_id, *bounds)])
+    (permit,) = await store.limit.acquire([wish(claim, call_id, *bounds)])
     return permit
 
 
@@ -80,10 +80,10 @@ class FlowContract(Subject):
         self, store: Store, clock: ManualClock, waiting: int
     ) -> None:
         await enlist(store, clock)
-        await store.admit([new_session(clock, tenant="large") for _ in range(waiting)])
+        await store.log.admit([new_session(clock, tenant="large") for _ in range(waiting)])
         clock.advance(1000)
         small = [await admit(store, new_session(clock, tenant="small")) for _ in range(2)]
-        claims = await store.claim("w1", 4)
+        claims = await store.work.claim("w1", 4)
         assert Counter(claim.tenant for claim in claims) == {"large": 2, "small": 2}
         assert {receipt.session_id for receipt in small} < {claim.session_id for claim in claims}
 
@@ -94,11 +94,11 @@ class FlowContract(Subject):
         await enlist(store, clock, "w2")
         for _ in range(5):
             await admit(store, new_session(clock, tenant="large"))
-        assert len(await store.claim("w1", 3)) == 3
+        assert len(await store.work.claim("w1", 3)) == 3
         clock.advance(1000)
         for _ in range(4):
             await admit(store, new_session(clock, tenant="small"))
-        claims = await store.claim("w2", 3)
+        claims = await store.work.claim("w2", 3)
         assert [claim.tenant for claim in claims] == ["small"] * 3
 
     async def test_the_work_of_the_dead_does_not_count(
@@ -107,11 +107,11 @@ class FlowContract(Subject):
         await enlist(store, clock, lease=1000)
         for _ in range(3):
             await admit(store, new_session(clock, tenant="large"))
-        assert len(await store.claim("w1", 3)) == 3
+        assert len(await store.work.claim("w1", 3)) == 3
         clock.advance(2000)
         await enlist(store, clock, "w2")
         await admit(store, new_session(clock, tenant="small"))
-        claims = await store.claim("w2", 2)
+        claims = await store.work.claim("w2", 2)
         assert [claim.tenant for claim in claims] == ["large", "small"]
 
     async def test_only_lanes_of_the_given_names_are_claimed(
@@ -121,11 +121,11 @@ class FlowContract(Subject):
         session = (await admit(store, new_session(clock))).session_id
         await admit(store, message(clock, session, lane="bulk-1"))
         await admit(store, message(clock, session, lane="bulk?1"))
-        claims = await store.claim("w1", 10, lanes=["bulk-*"])
+        claims = await store.work.claim("w1", 10, lanes=["bulk-*"])
         assert [claim.lane for claim in claims] == ["bulk-1"]
-        claims = await store.claim("w1", 10, held=places(claims), lanes=["bulk?1"])
+        claims = await store.work.claim("w1", 10, held=places(claims), lanes=["bulk?1"])
         assert [claim.lane for claim in claims] == ["bulk?1"]
-        claims = await store.claim("w1", 10, held=[(session, "bulk-1"), (session, "bulk?1")])
+        claims = await store.work.claim("w1", 10, held=[(session, "bulk-1"), (session, "bulk?1")])
         assert [claim.lane for claim in claims] == ["main"]
 
     async def test_of_an_agent_no_more_lanes_are_at_work_than_allowed(
@@ -136,23 +136,23 @@ class FlowContract(Subject):
         for _ in range(4):
             await admit(store, new_session(clock))
         other = await admit(store, new_session(clock, agent="other"))
-        first = await store.claim("w1", 1, most={"support": 2})
-        claims = await store.claim("w2", 10, most={"support": 2})
+        first = await store.work.claim("w1", 1, most={"support": 2})
+        claims = await store.work.claim("w2", 10, most={"support": 2})
         assert Counter(claim.agent for claim in claims) == {"support": 1, "other": 1}
         assert other.session_id in {claim.session_id for claim in claims}
         await write(store, park(first[0]))
-        assert len(await store.claim("w1", 10, most={"support": 2})) == 1
+        assert len(await store.work.claim("w1", 10, most={"support": 2})) == 1
 
     async def test_an_agent_at_its_limit_does_not_keep_others_waiting(
         self, store: Store, clock: ManualClock
     ) -> None:
         await enlist(store, clock)
-        await store.admit([new_session(clock) for _ in range(150)])
-        held = await store.claim("w1", 5, most={"support": 1})
+        await store.log.admit([new_session(clock) for _ in range(150)])
+        held = await store.work.claim("w1", 5, most={"support": 1})
         assert len(held) == 1
         clock.advance(1000)
         await admit(store, new_session(clock, agent="other"))
-        (claim,) = await store.claim("w1", 5, held=places(held), most={"support": 1})
+        (claim,) = await store.work.claim("w1", 5, held=places(held), most={"support": 1})
         assert claim.agent == "other"
 
     # Limits
@@ -187,9 +187,9 @@ class FlowContract(Subject):
             await ask_to_begin(store, claim)
         await write(store, park(second, awaits_permit=True))
         await write(store, park(third, awaits_permit=True))
-        assert await store.claim("w1", 10, held=places([first])) == []
+        assert await store.work.claim("w1", 10, held=places([first])) == []
         await write(store, commit(first, delta(), frees=("t1.s1.c1",)))
-        (woken,) = await store.claim("w1", 10, held=places([first]))
+        (woken,) = await store.work.claim("w1", 10, held=places([first]))
         assert woken.session_id == second.session_id
         assert woken.permits == ("t1.s1.c1",)
         assert await ask_to_begin(store, woken) == GRANTED
@@ -230,7 +230,7 @@ class FlowContract(Subject):
         first, second = await start_some(store, clock, 2)
         await ask_to_begin(store, first)
         await write(store, park(first, ready_at=0))
-        (again,) = await store.claim("w1", 10, held=places([second]))
+        (again,) = await store.work.claim("w1", 10, held=places([second]))
         assert again.permits == ("t1.s1.c1",)
         assert await ask_to_begin(store, second) == WAITS
         assert await ask_to_begin(store, again) == GRANTED
@@ -239,16 +239,16 @@ class FlowContract(Subject):
         self, store: Store, clock: ManualClock
     ) -> None:
         (claim,) = await start_some(store, clock, 1)
-        await store.claim("w1", 10)
+        await store.work.claim("w1", 10)
         assert await ask_to_begin(store, claim) == Refused("lease_lost")
-        assert await store.permits() == []
+        assert await store.limit.permits() == []
 
     async def test_a_worker_that_lost_the_lane_frees_nothing(
         self, store: Store, clock: ManualClock
     ) -> None:
         first, second = await start_some(store, clock, 2)
         await ask_to_begin(store, first)
-        await store.claim("w1", 10, held=places([second]))
+        await store.work.claim("w1", 10, held=places([second]))
         await write_in_vain(store, commit(first, delta(), frees=("t1.s1.c1",)))
         assert await ask_to_begin(store, second) == WAITS
 
@@ -268,7 +268,7 @@ class FlowContract(Subject):
         assert await ask_to_begin(store, claims[2], rate) == GRANTED
         clock.advance(500)
         assert await ask_to_begin(store, claims[3], rate) == GRANTED
-        assert await store.permits() == []
+        assert await store.limit.permits() == []
 
     async def test_a_call_under_several_limits_needs_a_place_under_each(
         self, store: Store, clock: ManualClock
@@ -289,7 +289,7 @@ class FlowContract(Subject):
             await ask_to_begin(store, claim, two)
         small = await start_and_claim(store, clock, held=large, tenant="small")
         assert await ask_to_begin(store, small, two) == WAITS
-        rows = await store.permits(name=two.name)
+        rows = await store.limit.permits(name=two.name)
         order = [claim.session_id for claim in (*large[:2], small, *large[2:])]
         assert [row.session_id for row in rows] == order
         assert [row.ahead for row in rows] == [0, 0, 0, 1, 2, 3]
@@ -334,10 +334,10 @@ class FlowContract(Subject):
         assert await ask_to_begin(store, two, ONE) == WAITS
         await write(store, park(two, awaits_permit=True))
         assert await ask_to_begin(store, one, other) == GRANTED
-        (again,) = await store.claim("w1", 1, held=places([one]))
+        (again,) = await store.work.claim("w1", 1, held=places([one]))
         assert again.session_id == two.session_id
         assert await ask_to_begin(store, again, ONE) == GRANTED
-        assert [(p.name, p.session_id) for p in await store.permits()] == [
+        assert [(p.name, p.session_id) for p in await store.limit.permits()] == [
             ("mutex:other", one.session_id),
             ("mutex:shop", two.session_id),
         ]
@@ -376,16 +376,16 @@ class FlowContract(Subject):
             await ask_to_begin(store, claim)
         await write(store, park(second, awaits_permit=True))
         await write(store, park(third, awaits_permit=True))
-        assert await store.pass_by(1000) == 0
+        assert await store.limit.skip_stale(1000) == 0
         await write(store, commit(first, delta(), frees=("t1.s1.c1",)))
         clock.advance(1000)
-        assert await store.pass_by(1000) == 0
+        assert await store.limit.skip_stale(1000) == 0
         clock.advance(1)
-        assert await store.pass_by(1000) == 1
-        claims = await store.claim("w1", 10, held=places([first]))
+        assert await store.limit.skip_stale(1000) == 1
+        claims = await store.work.claim("w1", 10, held=places([first]))
         (next_one,) = [claim for claim in claims if claim.session_id == third.session_id]
         assert await ask_to_begin(store, next_one) == GRANTED
-        assert await store.pass_by(1000) == 0
+        assert await store.limit.skip_stale(1000) == 0
 
     async def test_who_was_passed_by_comes_before_those_after_him_when_he_asks(
         self, store: Store, clock: ManualClock
@@ -395,8 +395,8 @@ class FlowContract(Subject):
             await ask_to_begin(store, claim)
         await write(store, commit(first, delta(), frees=("t1.s1.c1",)))
         clock.advance(1001)
-        assert await store.pass_by(1000) == 1
-        rows = await store.permits()
+        assert await store.limit.skip_stale(1000) == 1
+        rows = await store.limit.permits()
         assert [(row.session_id, row.ahead) for row in rows] == [
             (third.session_id, 0),
             (second.session_id, 1),
@@ -412,7 +412,7 @@ class FlowContract(Subject):
             await ask_to_begin(store, claim)
         await write(store, commit(first, delta(), frees=("t1.s1.c1",)))
         clock.advance(1001)
-        await store.pass_by(1000)
+        await store.limit.skip_stale(1000)
         assert await ask_to_begin(store, third) == GRANTED
         refused = await write_in_vain(store, park(second, awaits_permit=True))
         assert refused.reason == "arrivals"
@@ -429,7 +429,7 @@ class FlowContract(Subject):
         clock.advance(1500)
         assert not (await ask_to_begin(store, third, rate)).granted
         clock.advance(501)
-        assert await store.pass_by(1000) == 1
+        assert await store.limit.skip_stale(1000) == 1
         assert await ask_to_begin(store, third, rate) == GRANTED
 
     async def test_who_holds_and_who_waits_is_listed_in_order(
@@ -438,10 +438,10 @@ class FlowContract(Subject):
         claims = await start_some(store, clock, 3)
         for claim in claims:
             await ask_to_begin(store, claim)
-        rows = await store.permits(name=ONE.name)
+        rows = await store.limit.permits(name=ONE.name)
         assert [row.session_id for row in rows] == [claim.session_id for claim in claims]
         assert [(row.held, row.ahead) for row in rows] == [(True, 0), (False, 0), (False, 1)]
-        (only,) = await store.permits(claims[1].session_id)
+        (only,) = await store.limit.permits(claims[1].session_id)
         assert (only.name, only.lane, only.call_id) == (ONE.name, "main", "t1.s1.c1")
 
     # Queues
@@ -454,12 +454,12 @@ class FlowContract(Subject):
         refusal = await admit_in_vain(store, message(clock, session, most_queued=2))
         assert isinstance(refusal, QueueFull)
         assert refusal.details == {"most": 2, "session": session}
-        assert len(await store.deliveries(session)) == 2
+        assert len(await store.listing.deliveries(session)) == 2
 
     async def test_what_is_taken_up_leaves_room(self, store: Store, clock: ManualClock) -> None:
         await enlist(store, clock)
         first = await admit(store, new_session(clock, most_queued=1))
-        (claim,) = await store.claim("w1", 1)
+        (claim,) = await store.work.claim("w1", 1)
         await admit_in_vain(store, message(clock, first.session_id, most_queued=1))
         await write(store, commit(claim, turn_started(first.delivery_id)))
         await admit(store, message(clock, first.session_id, most_queued=1))
@@ -475,7 +475,7 @@ class FlowContract(Subject):
         refusal = await admit_in_vain(store, third)
         assert isinstance(refusal, QueueFull)
         assert refusal.details == {"most": 2, "tenant": "default"}
-        assert await store.session(third.session_id) is None
+        assert await store.listing.session(third.session_id) is None
         await admit_in_vain(store, message(clock, session, most_queued_of_tenant=2))
         await admit(store, new_session(clock, tenant="other", most_queued_of_tenant=2))
 
@@ -494,7 +494,7 @@ class FlowContract(Subject):
     ) -> None:
         main = await start_and_claim(store, clock)
         await admit(store, message(clock, main.session_id, lane="side"))
-        (side,) = await store.claim("w1", 10, held=places([main]))
+        (side,) = await store.work.claim("w1", 10, held=places([main]))
         changed = await write(store, commit(side, put("1"), slices_seen=0))
         refused = await write_in_vain(store, commit(main, put("2"), slices_seen=0))
         assert refused.reason == "slices_changed"

@@ -26,15 +26,15 @@ from outlast.testing.contract.subject import Subject
 
 
 async def describe(store: Store, session_id: str) -> SessionInfo:
-    session = await store.session(session_id)
+    session = await store.listing.session(session_id)
     assert session is not None
     return session
 
 
 class ListingContract(Subject):
     async def test_what_does_not_exist_is_none(self, store: Store, clock: ManualClock) -> None:
-        assert await store.session(clock.new_id("ses")) is None
-        assert await store.delivery(clock.new_id("dlv")) is None
+        assert await store.listing.session(clock.new_id("ses")) is None
+        assert await store.listing.delivery(clock.new_id("dlv")) is None
 
     async def test_a_session_is_described_with_its_lanes(
         self, store: Store, clock: ManualClock
@@ -82,7 +82,7 @@ class ListingContract(Subject):
 
     async def test_a_lane_counts_what_is_queued(self, store: Store, clock: ManualClock) -> None:
         claim = await start_and_claim(store, clock)
-        first = (await store.deliveries(claim.session_id))[0]
+        first = (await store.listing.deliveries(claim.session_id))[0]
         await admit(store, message(clock, claim.session_id))
         await admit(store, message(clock, claim.session_id))
         await write(store, commit(claim, turn_started(first.delivery_id)))
@@ -97,7 +97,7 @@ class ListingContract(Subject):
             await admit(store, message(clock, session))
         await enlist(store, clock)
         claim = await claim_one(store)
-        one, two, three, four = (d.delivery_id for d in await store.deliveries(session))
+        one, two, three, four = (d.delivery_id for d in await store.listing.deliveries(session))
         changes: list[list[r.AnyRecord]] = [
             [turn_started(one)],
             [settled(one), turn_started(two)],
@@ -112,7 +112,7 @@ class ListingContract(Subject):
             (lane,) = (await describe(store, session)).lanes
             left.append(lane.queued)
         assert left == [3, 2, 2, 2, 1, 0]
-        assert {d.state for d in await store.deliveries(session)} == {"settled"}
+        assert {d.state for d in await store.listing.deliveries(session)} == {"settled"}
 
     async def test_a_session_is_queued_before_anybody_took_it_up(
         self, store: Store, clock: ManualClock
@@ -124,7 +124,7 @@ class ListingContract(Subject):
         self, store: Store, clock: ManualClock
     ) -> None:
         claim = await start_and_claim(store, clock)
-        (first,) = await store.deliveries(claim.session_id)
+        (first,) = await store.listing.deliveries(claim.session_id)
         done = r.DeliverySettled(delivery_id=first.delivery_id, outcome="completed")
         await write(store, park(claim, done, status="idle"))
         assert (await describe(store, claim.session_id)).status == "idle"
@@ -144,9 +144,11 @@ class ListingContract(Subject):
     ) -> None:
         one = await start_and_claim(store, clock)
         await admit(store, message(clock, one.session_id, lane="notes"))
-        (two,) = await store.claim("w1", 10, held=[(one.session_id, "main")])
+        (two,) = await store.work.claim("w1", 10, held=[(one.session_id, "main")])
         for claim, status in ((one, main), (two, notes)):
-            arrived = [d for d in await store.deliveries(one.session_id) if d.lane == claim.lane]
+            arrived = [
+                d for d in await store.listing.deliveries(one.session_id) if d.lane == claim.lane
+            ]
             taken = turn_started(arrived[0].delivery_id)
             await write(store, commit(claim, taken, status=status))
         assert (await describe(store, one.session_id)).status == session
@@ -164,9 +166,9 @@ class ListingContract(Subject):
         for _ in range(5):
             clock.advance(1)
             started.append((await admit(store, new_session(clock))).session_id)
-        first = [s.session_id for s in await store.sessions(limit=2)]
+        first = [s.session_id for s in await store.listing.sessions(limit=2)]
         assert first == [started[4], started[3]]
-        rest = [s.session_id for s in await store.sessions(before=first[-1])]
+        rest = [s.session_id for s in await store.listing.sessions(before=first[-1])]
         assert rest == [started[2], started[1], started[0]]
 
     async def test_sessions_are_listed_by_tenant_agent_and_status(
@@ -179,7 +181,7 @@ class ListingContract(Subject):
         queued = await admit(store, new_session(clock))
 
         async def listed(**filters: str) -> set[str]:
-            return {session.session_id for session in await store.sessions(**filters)}  # type: ignore[arg-type]
+            return {session.session_id for session in await store.listing.sessions(**filters)}  # type: ignore[arg-type]
 
         assert await listed(tenant="acme") == {running.session_id, over.session_id}
         assert await listed(agent="clerk") == {running.session_id}
@@ -194,7 +196,7 @@ class ListingContract(Subject):
         claim = await start_and_claim(store, clock, tenant="acme", agent="clerk")
         await write(store, commit(claim, delta(), turn="t1", ready_at=17))
         queued = await admit(store, new_session(clock))
-        unowned, owned = sorted(await store.lanes(), key=lambda lane: lane.worker)
+        unowned, owned = sorted(await store.listing.lanes(), key=lambda lane: lane.worker)
         assert owned == LaneInfo(
             session_id=claim.session_id,
             tenant="acme",
@@ -221,7 +223,7 @@ class ListingContract(Subject):
             await admit(store, message(clock, sessions[1], lane=lane))
 
         async def page(after: tuple[str, str] | None, limit: int) -> list[tuple[str, str]]:
-            found = await store.lanes(after=after, limit=limit)
+            found = await store.listing.lanes(after=after, limit=limit)
             return [(info.session_id, info.lane) for info in found]
 
         first = await page(None, 3)
@@ -235,13 +237,13 @@ class ListingContract(Subject):
         running = await start_and_claim(store, clock, tenant="acme", agent="clerk")
         await write(store, commit(running, delta()))
         idle = await start_and_claim(store, clock, held=[running], tenant="acme", agent="cook")
-        (first,) = await store.deliveries(idle.session_id)
+        (first,) = await store.listing.deliveries(idle.session_id)
         done = r.DeliverySettled(delivery_id=first.delivery_id, outcome="completed")
         await write(store, park(idle, done, status="idle"))
         queued = await admit(store, new_session(clock))
 
         async def listed(**filters: str) -> set[str]:
-            return {info.session_id for info in await store.lanes(**filters)}  # type: ignore[arg-type]
+            return {info.session_id for info in await store.listing.lanes(**filters)}  # type: ignore[arg-type]
 
         assert await listed(session_id=idle.session_id) == {idle.session_id}
         assert await listed(tenant="acme") == {running.session_id, idle.session_id}
@@ -259,7 +261,7 @@ class ListingContract(Subject):
         session = (await admit(store, new_session(clock))).session_id
         second = await admit(store, message(clock, session, lane="notes"))
         third = await admit(store, cancel(clock, session))
-        listed = await store.deliveries(session)
+        listed = await store.listing.deliveries(session)
         assert [(d.offset, d.lane, d.kind) for d in listed] == [
             (2, "main", "message"),
             (3, "notes", "message"),
@@ -269,7 +271,7 @@ class ListingContract(Subject):
 
     async def test_a_delivery_is_found_by_its_id(self, store: Store, clock: ManualClock) -> None:
         receipt = await admit(store, new_session(clock))
-        assert await store.delivery(receipt.delivery_id) == DeliveryInfo(
+        assert await store.listing.delivery(receipt.delivery_id) == DeliveryInfo(
             session_id=receipt.session_id,
             lane="main",
             delivery_id=receipt.delivery_id,
@@ -293,7 +295,7 @@ class ListingContract(Subject):
         queued = await admit(store, new_session(clock))
         await admit(store, message(clock, queued.session_id))
 
-        census = await store.census()
+        census = await store.listing.census()
 
         counts = {(each.status, each.wait): each.count for each in census.lanes}
         assert counts == {("running", ""): 1, ("waiting", "request"): 1, ("queued", ""): 1}
@@ -309,6 +311,6 @@ class ListingContract(Subject):
 
         await write(store, commit(again, delta()))
 
-        census = await store.census()
+        census = await store.listing.census()
         assert [(each.status, each.wait) for each in census.lanes] == [("running", "")]
         assert census.oldest_ready_at is None

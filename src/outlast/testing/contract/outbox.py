@@ -34,7 +34,7 @@ async def tell(store: Store, claim: Claim) -> Claim:
 
 
 async def take_one(store: Store) -> OutboxCursor:
-    (cursor,) = await store.take_cursors(10, HOLD)
+    (cursor,) = await store.outbox.take(10, HOLD)
     return cursor
 
 
@@ -57,19 +57,19 @@ class OutboxContract(Subject):
         claim = await start_with_cursor(store, clock)
         await write(store, commit(claim, delta()))
 
-        (listed,) = await store.cursors(claim.session_id)
+        (listed,) = await store.outbox.cursors(claim.session_id)
 
         assert (listed.name, listed.url, listed.events) == (HOOK.name, HOOK.url, HOOK.events)
         assert (listed.position, listed.due_at, listed.agent) == (0, None, "support")
-        assert await store.take_cursors(10, HOLD) == []
-        assert await store.next_due_at() is None
+        assert await store.outbox.take(10, HOLD) == []
+        assert await store.outbox.next_due_at() is None
 
     async def test_what_is_told_is_due_now_though_the_log_is_dated_later(
         self, store: Store, clock: ManualClock
     ) -> None:
         claim = await start_with_cursor(store, clock)
         await write(store, commit(claim, delta(), at=clock.now() + 3_600_000, tells=True))
-        assert await store.next_due_at() == clock.now()
+        assert await store.outbox.next_due_at() == clock.now()
         assert (await take_one(store)).session_id == claim.session_id
 
     async def test_a_commit_that_tells_makes_the_sessions_outbox_cursors_due(
@@ -80,8 +80,8 @@ class OutboxContract(Subject):
         await start_with_cursor(store, clock, held=[claim])
         await tell(store, claim)
 
-        assert await store.next_due_at() is not None
-        taken = await store.take_cursors(10, HOLD)
+        assert await store.outbox.next_due_at() is not None
+        taken = await store.outbox.take(10, HOLD)
 
         assert {each.name for each in taken} == {"webhook", "agent:audit"}
         assert {each.session_id for each in taken} == {claim.session_id}
@@ -93,7 +93,7 @@ class OutboxContract(Subject):
 
         await write_in_vain(store, commit(claim, delta(), tells=True, fence=claim.fence - 1))
 
-        assert await store.take_cursors(10, HOLD) == []
+        assert await store.outbox.take(10, HOLD) == []
 
     async def test_many_commits_at_once_tell_each_for_its_session(
         self, store: Store, clock: ManualClock
@@ -103,9 +103,9 @@ class OutboxContract(Subject):
             claims.append(await start_with_cursor(store, clock, held=claims))
         telling = claims[::2]
 
-        await store.commit([commit(c, delta(), tells=c in telling) for c in claims])
+        await store.log.commit([commit(c, delta(), tells=c in telling) for c in claims])
 
-        taken = await store.take_cursors(10, HOLD)
+        taken = await store.outbox.take(10, HOLD)
         assert {each.session_id for each in taken} == {c.session_id for c in telling}
 
     async def test_a_commit_that_parks_tells_too(self, store: Store, clock: ManualClock) -> None:
@@ -120,7 +120,7 @@ class OutboxContract(Subject):
     ) -> None:
         await tell(store, await start_with_cursor(store, clock))
         await take_one(store)
-        assert await store.take_cursors(10, HOLD) == []
+        assert await store.outbox.take(10, HOLD) == []
 
         clock.advance(HOLD)
 
@@ -135,7 +135,7 @@ class OutboxContract(Subject):
             clock.advance(1000)
             await write(store, commit(claim, delta(), tells=True, at=clock.now()))
 
-        (taken,) = await store.take_cursors(1, HOLD)
+        (taken,) = await store.outbox.take(1, HOLD)
 
         assert taken.session_id == second.session_id
 
@@ -145,10 +145,10 @@ class OutboxContract(Subject):
         claim = await tell(store, await start_with_cursor(store, clock))
         taken = await take_one(store)
 
-        assert await store.settle_cursor(taken, position=3, again_at=None)
+        assert await store.outbox.settle(taken, position=3, again_at=None)
 
-        assert await store.take_cursors(10, HOLD) == []
-        assert await store.next_due_at() is None
+        assert await store.outbox.take(10, HOLD) == []
+        assert await store.outbox.next_due_at() is None
         await tell(store, claim)
         assert (await take_one(store)).position == 3
 
@@ -159,7 +159,7 @@ class OutboxContract(Subject):
         taken = await take_one(store)
         await tell(store, claim)
 
-        await store.settle_cursor(taken, position=3, again_at=None)
+        await store.outbox.settle(taken, position=3, again_at=None)
 
         assert (await take_one(store)).position == 3
 
@@ -170,12 +170,12 @@ class OutboxContract(Subject):
         taken = await take_one(store)
         later = clock.now() + 5000
 
-        await store.settle_cursor(taken, position=0, again_at=later, tries=1, error="503")
+        await store.outbox.settle(taken, position=0, again_at=later, tries=1, error="503")
         await tell(store, claim)
 
-        assert await store.take_cursors(10, HOLD) == []
-        assert await store.next_due_at() == later
-        (failing,) = await store.cursors(failing_only=True)
+        assert await store.outbox.take(10, HOLD) == []
+        assert await store.outbox.next_due_at() == later
+        (failing,) = await store.outbox.cursors(failing_only=True)
         assert (failing.tries, failing.error, failing.due_at) == (1, "503", later)
         clock.advance(5000)
         assert (await take_one(store)).tries == 1
@@ -188,11 +188,11 @@ class OutboxContract(Subject):
         clock.advance(HOLD)
         await take_one(store)
 
-        assert not await store.settle_cursor(late, position=9, again_at=None, dead=[letter(late)])
+        assert not await store.outbox.settle(late, position=9, again_at=None, dead=[letter(late)])
 
-        (listed,) = await store.cursors()
+        (listed,) = await store.outbox.cursors()
         assert listed.position == 0
-        assert await store.dead_letters() == []
+        assert await store.outbox.dead_letters() == []
 
     async def test_what_could_not_be_told_is_listed_newest_first(
         self, store: Store, clock: ManualClock
@@ -201,17 +201,17 @@ class OutboxContract(Subject):
         taken = await take_one(store)
 
         dead = [letter(taken, 3), letter(taken, 4)]
-        await store.settle_cursor(taken, position=4, again_at=None, dead=dead)
+        await store.outbox.settle(taken, position=4, again_at=None, dead=dead)
 
-        assert await store.dead_letters() == dead[::-1]
-        assert await store.dead_letters(tenant="other") == []
-        assert await store.dead_letters(session_id=taken.session_id, limit=1) == dead[1:]
+        assert await store.outbox.dead_letters() == dead[::-1]
+        assert await store.outbox.dead_letters(tenant="other") == []
+        assert await store.outbox.dead_letters(session_id=taken.session_id, limit=1) == dead[1:]
 
     async def test_outbox_cursors_are_listed_by_tenant(
         self, store: Store, clock: ManualClock
     ) -> None:
         await start_with_cursor(store, clock)
 
-        assert len(await store.cursors(tenant="default")) == 1
-        assert await store.cursors(tenant="other") == []
-        assert await store.cursors(failing_only=True) == []
+        assert len(await store.outbox.cursors(tenant="default")) == 1
+        assert await store.outbox.cursors(tenant="other") == []
+        assert await store.outbox.cursors(failing_only=True) == []

@@ -54,7 +54,7 @@ class OwnershipContract(Subject):
         claim = await start_and_claim(store, clock)
         await enlist(store, clock, "w2")
         await admit(store, message(clock, claim.session_id))
-        assert not await store.claim("w2", 10)
+        assert not await store.work.claim("w2", 10)
 
     async def test_of_workers_that_claim_at_once_each_lane_goes_to_one(
         self, store: Store, clock: ManualClock
@@ -63,7 +63,7 @@ class OwnershipContract(Subject):
         for worker in workers:
             await enlist(store, clock, worker)
         started = {(await admit(store, new_session(clock))).session_id for _ in range(20)}
-        claims = await asyncio.gather(*(store.claim(worker, 20) for worker in workers))
+        claims = await asyncio.gather(*(store.work.claim(worker, 20) for worker in workers))
         given = [claim.session_id for some in claims for claim in some]
         assert sorted(given) == sorted(started)
 
@@ -73,8 +73,8 @@ class OwnershipContract(Subject):
         await enlist(store, clock)
         for _ in range(5):
             await admit(store, new_session(clock))
-        first = await store.claim("w1", 3)
-        rest = await store.claim("w1", 3, held=places(first))
+        first = await store.work.claim("w1", 3)
+        rest = await store.work.claim("w1", 3, held=places(first))
         assert (len(first), len(rest)) == (3, 2)
         assert not set(places(first)) & set(places(rest))
 
@@ -96,7 +96,7 @@ class OwnershipContract(Subject):
         claim = await start_and_claim(store, clock)
         await write(store, park(claim, ready_at=clock.now() + 1_000))
         clock.advance(999)
-        assert not await store.claim("w1", 10)
+        assert not await store.work.claim("w1", 10)
         clock.advance(1)
         assert (await claim_one(store)).session_id == claim.session_id
 
@@ -106,7 +106,7 @@ class OwnershipContract(Subject):
         claim = await start_and_claim(store, clock)
         await write(store, park(claim))
         clock.advance(10 * 365 * 24 * 3_600_000)
-        assert not await store.claim("w1", 10)
+        assert not await store.work.claim("w1", 10)
 
     async def test_each_claim_raises_the_fence(self, store: Store, clock: ManualClock) -> None:
         claim = await start_and_claim(store, clock)
@@ -122,7 +122,7 @@ class OwnershipContract(Subject):
         self, store: Store, clock: ManualClock
     ) -> None:
         lost = await start_and_claim(store, clock)
-        (again,) = await store.claim("w1", 10)
+        (again,) = await store.work.claim("w1", 10)
         assert places([again]) == places([lost])
         assert again.fence > lost.fence
 
@@ -131,14 +131,14 @@ class OwnershipContract(Subject):
     ) -> None:
         claim = await start_and_claim(store, clock)
         await admit(store, message(clock, claim.session_id))
-        assert not await store.claim("w1", 10, held=places([claim]))
+        assert not await store.work.claim("w1", 10, held=places([claim]))
 
     async def test_a_held_lane_is_not_handed_out_again_even_if_the_lease_ran_out(
         self, store: Store, clock: ManualClock
     ) -> None:
         claim = await start_and_claim(store, clock)
         clock.advance(LEASE + 1)
-        assert not await store.claim("w1", 10, held=places([claim]))
+        assert not await store.work.claim("w1", 10, held=places([claim]))
 
     async def test_lanes_of_other_agents_are_left_alone(
         self, store: Store, clock: ManualClock
@@ -146,7 +146,7 @@ class OwnershipContract(Subject):
         await enlist(store, clock)
         for agent in ("clerk", "poet", "cook"):
             await admit(store, new_session(clock, agent=agent))
-        claims = await store.claim("w1", 10, agents=["clerk", "cook"])
+        claims = await store.work.claim("w1", 10, agents=["clerk", "cook"])
         assert {claim.agent for claim in claims} == {"clerk", "cook"}
 
     async def test_lanes_with_records_of_a_newer_format_are_left_alone(
@@ -154,8 +154,8 @@ class OwnershipContract(Subject):
     ) -> None:
         await enlist(store, clock)
         await admit(store, new_session(clock))
-        assert not await store.claim("w1", 10, version=FORMAT - 1)
-        assert await store.claim("w1", 10, version=FORMAT)
+        assert not await store.work.claim("w1", 10, version=FORMAT - 1)
+        assert await store.work.claim("w1", 10, version=FORMAT)
 
     async def test_a_lane_is_free_when_its_owners_lease_ran_out(
         self, store: Store, clock: ManualClock
@@ -174,9 +174,9 @@ class OwnershipContract(Subject):
         claim = await start_and_claim(store, clock)
         await admit(store, new_session(clock))
         clock.advance(LEASE + 1)
-        assert await store.claim("w1", 10) == []
+        assert await store.work.claim("w1", 10) == []
         await enlist(store, clock, "w2")
-        assert len(await store.claim("w2", 10)) == 2
+        assert len(await store.work.claim("w2", 10)) == 2
         assert (await write_in_vain(store, commit(claim, delta()))).reason == "lease_lost"
 
     async def test_a_renewed_lease_keeps_its_lanes(self, store: Store, clock: ManualClock) -> None:
@@ -186,7 +186,7 @@ class OwnershipContract(Subject):
         clock.advance(LEASE - 1)
         assert lease.renew().alive
         clock.advance(LEASE - 1)
-        assert not await store.claim("w2", 10)
+        assert not await store.work.claim("w2", 10)
 
     async def test_what_a_worker_has_counted_is_listed(
         self, store: Store, clock: ManualClock
@@ -195,7 +195,7 @@ class OwnershipContract(Subject):
         lease.renew('{"claims": 3}')
         lease.renew()
 
-        (listed,) = await store.workers()
+        (listed,) = await store.work.workers()
 
         assert listed.tally == '{"claims": 3}'
 
@@ -213,12 +213,12 @@ class OwnershipContract(Subject):
         kept = await start_and_claim(store, clock, held=[taken])
         clock.advance(LEASE + 1)
         await enlist(store, clock, "w2", lease=10 * LEASE)
-        assert places(await store.claim("w2", 1)) == places([taken])
+        assert places(await store.work.claim("w2", 1)) == places([taken])
 
         assert lease.renew() == Renewal(alive=True, lapsed=True)
         assert lease.renew() == Renewal(alive=True)
 
-        assert not await store.claim("w2", 10, held=places([taken]))
+        assert not await store.work.claim("w2", 10, held=places([taken]))
         await write(store, commit(kept, delta()))
         assert (await write_in_vain(store, commit(taken, delta()))).reason == "lease_lost"
 
@@ -237,15 +237,15 @@ class OwnershipContract(Subject):
         lease = await enlist(store, clock)
         lease.release()
         assert not lease.renew().alive
-        assert not await store.workers()
+        assert not await store.work.workers()
 
     async def test_living_workers_are_listed(self, store: Store, clock: ManualClock) -> None:
         await enlist(store, clock, "w1", lease=1_000)
         await enlist(store, clock, "w2", lease=5_000)
-        ends = {info.worker: info.lease_until for info in await store.workers()}
+        ends = {info.worker: info.lease_until for info in await store.work.workers()}
         assert ends == {"w1": clock.now() + 1_000, "w2": clock.now() + 5_000}
         clock.advance(1_001)
-        (left,) = await store.workers()
+        (left,) = await store.work.workers()
         assert (left.worker, left.host, left.pid, left.version) == ("w2", "here", 1, "1")
 
     async def test_a_worker_is_listed_with_what_it_serves_and_its_load(
@@ -262,15 +262,15 @@ class OwnershipContract(Subject):
             lanes=("main", "bulk *"),
             at_once={"cook": 3},
         )
-        lease = await store.enlist(info, LEASE)
+        lease = await store.work.enlist(info, LEASE)
         for _ in range(3):
             await admit(store, new_session(clock))
-        parked, *_ = await store.claim("w1", 3)
+        parked, *_ = await store.work.claim("w1", 3)
         await write(store, park(parked))
         clock.advance(1_000)
         lease.renew()
         clock.advance(500)
-        (listed,) = await store.workers()
+        (listed,) = await store.work.workers()
         seen_at = clock.now() - 500
         assert listed == replace(info, held=2, seen_at=seen_at, lease_until=seen_at + LEASE)
 
@@ -278,18 +278,18 @@ class OwnershipContract(Subject):
         for worker in ("w3", "w1", "w2"):
             await enlist(store, clock, worker)
             clock.advance(1)
-        assert [info.worker for info in await store.workers()] == ["w3", "w1", "w2"]
+        assert [info.worker for info in await store.work.workers()] == ["w3", "w1", "w2"]
 
     async def test_a_worker_that_is_asked_to_drain_is_told_when_it_renews_its_lease(
         self, store: Store, clock: ManualClock
     ) -> None:
         lease, other = await enlist(store, clock), await enlist(store, clock, "w2")
         assert lease.renew() == Renewal(alive=True)
-        assert await store.drain("w1")
+        assert await store.work.drain("w1")
         assert lease.renew() == Renewal(alive=True, draining=True)
         assert lease.renew().draining
         assert not other.renew().draining
-        assert {info.worker: info.draining for info in await store.workers()} == {
+        assert {info.worker: info.draining for info in await store.work.workers()} == {
             "w1": True,
             "w2": False,
         }
@@ -297,19 +297,19 @@ class OwnershipContract(Subject):
     async def test_only_a_living_worker_can_be_asked_to_drain(
         self, store: Store, clock: ManualClock
     ) -> None:
-        assert not await store.drain("nobody")
+        assert not await store.work.drain("nobody")
         lease = await enlist(store, clock)
         clock.advance(LEASE + 1)
-        assert not await store.drain("w1")
+        assert not await store.work.drain("w1")
         assert not lease.renew().draining
         lease.release()
-        assert not await store.drain("w1")
+        assert not await store.work.drain("w1")
 
     async def test_who_enlists_under_the_name_of_one_that_drained_does_not_drain(
         self, store: Store, clock: ManualClock
     ) -> None:
         first = await enlist(store, clock)
-        await store.drain("w1")
+        await store.work.drain("w1")
         first.release()
         again = await enlist(store, clock)
         assert again.renew() == Renewal(alive=True)
@@ -321,7 +321,7 @@ class OwnershipContract(Subject):
         await enlist(store, clock, "w2")
         assert not await find_dead_twice(store, clock)
         await admit(store, message(clock, claim.session_id))
-        assert not await store.claim("w2", 10)
+        assert not await store.work.claim("w2", 10)
 
     async def test_a_killed_workers_lanes_are_free_long_before_its_lease_runs_out(
         self, store: Store, clock: ManualClock
@@ -343,8 +343,8 @@ class OwnershipContract(Subject):
         await enlist(store, clock, "w2")
         claim = await start_and_claim(store, clock)
         await self.kill(store, "w1", lease)
-        assert [info.worker for info in await store.workers()] == ["w2"]
-        assert not await store.claim("w2", 10)
+        assert [info.worker for info in await store.work.workers()] == ["w2"]
+        assert not await store.work.claim("w2", 10)
         await write(store, commit(claim, delta()))
 
     async def test_a_death_is_found_once(self, store: Store, clock: ManualClock) -> None:
@@ -353,12 +353,12 @@ class OwnershipContract(Subject):
         await self.kill(store, "w1", lease)
         await find_dead_twice(store, clock)
         assert not await find_dead_twice(store, clock)
-        assert [info.worker for info in await store.workers()] == ["w2"]
+        assert [info.worker for info in await store.work.workers()] == ["w2"]
 
 
 async def claim_one_of_many(store: Store) -> str:
     """Claim the first lane that is to be had, and give it up for good."""
-    (claim,) = await store.claim("w1", 1)
+    (claim,) = await store.work.claim("w1", 1)
     await write(store, park(claim))
     return claim.session_id
 
@@ -367,6 +367,6 @@ async def find_dead_twice(store: Store, clock: ManualClock) -> list[str]:
     """Look as often as it takes for a sign of life to be missing twice."""
     found: list[str] = []
     for _ in range(6):
-        found += await store.find_dead()
+        found += await store.work.find_dead()
         clock.advance(400)
     return found

@@ -55,13 +55,13 @@ def values_of(loaded: Loaded) -> list[str]:
 class ReadingContract(Subject):
     async def test_a_log_is_read_from_its_beginning(self, store: Store, clock: ManualClock) -> None:
         session = await write_log(store, clock)
-        page = await store.read(session, 0)
+        page = await store.log.read(session, 0)
         assert offsets(page.entries) == list(range(1, 12))
         assert (page.cursor, page.end) == (11, 11)
 
     async def test_a_page_ends_where_a_commit_ends(self, store: Store, clock: ManualClock) -> None:
         session = await write_log(store, clock)
-        page = await store.read(session, 2, limit=2)
+        page = await store.log.read(session, 2, limit=2)
         assert offsets(page.entries) == [3, 4, 5, 6, 7]
         assert (page.cursor, page.end) == (7, 11)
 
@@ -69,7 +69,7 @@ class ReadingContract(Subject):
         self, store: Store, clock: ManualClock
     ) -> None:
         session = await write_log(store, clock)
-        page = await store.read(session, 4, limit=1)
+        page = await store.log.read(session, 4, limit=1)
         assert offsets(page.entries) == [5, 6, 7]
 
     @pytest.mark.parametrize("limit", [1, 2, 4, 100])
@@ -78,7 +78,7 @@ class ReadingContract(Subject):
     ) -> None:
         session = await write_log(store, clock)
         cursor, read = 0, []
-        while entries := (page := await store.read(session, cursor, limit)).entries:
+        while entries := (page := await store.log.read(session, cursor, limit)).entries:
             read += offsets(entries)
             cursor = page.cursor
         assert read == list(range(1, 12))
@@ -87,7 +87,7 @@ class ReadingContract(Subject):
         self, store: Store, clock: ManualClock
     ) -> None:
         session = await write_log(store, clock)
-        page = await store.read(session, 11)
+        page = await store.log.read(session, 11)
         assert (page.entries, page.cursor, page.end) == ((), 11, 11)
 
     async def test_a_cursor_beyond_the_end_is_an_error(
@@ -95,18 +95,18 @@ class ReadingContract(Subject):
     ) -> None:
         session = await write_log(store, clock)
         with pytest.raises(CursorAhead):
-            await store.read(session, 12)
+            await store.log.read(session, 12)
 
     async def test_an_unknown_session_cannot_be_read(
         self, store: Store, clock: ManualClock
     ) -> None:
         nobody = clock.new_id("ses")
         with pytest.raises(UnknownSession):
-            await store.read(nobody, 0)
+            await store.log.read(nobody, 0)
         with pytest.raises(UnknownSession):
-            await store.read_back(nobody, 1)
+            await store.log.read_back(nobody, 1)
         with pytest.raises(UnknownSession):
-            await store.load(nobody, "main")
+            await store.log.load(nobody, "main")
 
     @pytest.mark.parametrize("count", [1, 100], ids=["one large value", "many small ones"])
     async def test_a_page_that_holds_enough_bytes_ends_however_few_entries_there_are(
@@ -114,15 +114,15 @@ class ReadingContract(Subject):
     ) -> None:
         session = await write_much(store, clock, count)
         end = 2 + 4 * count
-        page = await store.read(session, 0)
+        page = await store.log.read(session, 0)
         assert offsets(page.entries) == list(range(1, 3 + 2 * count))
         assert (page.cursor, page.end) == (2 + 2 * count, end)
-        page = await store.read(session, page.cursor)
+        page = await store.log.read(session, page.cursor)
         assert (offsets(page.entries)[-1], page.cursor, page.end) == (end, end, end)
-        page = await store.read_back(session, end + 1, end)
+        page = await store.log.read_back(session, end + 1, end)
         assert offsets(page.entries) == list(range(3 + 2 * count, end + 1))
         assert page.cursor == 3 + 2 * count
-        page = await store.read_back(session, page.cursor, end)
+        page = await store.log.read_back(session, page.cursor, end)
         assert offsets(page.entries) == list(range(3, 3 + 2 * count))
 
     async def test_a_commit_that_no_page_could_hold_is_a_page_of_its_own(
@@ -132,9 +132,9 @@ class ReadingContract(Subject):
         large = [delta(f"{number}" * FULL_PAGE) for number in range(2)]
         await write(store, commit(claim, *large))
         await write(store, commit(claim, delta(), number=1))
-        page = await store.read(claim.session_id, 2)
+        page = await store.log.read(claim.session_id, 2)
         assert [entry.record for entry in page.entries] == large
-        assert offsets((await store.read(claim.session_id, page.cursor)).entries) == [5]
+        assert offsets((await store.log.read(claim.session_id, page.cursor)).entries) == [5]
 
     @pytest.mark.parametrize("limit", [1, 2, 4, 100])
     async def test_pages_read_backwards_give_every_entry_once(
@@ -143,7 +143,7 @@ class ReadingContract(Subject):
         session = await write_log(store, clock)
         before: int = 12
         read: list[int] = []
-        while entries := (page := await store.read_back(session, before, limit)).entries:
+        while entries := (page := await store.log.read_back(session, before, limit)).entries:
             read = offsets(entries) + read
             assert page.cursor == entries[0].offset
             before = page.cursor
@@ -153,7 +153,7 @@ class ReadingContract(Subject):
         self, store: Store, clock: ManualClock
     ) -> None:
         session = await write_log(store, clock)
-        page = await store.read_back(session, 6, limit=1)
+        page = await store.log.read_back(session, 6, limit=1)
         assert page.entries[-1].offset == 5
         assert page.end == 11
 
@@ -163,7 +163,7 @@ class ReadingContract(Subject):
         main = await start_and_claim(store, clock)
         await admit(store, message(clock, main.session_id, lane="notes"))
         await write(store, commit(main, delta()))
-        loaded = await store.load(main.session_id, "main")
+        loaded = await store.log.load(main.session_id, "main")
         assert offsets(loaded.entries) == [1, 2, 4]
         assert (loaded.snapshot, loaded.slices) == (None, None)
         assert loaded.last_at == clock.now()
@@ -176,15 +176,17 @@ class ReadingContract(Subject):
         await write(store, commit(main, put('"a"')))
         await write(store, commit(main, delta(), number=1))
         await write(store, park(main, r.SessionEnded(), number=2))
-        loaded = await store.load(main.session_id, "notes")
+        loaded = await store.log.load(main.session_id, "notes")
         found = {type(e.record) for e in loaded.entries if e.lane == "main"}
         assert found >= {r.SessionStarted, r.StateChanged, r.SessionEnded}
         assert notes.offset in offsets(loaded.entries)
 
     async def test_a_lane_is_loaded_after_an_offset(self, store: Store, clock: ManualClock) -> None:
         session = await write_log(store, clock)
-        assert offsets((await store.load(session, "main", after=5)).entries) == list(range(6, 12))
-        assert (await store.load(session, "main", after=11)).entries == ()
+        assert offsets((await store.log.load(session, "main", after=5)).entries) == list(
+            range(6, 12)
+        )
+        assert (await store.log.load(session, "main", after=11)).entries == ()
 
     async def test_a_lane_is_loaded_from_its_snapshot_on(
         self, store: Store, clock: ManualClock
@@ -192,7 +194,7 @@ class ReadingContract(Subject):
         claim = await start_and_claim(store, clock)
         lane, slices = Snapshot(2, FOLD, b"lane" * 1_000), Snapshot(2, FOLD, b"slices")
         await write(store, commit(claim, delta(), snapshot=lane, slices=slices))
-        loaded = await store.load(claim.session_id, "main")
+        loaded = await store.log.load(claim.session_id, "main")
         assert (loaded.snapshot, loaded.slices) == (lane, slices)
         assert offsets(loaded.entries) == [3]
 
@@ -202,7 +204,7 @@ class ReadingContract(Subject):
         claim = await start_and_claim(store, clock)
         await write(store, commit(claim, delta(), snapshot=Snapshot(2, FOLD, b"old")))
         await write(store, commit(claim, delta(), number=1, snapshot=Snapshot(3, FOLD, b"new")))
-        loaded = await store.load(claim.session_id, "main")
+        loaded = await store.log.load(claim.session_id, "main")
         assert loaded.snapshot == Snapshot(3, FOLD, b"new")
         assert offsets(loaded.entries) == [4]
 
@@ -212,7 +214,7 @@ class ReadingContract(Subject):
         claim = await start_and_claim(store, clock)
         other = Snapshot(2, FOLD + 1, b"made by other rules")
         await write(store, commit(claim, put('"a"'), snapshot=other, slices=other))
-        loaded = await store.load(claim.session_id, "main")
+        loaded = await store.log.load(claim.session_id, "main")
         assert (loaded.snapshot, loaded.slices) == (None, None)
         assert offsets(loaded.entries) == [1, 2, 3]
 
@@ -224,7 +226,7 @@ class ReadingContract(Subject):
         slices = Snapshot(2, FOLD, b"slices")
         lane = Snapshot(2, FOLD, b"lane")
         await write(store, commit(claim, delta(), snapshot=lane, slices=slices))
-        loaded = await store.load(claim.session_id, "notes")
+        loaded = await store.log.load(claim.session_id, "notes")
         assert (loaded.snapshot, loaded.slices) == (None, slices)
 
     async def test_slice_changes_since_the_slices_snapshot_are_loaded_with_a_later_lane(
@@ -234,7 +236,7 @@ class ReadingContract(Subject):
         await write(store, commit(claim, put('"a"')))
         await write(store, commit(claim, put('"b"'), number=1, slices=Snapshot(3, FOLD, b"s")))
         await write(store, commit(claim, delta(), number=2, snapshot=Snapshot(4, FOLD, b"l")))
-        loaded = await store.load(claim.session_id, "main")
+        loaded = await store.log.load(claim.session_id, "main")
         assert loaded.snapshot == Snapshot(4, FOLD, b"l")
         assert loaded.slices == Snapshot(3, FOLD, b"s")
         assert '"b"' in values_of(loaded)
@@ -246,7 +248,7 @@ class ReadingContract(Subject):
         claim = await start_and_claim(store, clock)
         await write(store, commit(claim, delta(), put('"a"')))
         await write(store, commit(claim, delta(), number=1, snapshot=Snapshot(4, FOLD, b"l")))
-        loaded = await store.load(claim.session_id, "main")
+        loaded = await store.log.load(claim.session_id, "main")
         assert values_of(loaded) == ['"a"']
         assert offsets(loaded.entries) == [4, 5]
 
@@ -256,7 +258,7 @@ class ReadingContract(Subject):
         claim = await start_and_claim(store, clock)
         await write(store, commit(claim, put('"a"')))
         await write(store, commit(claim, put('"b"'), number=1, slices=Snapshot(3, FOLD, b"s")))
-        loaded = await store.load(claim.session_id, "main")
+        loaded = await store.log.load(claim.session_id, "main")
         assert (loaded.snapshot, loaded.slices) == (None, Snapshot(3, FOLD, b"s"))
         assert values_of(loaded) == ['"b"']
 
@@ -266,7 +268,7 @@ class ReadingContract(Subject):
         claim = await start_and_claim(store, clock)
         await admit(store, message(clock, claim.session_id, lane="notes"))
         await write(store, commit(claim, delta(), put('"a"'), delta(), r.SessionEnded()))
-        loaded = await store.load(claim.session_id, "notes")
+        loaded = await store.log.load(claim.session_id, "notes")
         assert offsets(loaded.entries) == [1, 3, 5, 7]
 
     async def test_the_tail_is_measured_from_the_snapshot_on(
@@ -275,26 +277,26 @@ class ReadingContract(Subject):
         claim = await start_and_claim(store, clock)
         words = [delta(f"{n * 7919:x}") for n in range(50)]
         await write(store, commit(claim, *words))
-        before = (await store.load(claim.session_id, "main")).tail_bytes
+        before = (await store.log.load(claim.session_id, "main")).tail_bytes
         end = await end_of(store, claim.session_id)
         await write(store, commit(claim, delta(), number=1, snapshot=Snapshot(end, FOLD, b"")))
-        after = (await store.load(claim.session_id, "main")).tail_bytes
+        after = (await store.log.load(claim.session_id, "main")).tail_bytes
         assert before > after > 0
 
     async def test_loading_and_reading_give_the_same_entries(
         self, store: Store, clock: ManualClock
     ) -> None:
         session = await write_log(store, clock)
-        loaded = await store.load(session, "main")
+        loaded = await store.log.load(session, "main")
         assert list(loaded.entries) == list(await read_all(store, session))
-        tail = await store.load(session, "main", after=8)
-        assert list(tail.entries) == list((await store.read(session, 8)).entries)
+        tail = await store.log.load(session, "main", after=8)
+        assert list(tail.entries) == list((await store.log.read(session, 8)).entries)
 
     async def test_a_new_lane_is_loaded_with_its_sessions_start(
         self, store: Store, clock: ManualClock
     ) -> None:
         claim = await start_and_claim(store, clock)
         receipt = await admit(store, message(clock, claim.session_id, lane="notes"))
-        loaded = await store.load(claim.session_id, "notes")
+        loaded = await store.log.load(claim.session_id, "notes")
         assert type(loaded.entries[0].record) is r.SessionStarted
         assert loaded.entries[-1].offset == receipt.offset

@@ -42,7 +42,7 @@ def name_of(closing: AnyRecord) -> str:
 
 
 async def state_of(store: Store, request_id: str) -> str:
-    request = await store.request(request_id)
+    request = await store.listing.request(request_id)
     assert request is not None
     return request.state
 
@@ -54,7 +54,7 @@ class RequestContract(Subject):
         claim = await start_and_claim(store, clock)
         asked = question("req_1", expires_at=clock.now() + 1_000)
         await ask(store, claim, asked)
-        assert await store.request("req_1") == RequestInfo(
+        assert await store.listing.request("req_1") == RequestInfo(
             request_id="req_1",
             session_id=claim.session_id,
             lane="main",
@@ -67,7 +67,7 @@ class RequestContract(Subject):
         )
 
     async def test_a_request_that_never_was_is_none(self, store: Store) -> None:
-        assert await store.request("req_1") is None
+        assert await store.listing.request("req_1") is None
 
     async def test_an_answer_closes_its_request_and_arrives(
         self, store: Store, clock: ManualClock
@@ -103,7 +103,9 @@ class RequestContract(Subject):
         claim = await start_and_claim(store, clock)
         await ask(store, claim, question("req_1"))
         answers = [reply(clock, claim.session_id, "req_1", f"option {n}") for n in range(20)]
-        found = [result for (result,) in await asyncio.gather(*(store.admit([a]) for a in answers))]
+        found = [
+            result for (result,) in await asyncio.gather(*(store.log.admit([a]) for a in answers))
+        ]
         assert sum(isinstance(result, AdmissionReceipt) for result in found) == 1
         assert sum(isinstance(result, RequestClosed) for result in found) == 19
 
@@ -203,7 +205,9 @@ class RequestContract(Subject):
             await write(store, commit(claim, question(name), number=number, seen=10_000))
             expiry = commit(claim, r.RequestExpired(request_id=name), number=number + 1, seen=0)
             answer = reply(clock, claim.session_id, name)
-            (answered,), _ = await asyncio.gather(store.admit([answer]), store.commit([expiry]))
+            (answered,), _ = await asyncio.gather(
+                store.log.admit([answer]), store.log.commit([expiry])
+            )
             was_answered = isinstance(answered, AdmissionReceipt)
             assert await state_of(store, name) == ("answered" if was_answered else "expired")
             if was_answered:
@@ -215,8 +219,8 @@ class RequestContract(Subject):
         claim = await start_and_claim(store, clock)
         await ask(store, claim, question("req_1"), question("req_2"))
         await admit(store, reply(clock, claim.session_id, "req_1"))
-        assert [q.request_id for q in await store.requests(claim.session_id)] == ["req_2"]
-        everything = await store.requests(claim.session_id, open_only=False)
+        assert [q.request_id for q in await store.listing.requests(claim.session_id)] == ["req_2"]
+        everything = await store.listing.requests(claim.session_id, open_only=False)
         assert {(q.request_id, q.state) for q in everything} == {
             ("req_1", "answered"),
             ("req_2", "open"),
@@ -229,9 +233,9 @@ class RequestContract(Subject):
         await ask(store, one, question("req_1"))
         two = await start_and_claim(store, clock)
         await ask(store, two, question("req_2"))
-        assert [q.request_id for q in await store.requests(two.session_id)] == ["req_2"]
-        assert {q.request_id for q in await store.requests()} == {"req_1", "req_2"}
-        assert len(await store.requests(limit=1)) == 1
+        assert [q.request_id for q in await store.listing.requests(two.session_id)] == ["req_2"]
+        assert {q.request_id for q in await store.listing.requests()} == {"req_1", "req_2"}
+        assert len(await store.listing.requests(limit=1)) == 1
 
     async def test_requests_are_listed_by_tenant_agent_and_kind_behind_another(
         self, store: Store, clock: ManualClock
@@ -242,7 +246,7 @@ class RequestContract(Subject):
         await ask(store, two, question("req_2"))
 
         async def listed(**filters: Any) -> list[str]:
-            return [info.request_id for info in await store.requests(**filters)]
+            return [info.request_id for info in await store.listing.requests(**filters)]
 
         assert await listed() == ["req_3", "req_1", "req_2"]
         assert await listed(tenant="acme") == ["req_3", "req_1"]
@@ -257,7 +261,7 @@ class RequestContract(Subject):
         claim = await start_and_claim(store, clock, tenant="acme", agent="clerk")
         await ask(store, claim, question("req_1"))
 
-        found = await store.request("req_1")
+        found = await store.listing.request("req_1")
 
         assert found is not None
         assert (found.tenant, found.agent) == ("acme", "clerk")

@@ -37,10 +37,10 @@ class SendContract(Subject):
 
         await write(store, commit(parent, delta(), sends=(child,)))
 
-        info = await store.session(child.session_id)
+        info = await store.listing.session(child.session_id)
         assert info is not None
         assert (info.parent, info.token, info.lanes[0].queued) == (parent.session_id, "c1", 1)
-        [claim] = await store.claim("w1", 10, held=places([parent]))
+        [claim] = await store.work.claim("w1", 10, held=places([parent]))
         assert claim.session_id == child.session_id
         assert [type(e.record) for e in await read_all(store, child.session_id)] == [
             r.SessionStarted,
@@ -54,11 +54,11 @@ class SendContract(Subject):
         children = [new_session(clock, parent=parent.session_id) for _ in range(3)]
         await write(store, commit(parent, delta(), sends=tuple(children)))
 
-        listed = await store.sessions(parent=parent.session_id)
+        listed = await store.listing.sessions(parent=parent.session_id)
 
         assert [info.session_id for info in listed] == [c.session_id for c in reversed(children)]
-        assert await store.sessions(parent=children[0].session_id) == []
-        found = await store.session(parent.session_id)
+        assert await store.listing.sessions(parent=children[0].session_id) == []
+        found = await store.listing.session(parent.session_id)
         assert found is not None
         assert found.parent == ""
 
@@ -70,7 +70,7 @@ class SendContract(Subject):
 
         await write_in_vain(store, commit(parent, delta(), fence=0, sends=(child,)))
 
-        assert await store.session(child.session_id) is None
+        assert await store.listing.session(child.session_id) is None
 
     async def test_a_repeated_commit_sends_once(self, store: Store, clock: ManualClock) -> None:
         parent = await start_and_claim(store, clock)
@@ -82,7 +82,7 @@ class SendContract(Subject):
         again = await write(store, wanted)
 
         assert again.first_offset == first.first_offset
-        assert len(await store.deliveries(other.session_id)) == 2
+        assert len(await store.listing.deliveries(other.session_id)) == 2
 
     async def test_a_reply_that_is_sent_closes_its_request_and_wakes_the_lane(
         self, store: Store, clock: ManualClock
@@ -94,7 +94,7 @@ class SendContract(Subject):
 
         await write(store, park(child, delta(), sends=(answer,)))
 
-        asked = await store.request("req_1")
+        asked = await store.listing.request("req_1")
         assert asked is not None
         assert asked.state == "answered"
         assert (await claim_one(store)).session_id == parent.session_id
@@ -117,8 +117,8 @@ class SendContract(Subject):
         result = await write(store, commit(sender, delta(), sends=sends))
 
         assert result.first_offset == 3
-        assert len(await store.deliveries(closed.session_id)) == 2
-        assert len(await store.deliveries(over.session_id)) == 1
+        assert len(await store.listing.deliveries(closed.session_id)) == 2
+        assert len(await store.listing.deliveries(over.session_id)) == 1
 
     async def test_what_is_sent_after_something_dropped_arrives(
         self, store: Store, clock: ManualClock
@@ -129,7 +129,7 @@ class SendContract(Subject):
 
         await write(store, commit(sender, delta(), sends=sends))
 
-        assert len(await store.deliveries(other.session_id)) == 2
+        assert len(await store.listing.deliveries(other.session_id)) == 2
 
     async def test_a_cancel_that_is_sent_is_given_the_turn_that_is_open(
         self, store: Store, clock: ManualClock
@@ -168,12 +168,12 @@ class SendContract(Subject):
             for claim, other in zip(claims, others, strict=True)
         ]
 
-        results = await store.commit(wanted)
+        results = await store.log.commit(wanted)
 
         assert all(isinstance(result, Committed) for result in results)
         for claim in claims:
-            assert len(await store.deliveries(claim.session_id)) == 2
-            info = await store.session(claim.session_id)
+            assert len(await store.listing.deliveries(claim.session_id)) == 2
+            info = await store.listing.session(claim.session_id)
             assert info is not None
             assert info.end == 4
             assert len(await read_all(store, claim.session_id)) == 4
@@ -184,31 +184,31 @@ class SendContract(Subject):
         parent = await start_and_claim(store, clock)
         child = new_session(clock, parent=parent.session_id)
         await write(store, commit(parent, delta(), sends=(child,)))
-        [claim] = await store.claim("w1", 10, held=places([parent]))
+        [claim] = await store.work.claim("w1", 10, held=places([parent]))
         grandchild = new_session(clock, parent=child.session_id)
         await write(store, commit(claim, delta(), sends=(grandchild,)))
-        assert await store.doomed(10) == []
+        assert await store.log.find_orphans(10) == []
 
-        await store.erase(parent.session_id)
-        assert await store.doomed(10) == [child.session_id]
-        await store.erase(child.session_id)
-        assert await store.doomed(10) == [grandchild.session_id]
-        await store.erase(grandchild.session_id)
+        await store.log.erase(parent.session_id)
+        assert await store.log.find_orphans(10) == [child.session_id]
+        await store.log.erase(child.session_id)
+        assert await store.log.find_orphans(10) == [grandchild.session_id]
+        await store.log.erase(grandchild.session_id)
 
-        assert await store.doomed(10) == []
-        assert await store.sessions() == []
+        assert await store.log.find_orphans(10) == []
+        assert await store.listing.sessions() == []
 
     async def test_a_child_that_is_sent_by_an_erased_session_never_begins(
         self, store: Store, clock: ManualClock
     ) -> None:
         parent = await start_and_claim(store, clock)
-        await store.erase(parent.session_id)
+        await store.log.erase(parent.session_id)
         child = new_session(clock, parent=parent.session_id)
 
         refused = await write_in_vain(store, commit(parent, delta(), sends=(child,)))
 
         assert refused.reason == "lease_lost"
-        assert await store.session(child.session_id) is None
+        assert await store.listing.session(child.session_id) is None
 
     async def test_a_repeated_start_of_a_child_is_the_same_child(
         self, store: Store, clock: ManualClock
@@ -221,4 +221,4 @@ class SendContract(Subject):
 
         await write(store, commit(parent, delta(), sends=(again,)))
 
-        assert len(await store.sessions(parent=parent.session_id)) == 1
+        assert len(await store.listing.sessions(parent=parent.session_id)) == 1

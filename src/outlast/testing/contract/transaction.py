@@ -34,7 +34,7 @@ SQL = read_statements()
 
 
 async def count_notes(store: Store) -> int:
-    async with store.transaction() as tx:
+    async with store.log.transaction() as tx:
         row = await tx.fetch_one(SQL["count_notes"])
     assert row is not None
     return int(row[0])
@@ -44,7 +44,7 @@ class TransactionContract(Subject):
     async def make_notes(self, store: Store, clock: ManualClock) -> Claim:
         """Make a table with one note in it, in the first commit of a lane."""
         claim = await start_and_claim(store, clock)
-        async with store.transaction() as tx:
+        async with store.log.transaction() as tx:
             await tx.execute(SQL["make_notes"])
             assert await tx.execute(SQL["add_note"]) == 1
             assert await tx.commit(commit(claim, delta())) == Committed(3, clock.now())
@@ -62,7 +62,7 @@ class TransactionContract(Subject):
         self, store: Store, clock: ManualClock
     ) -> None:
         await self.make_notes(store, clock)
-        async with store.transaction() as tx:
+        async with store.log.transaction() as tx:
             await tx.execute(SQL["add_note"])
             assert await tx.fetch(SQL["count_notes"]) == [(2,)]
         assert await count_notes(store) == 1
@@ -73,7 +73,7 @@ class TransactionContract(Subject):
         await self.make_notes(store, clock)
 
         async def stumble() -> None:
-            async with store.transaction() as tx:
+            async with store.log.transaction() as tx:
                 await tx.execute(SQL["add_note"])
                 raise ZeroDivisionError
 
@@ -85,7 +85,7 @@ class TransactionContract(Subject):
         self, store: Store, clock: ManualClock
     ) -> None:
         claim = await self.make_notes(store, clock)
-        async with store.transaction() as tx:
+        async with store.log.transaction() as tx:
             await tx.execute(SQL["add_note"])
             refused = await tx.commit(commit(claim, delta(), number=1, fence=99))
         assert refused == Refused("lease_lost")
@@ -96,9 +96,9 @@ class TransactionContract(Subject):
         self, store: Store, clock: ManualClock
     ) -> None:
         claim = await self.make_notes(store, clock)
-        async with store.transaction() as tx:
+        async with store.log.transaction() as tx:
             await tx.execute(SQL["add_note"])
-            sent = asyncio.create_task(store.admit([message(clock, claim.session_id)]))
+            sent = asyncio.create_task(store.log.admit([message(clock, claim.session_id)]))
             await asyncio.wait([sent], timeout=0.05)
         (receipt,) = await sent
         assert isinstance(receipt, AdmissionReceipt)
@@ -111,7 +111,7 @@ class TransactionContract(Subject):
         await self.make_notes(store, clock)
 
         async def dawdle() -> None:
-            async with store.transaction(limit=0.05) as tx:
+            async with store.log.transaction(limit=0.05) as tx:
                 await tx.execute(SQL["add_note"])
                 while True:
                     await tx.fetch(SQL["count_notes"])

@@ -49,10 +49,10 @@ class WakeUpContract(Subject):
     async def test_nothing_becomes_ready_where_everything_waits(
         self, store: Store, clock: ManualClock
     ) -> None:
-        assert await store.next_ready_at(0) is None
+        assert await store.work.next_ready_at(0) is None
         claim = await start_and_claim(store, clock)
         await write(store, park(claim))
-        assert await store.next_ready_at(0) is None
+        assert await store.work.next_ready_at(0) is None
 
     async def test_the_first_instant_at_which_a_lane_gets_ready_is_known(
         self, store: Store, clock: ManualClock
@@ -61,9 +61,9 @@ class WakeUpContract(Subject):
         two = await start_and_claim(store, clock, held=[one])
         await write(store, park(one, ready_at=clock.now() + 900))
         await write(store, park(two, ready_at=clock.now() + 700))
-        assert await store.next_ready_at(clock.now()) == clock.now() + 700
-        assert await store.next_ready_at(clock.now() + 700) == clock.now() + 900
-        assert await store.next_ready_at(clock.now() + 900) is None
+        assert await store.work.next_ready_at(clock.now()) == clock.now() + 700
+        assert await store.work.next_ready_at(clock.now() + 700) == clock.now() + 900
+        assert await store.work.next_ready_at(clock.now() + 900) is None
 
     async def test_who_owns_lanes_can_ask_for_which_of_them_something_arrived(
         self, store: Store, clock: ManualClock
@@ -71,13 +71,13 @@ class WakeUpContract(Subject):
         one = await start_and_claim(store, clock)
         two = await start_and_claim(store, clock, held=[one])
         heads = [(one.session_id, "main", 2), (two.session_id, "main", 2)]
-        assert list(await store.find_arrivals(heads)) == []
+        assert list(await store.work.find_arrivals(heads)) == []
         await admit(store, message(clock, two.session_id))
         await admit(store, message(clock, one.session_id, lane="side"))
-        assert list(await store.find_arrivals(heads)) == [(two.session_id, "main")]
+        assert list(await store.work.find_arrivals(heads)) == [(two.session_id, "main")]
         heads = [(one.session_id, "side", 2), (two.session_id, "main", 3), ("ses_none", "main", 0)]
-        assert list(await store.find_arrivals(heads)) == [(one.session_id, "side")]
-        assert list(await store.find_arrivals([])) == []
+        assert list(await store.work.find_arrivals(heads)) == [(one.session_id, "side")]
+        assert list(await store.work.find_arrivals([])) == []
 
     async def test_an_arrival_is_ready_when_it_arrives(
         self, store: Store, clock: ManualClock
@@ -85,19 +85,19 @@ class WakeUpContract(Subject):
         claim = await start_and_claim(store, clock)
         await write(store, park(claim, ready_at=clock.now() + 900))
         await admit(store, message(clock, claim.session_id))
-        assert await store.next_ready_at(clock.now() - 1) == clock.now()
-        assert await store.next_ready_at(clock.now()) is None
+        assert await store.work.next_ready_at(clock.now() - 1) == clock.now()
+        assert await store.work.next_ready_at(clock.now()) is None
 
     async def test_a_lane_whose_owner_lives_is_not_waited_for(
         self, store: Store, clock: ManualClock
     ) -> None:
         claim = await start_and_claim(store, clock)
         await write(store, commit(claim, delta(), ready_at=clock.now() + 500))
-        assert await store.next_ready_at(clock.now()) is None
+        assert await store.work.next_ready_at(clock.now()) is None
 
     async def test_a_listener_hears_of_arrivals(self, store: Store, clock: ManualClock) -> None:
         ear = ContractListener()
-        stop = store.listen(ear)
+        stop = store.work.listen(ear)
         session = (await admit(store, new_session(clock))).session_id
         await ear.wait_for(lambda heard, arrived: heard in (session, "") and arrived)
         stop()
@@ -105,7 +105,7 @@ class WakeUpContract(Subject):
     async def test_a_listener_hears_of_commits(self, store: Store, clock: ManualClock) -> None:
         claim = await start_and_claim(store, clock)
         ear = ContractListener()
-        stop = store.listen(ear)
+        stop = store.work.listen(ear)
         await write(store, commit(claim, delta()))
         await ear.wait_for(lambda heard, _: heard in (claim.session_id, ""))
         stop()
@@ -115,7 +115,7 @@ class WakeUpContract(Subject):
     ) -> None:
         claim = await start_and_claim(store, clock)
         ear = ContractListener()
-        stop = store.listen(ear)
+        stop = store.work.listen(ear)
         await write(store, park(claim, ready_at=clock.now()))
         await ear.wait_for(lambda heard, arrived: heard in (claim.session_id, "") and arrived)
         stop()
@@ -126,7 +126,7 @@ class WakeUpContract(Subject):
         mine = (await admit(store, new_session(clock))).session_id
         other = (await admit(store, new_session(clock))).session_id
         ear = ContractListener()
-        stop = store.listen(ear, mine)
+        stop = store.work.listen(ear, mine)
         await admit(store, message(clock, other))
         await admit(store, message(clock, mine))
         await ear.wait_for(lambda heard, arrived: heard in (mine, "") and arrived)
@@ -141,7 +141,7 @@ class WakeUpContract(Subject):
         failures: list[object] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, told: failures.append(told))
         ear = ContractListener()
-        stops = [store.listen(fail), store.listen(ear)]
+        stops = [store.work.listen(fail), store.work.listen(ear)]
         for number in range(2):
             await write(store, commit(claim, delta(), number=number))
         await ear.wait_for(lambda heard, _: heard in (claim.session_id, ""))
@@ -153,8 +153,8 @@ class WakeUpContract(Subject):
         self, store: Store, clock: ManualClock
     ) -> None:
         deaf, ear = ContractListener(), ContractListener()
-        store.listen(deaf)()
-        stop = store.listen(ear)
+        store.work.listen(deaf)()
+        stop = store.work.listen(ear)
         await admit(store, new_session(clock))
         await ear.wait_for(lambda _, arrived: arrived)
         stop()

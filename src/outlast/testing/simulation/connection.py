@@ -110,20 +110,22 @@ class SimulatedConnection(WrappedStore):
         self, admissions: Sequence[Admission]
     ) -> Sequence[AdmissionReceipt | OutlastError]:
         fault = self._fault_plan.first(["admission lost", "admission unacknowledged"])
-        return await self._send(lambda: self.inner.admit(admissions), fault)
+        return await self._send(lambda: self.inner.log.admit(admissions), fault)
 
     async def claim(self, worker: str, limit: int, *args: Any, **options: Any) -> Sequence[Claim]:
         fault = self._fault_plan.first(["claim lost", "claim unacknowledged"])
-        return await self._send(lambda: self.inner.claim(worker, limit, *args, **options), fault)
+        return await self._send(
+            lambda: self.inner.work.claim(worker, limit, *args, **options), fault
+        )
 
     async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
         kinds = ["crash before commit", "crash after commit", "commit lost"]
         fault = self._fault_plan.first([*kinds, "commit unacknowledged"])
-        return await self._send(lambda: self.inner.commit(commits), fault)
+        return await self._send(lambda: self.inner.log.commit(commits), fault)
 
     @asynccontextmanager
     async def transaction(self, limit: float = 5.0) -> AsyncIterator[Transaction]:
-        async with self.inner.transaction(limit) as inner:
+        async with self.inner.log.transaction(limit) as inner:
             yield WiredTransaction(inner, self)
 
     async def run(self, statement: Callable[[], Awaitable[T]]) -> T:
@@ -136,60 +138,68 @@ class SimulatedConnection(WrappedStore):
         fault = self._fault_plan.first([*kinds, "transaction lost", "transaction unacknowledged"])
         return await self._send(commit, fault)
 
-    async def acquire(self, wishes: Sequence[PermitRequest]) -> Sequence[Permit | Refused]:
+    async def acquire(self, requests: Sequence[PermitRequest]) -> Sequence[Permit | Refused]:
         kinds = ["crash after permit", "permit lost", "permit unacknowledged"]
-        return await self._send(lambda: self.inner.acquire(wishes), self._fault_plan.first(kinds))
+        return await self._send(
+            lambda: self.inner.limit.acquire(requests), self._fault_plan.first(kinds)
+        )
 
     async def load(self, session_id: str, lane: str, after: int | None = None) -> Loaded:
         return await self._send(
-            lambda: self.inner.load(session_id, lane, after), self._read_fault()
+            lambda: self.inner.log.load(session_id, lane, after), self._read_fault()
         )
 
     async def read(self, session_id: str, after: int, limit: int = 500) -> LogPage:
         return await self._send(
-            lambda: self.inner.read(session_id, after, limit), self._read_fault()
+            lambda: self.inner.log.read(session_id, after, limit), self._read_fault()
         )
 
     async def session(self, session_id: str) -> SessionInfo | None:
-        return await self._send(lambda: self.inner.session(session_id), self._read_fault())
+        return await self._send(lambda: self.inner.listing.session(session_id), self._read_fault())
 
     async def request(self, request_id: str) -> RequestInfo | None:
-        return await self._send(lambda: self.inner.request(request_id), self._read_fault())
+        return await self._send(lambda: self.inner.listing.request(request_id), self._read_fault())
 
     async def effect(self, scope: str, key: str) -> EffectClaim | None:
-        return await self._send(lambda: self.inner.effect(scope, key), self._read_fault())
+        return await self._send(lambda: self.inner.log.effect(scope, key), self._read_fault())
 
     async def find_token(self, tenant: str, token: str, *, living: bool = True) -> str | None:
         return await self._send(
-            lambda: self.inner.find_token(tenant, token, living=living), self._read_fault()
+            lambda: self.inner.listing.find_token(tenant, token, living=living), self._read_fault()
         )
 
     async def keep_secret(self, secret: StoredSecret, *, expected: int | None) -> bool:
         fault = self._fault_plan.first(["secret lost", "secret unacknowledged"])
-        return await self._send(lambda: self.inner.keep_secret(secret, expected=expected), fault)
+        return await self._send(
+            lambda: self.inner.document.keep_secret(secret, expected=expected), fault
+        )
 
     async def secret(self, tenant: str, name: str) -> StoredSecret | None:
-        return await self._send(lambda: self.inner.secret(tenant, name), self._read_fault())
+        return await self._send(
+            lambda: self.inner.document.secret(tenant, name), self._read_fault()
+        )
 
     async def hold(self, name: str, holder: str, length: int) -> bool:
-        return await self._send(lambda: self.inner.hold(name, holder, length), self._read_fault())
+        return await self._send(
+            lambda: self.inner.document.hold(name, holder, length), self._read_fault()
+        )
 
     async def let_go(self, name: str, holder: str) -> None:
-        await self._send(lambda: self.inner.let_go(name, holder), self._read_fault())
+        await self._send(lambda: self.inner.document.let_go(name, holder), self._read_fault())
 
     async def find_dead(self) -> Sequence[str]:
-        return await self._send(lambda: self.inner.find_dead(), self._read_fault())
+        return await self._send(lambda: self.inner.work.find_dead(), self._read_fault())
 
-    async def pass_by(self, patience: int) -> int:
-        return await self._send(lambda: self.inner.pass_by(patience), self._read_fault())
+    async def skip_stale(self, patience: int) -> int:
+        return await self._send(lambda: self.inner.limit.skip_stale(patience), self._read_fault())
 
     async def find_arrivals(
         self, heads: Sequence[tuple[str, str, int]]
     ) -> Sequence[tuple[str, str]]:
-        return await self._send(lambda: self.inner.find_arrivals(heads), self._read_fault())
+        return await self._send(lambda: self.inner.work.find_arrivals(heads), self._read_fault())
 
     async def next_ready_at(self, after: int) -> int | None:
-        return await self._send(lambda: self.inner.next_ready_at(after), self._read_fault())
+        return await self._send(lambda: self.inner.work.next_ready_at(after), self._read_fault())
 
     # Wake-ups and leases
 
@@ -201,7 +211,7 @@ class SimulatedConnection(WrappedStore):
                 loop.call_later(delay, heard, written, arrived, context=context.copy())
 
         loop, context = asyncio.get_running_loop(), self.life.context()
-        return self.inner.listen(hear, session_id)
+        return self.inner.work.listen(hear, session_id)
 
     def _wake_ups(self) -> list[float]:
         """Return after how long a wake-up comes, each time that it does."""
@@ -219,7 +229,7 @@ class SimulatedConnection(WrappedStore):
 
     async def enlist(self, worker: WorkerInfo, lease: int) -> Lease:
         fault = self._fault_plan.first(["enlisting failed"]) if self._has_enlisted else ""
-        found = await self._send(lambda: self.inner.enlist(worker, lease), fault)
+        found = await self._send(lambda: self.inner.work.enlist(worker, lease), fault)
         self._has_enlisted = True
         return WiredLease(found, self)
 

@@ -30,7 +30,7 @@ class SimulatedReader:
         cursors: dict[str, int] = {}
         while True:
             await asyncio.sleep(self._chance.choice([0.1, 1.0, 5.0]))
-            if known := await self._store.sessions(limit=1000):
+            if known := await self._store.listing.sessions(limit=1000):
                 name = self._chance.choice([info.session_id for info in known])
                 cursors[name] = await self._read(name, cursors.get(name, 0))
 

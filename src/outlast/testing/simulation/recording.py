@@ -46,7 +46,7 @@ class RecordingStore(WrappedStore):
     async def admit(
         self, admissions: Sequence[Admission]
     ) -> Sequence[AdmissionReceipt | OutlastError]:
-        results = await self.inner.admit(admissions)
+        results = await self.inner.log.admit(admissions)
         for admission, result in zip(admissions, results, strict=True):
             if isinstance(result, AdmissionReceipt):
                 self._history.note(
@@ -62,7 +62,7 @@ class RecordingStore(WrappedStore):
         return results
 
     async def claim(self, worker: str, limit: int, *args: Any, **options: Any) -> Sequence[Claim]:
-        claims = await self.inner.claim(worker, limit, *args, **options)
+        claims = await self.inner.work.claim(worker, limit, *args, **options)
         limited = any(claim.agent in options.get("most", {}) for claim in claims)
         at_work = await self._count_lanes() if limited else Counter()
         for claim in claims:
@@ -78,13 +78,13 @@ class RecordingStore(WrappedStore):
 
     async def _count_lanes(self) -> Counter[str]:
         """Count the lanes that living workers have, by agent."""
-        living = {info.worker for info in await self.inner.workers()}
-        lanes = await self.inner.lanes(limit=10_000)
+        living = {info.worker for info in await self.inner.work.workers()}
+        lanes = await self.inner.listing.lanes(limit=10_000)
         return Counter(lane.agent for lane in lanes if lane.worker in living)
 
-    async def acquire(self, wishes: Sequence[PermitRequest]) -> Sequence[Permit | Refused]:
-        results = await self.inner.acquire(wishes)
-        for wish, result in zip(wishes, results, strict=True):
+    async def acquire(self, requests: Sequence[PermitRequest]) -> Sequence[Permit | Refused]:
+        results = await self.inner.limit.acquire(requests)
+        for wish, result in zip(requests, results, strict=True):
             if isinstance(result, Permit) and result.granted:
                 self._history.note(
                     CallPermitted,
@@ -96,7 +96,7 @@ class RecordingStore(WrappedStore):
         return results
 
     async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
-        results = await self.inner.commit(commits)
+        results = await self.inner.log.commit(commits)
         for commit, result in zip(commits, results, strict=True):
             if isinstance(result, Committed):
                 self.note(commit, result)
@@ -104,7 +104,7 @@ class RecordingStore(WrappedStore):
 
     @asynccontextmanager
     async def transaction(self, limit: float = 5.0) -> AsyncIterator[Transaction]:
-        async with self.inner.transaction(limit) as inner:
+        async with self.inner.log.transaction(limit) as inner:
             yield RecordedTransaction(inner, self)
 
     def note(self, commit: Commit, result: Committed) -> None:

@@ -250,7 +250,7 @@ class SimulatedUser:
 
     async def _sign_in(self) -> None:
         """Open a sign-in page, grant or deny, and return to the app."""
-        waiting = await self._app.store.requests(kinds=("authorization",), limit=50)
+        waiting = await self._app.store.listing.requests(kinds=("authorization",), limit=50)
         if not waiting:
             return
         request = self._chance.choice(waiting)

@@ -141,7 +141,7 @@ class SimulatedWorld:
         deadline, most = self.loop.time() + PATIENCE, len(self.history.notes) + EXCITEMENT
         while True:
             restless = [i for i in await self._sessions() if not rests(i)]
-            open_requests = await self.memory.requests(limit=10_000)
+            open_requests = await self.memory.listing.requests(limit=10_000)
             if not restless and not open_requests:
                 return ()
             if self.loop.time() > deadline or len(self.history.notes) > most:
@@ -153,7 +153,7 @@ class SimulatedWorld:
             await asyncio.sleep(1.0)
 
     async def _sessions(self) -> Sequence[SessionInfo]:
-        return await self.memory.sessions(limit=10_000)
+        return await self.memory.listing.sessions(limit=10_000)
 
     async def _held_by_workers(self) -> list[str]:
         """Look for what workers still hold for sessions that rest."""
@@ -175,7 +175,7 @@ class SimulatedWorld:
         ]
         permits = [
             f"{row.session_id} {row.call_id} has ended, and has or awaits a permit of {row.name}"
-            for row in await self.memory.permits()
+            for row in await self.memory.limit.permits()
         ]
         return [*owned, *permits]
 
@@ -187,7 +187,7 @@ class SimulatedWorld:
         for info in reversed(await self._sessions()):
             name = info.session_id
             session: Session[Any] = await outside.session(name)
-            page = await self.memory.read(name, 0, 1_000_000)
+            page = await self.memory.log.read(name, 0, 1_000_000)
             sessions[name] = SessionEvidence(
                 info=info,
                 entries=page.entries,

@@ -343,7 +343,7 @@ $$;
 -- Pass by the calls that have been expected for longer than `patience`: they are in no line until
 -- they ask again, which their lanes are ready to, and others are called up in their stead. The
 -- answer is how many they were, and the sessions of all who were woken.
-CREATE OR REPLACE FUNCTION outlast.pass_by(patience bigint) RETURNS jsonb
+CREATE OR REPLACE FUNCTION outlast.skip_stale(patience bigint) RETURNS jsonb
     LANGUAGE plpgsql
     SET enable_seqscan = off
     SET enable_hashjoin = off

@@ -39,7 +39,7 @@ SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.
  ORDER BY s.id DESC
  LIMIT :limit;
 
--- name: doomed
+-- name: orphans
 SELECT s.id
   FROM outlast.children AS c
   JOIN outlast.sessions AS s ON s.tenant = c.tenant AND s.sid = c.sid

@@ -24,8 +24,8 @@ SELECT 1
  WHERE expected_at < outlast.now_ms() - :patience
  LIMIT 1;
 
--- name: pass_by
-SELECT outlast.pass_by(:patience)::text;
+-- name: skip_stale
+SELECT outlast.skip_stale(:patience)::text;
 
 -- name: set_here
 -- For this transaction alone.

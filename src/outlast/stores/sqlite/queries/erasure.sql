@@ -57,7 +57,7 @@ DELETE FROM outlast_lanes WHERE sid = :sid;
 -- name: erase_session
 DELETE FROM outlast_sessions WHERE sid = :sid;
 
--- name: doomed
+-- name: orphans
 -- Ids sort by the time they were made.
 SELECT id FROM outlast_sessions WHERE doomed ORDER BY id LIMIT :limit;
 

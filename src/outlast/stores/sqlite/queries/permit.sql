@@ -97,7 +97,7 @@ SELECT p.pid, p.name, p.lid, s.id
  ORDER BY p.expected_at
  LIMIT 100;
 
--- name: pass_by
+-- name: skip_permit
 UPDATE outlast_permits SET absent = 1, expected_at = NULL WHERE pid = :pid;
 
 -- name: wake_lane

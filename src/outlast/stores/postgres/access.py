@@ -1,0 +1,73 @@
+"""How the topics of a store reach its connections: opened once, on one event loop.
+
+`parts.py` joins the connections; what is written or asked is the topics' business: `log.py`,
+`work.py`, `listing.py`, `limit.py`, `outbox.py`, `document.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+
+from outlast.clock import Clock
+from outlast.core.codec import Packer
+from outlast.errors import InvalidInput, StoreUnavailable
+from outlast.stores.postgres.fork import check_process
+from outlast.stores.postgres.migration import migrate
+from outlast.stores.postgres.parts import StoreParts
+from outlast.stores.postgres.pipeline import Rows
+from outlast.stores.postgres.statement import Params, load_queries
+from outlast.stores.postgres.url import StoreAddress
+
+
+class PostgresAccess:
+    """The connections to one schema. Nothing is connected to before `open()`."""
+
+    def __init__(self, address: StoreAddress, clock: Clock) -> None:
+        self.address = address
+        self.clock = clock
+        self.queries = load_queries(address.schema)
+        self.packer = Packer()
+        self._pid = os.getpid()
+        self._opening = asyncio.Lock()
+        self._parts: StoreParts | None = None
+
+    async def open(self) -> None:
+        """Bring the schema up to date, and join what is connected on demand."""
+        check_process(self._pid)
+        async with self._opening:
+            if self._parts is None:
+                await migrate(self.address, self.clock, self.queries)
+                self._parts = StoreParts(self.address, self.clock, self.queries, self.packer)
+
+    def check_process(self) -> None:
+        """Refuse to go on in a process that was forked from the one that made the store."""
+        check_process(self._pid)
+
+    async def close(self) -> None:
+        """Finish what was asked for, then close the connections."""
+        async with self._opening:
+            parts, self._parts = self._parts, None
+            if parts:
+                await parts.close()
+
+    def counts(self) -> Mapping[str, int]:
+        """Return the writer's counters, or none if the store is not open."""
+        return self._parts.writer.counts if self._parts else {}
+
+    def parts(self) -> StoreParts:
+        """Return the parts, or refuse if the store is not open in this process and on this loop."""
+        check_process(self._pid)
+        if self._parts is None:
+            raise StoreUnavailable(
+                "this store is not open: use the app inside `async with app`, or open() it first;"
+                " a store of your own is opened by migrate()"
+            )
+        if self._parts.loop is not asyncio.get_running_loop():
+            raise InvalidInput("this store was opened on another event loop; open one on each")
+        return self._parts
+
+    async def ask(self, name: str, params: Params) -> Rows:
+        """Run a query of this name on a connection that reads."""
+        return await self.parts().readers.ask(self.queries[name].bind(params))

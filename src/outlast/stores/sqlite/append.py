@@ -1,0 +1,105 @@
+"""Adding to a session's log: the next offsets, one row, and the blobs that it refers to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from outlast.core.codec import Packed
+from outlast.core.record import Entry
+from outlast.stores.sqlite.database import Row
+from outlast.stores.sqlite.unit_of_work import OFFSETS, UnitOfWork, column_of, key_of
+
+ARRIVAL = 1
+CHANGES_SLICES = 2
+STARTS_OR_ENDS = 4
+
+IS_MISSING = (0,)
+
+
+class Appended(NamedTuple):
+    """Where records stand in the log, and when they were written."""
+
+    first_offset: int
+    at: int
+
+
+def find_end(desk: UnitOfWork, sid: int) -> tuple[int, int]:
+    """Return the key of a session's next row, and the time of its last."""
+    base = key_of(sid, 0)
+    last = desk.db.one("last_row", {"base": base, "top": base | OFFSETS})
+    return (last[0] + last[1], last[2]) if last else (base | 1, 0)
+
+
+class LogRow(NamedTuple):
+    """A row of the log, in the order of its columns."""
+
+    key: int
+    records: int
+    lane: str | None
+    at: int
+    marks: int
+    data: bytes
+
+
+def append(
+    desk: UnitOfWork, key: int, lane: str, body: bytes, count: int, at: int, marks: int
+) -> int:
+    """Write encoded records as the next row of a log, and return the first one's offset."""
+    row = make_row(desk, desk.packer.pack(body), key, lane, count, at, marks)
+    desk.db.run("append", row._asdict())
+    return key & OFFSETS
+
+
+def make_row(
+    desk: UnitOfWork, packed: Packed, key: int, lane: str, count: int, at: int, marks: int
+) -> LogRow:
+    """Return packed records as a row, their blobs being kept."""
+    if packed.blobs:
+        keep_blobs(desk, key >> 32, packed.blobs)
+    desk.written += len(packed.data)
+    return LogRow(key, count, column_of(lane), at, marks, packed.data)
+
+
+def tenant_of(desk: UnitOfWork, sid: int) -> str:
+    row = desk.db.one("tenant", {"sid": sid})
+    assert row is not None
+    return str(row[0])
+
+
+def keep_blobs(desk: UnitOfWork, sid: int, blobs: Mapping[str, bytes]) -> None:
+    """Note that a session uses blobs, and write those that are new."""
+    tenant = tenant_of(desk, sid)
+    for name, value in blobs.items():
+        key = {"tenant": tenant, "hash": bytes.fromhex(name), "sid": sid}
+        if desk.db.one("use_blob", key) == IS_MISSING:
+            data = desk.packer.squeeze(value)
+            desk.written += len(data)
+            desk.db.run("put_blob", {**key, "data": data})
+
+
+def last_commit(desk: UnitOfWork, sid: int, lane: str, *, has_records: bool) -> Appended:
+    """Return where the last commit of a lane's owner stands."""
+    base = key_of(sid, 0)
+    bounds = {"base": base, "top": base | OFFSETS, "lane": column_of(lane)}
+    if has_records and (row := desk.db.one("last_commit", bounds)):
+        return Appended(row[0] & OFFSETS, row[2])
+    key, at = find_end(desk, sid)
+    return Appended(key & OFFSETS, at)
+
+
+def arrivals_after(
+    desk: UnitOfWork, sid: int, lane: str, seen: int, last: int
+) -> tuple[Entry, ...]:
+    """Return what others added to a lane after the last arrival that its owner has seen."""
+    rows: list[Row] = desk.db.all(
+        "arrivals",
+        {
+            "base": key_of(sid, 0),
+            "first": key_of(sid, seen + 1),
+            "last": key_of(sid, last),
+            "lane": column_of(lane),
+        },
+    )
+    tenant = tenant_of(desk, sid)
+    return tuple(entry for row in rows for entry in desk.entries(tenant, row, seen))

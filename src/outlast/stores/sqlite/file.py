@@ -1,0 +1,102 @@
+"""The connections to a store's file: one writer, a batcher for each event loop, readers.
+
+Owns the opening and the closing of them, and is the `Access` of a `SqliteStore`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from outlast.clock import Clock
+from outlast.errors import StoreUnavailable
+from outlast.store import Transaction
+from outlast.stores.listener import Heard
+from outlast.stores.sqlite.batcher import LoopBatcher
+from outlast.stores.sqlite.checkpoint import wipe
+from outlast.stores.sqlite.fork import check_process
+from outlast.stores.sqlite.hearing import ListenerSet
+from outlast.stores.sqlite.notify import LoopListeners
+from outlast.stores.sqlite.path import check_place
+from outlast.stores.sqlite.reader import Readers
+from outlast.stores.sqlite.transaction import OpenTransaction
+from outlast.stores.sqlite.unit_of_work import UnitOfWork
+from outlast.stores.sqlite.writer import Do, Work, Writer, do_works
+
+T = TypeVar("T")
+
+
+class FileAccess:
+    """The connections to one file. Nothing touches the disk before `open()`."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self.path = path
+        self.clock = clock
+        self.pid = os.getpid()
+        self.writer: Writer | None = None
+        self._loop_listeners = LoopListeners()
+        self._listeners = ListenerSet(self._loop_listeners, clock, lambda: self.writer)
+        self._batchers: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopBatcher]
+        self._batchers = WeakKeyDictionary()
+        self._readers = Readers(path, clock)
+
+    async def open(self) -> None:
+        """Open the file and bring its schema up to date."""
+        check_place(self.path)
+        writer = Writer(self.path, self.clock, self._loop_listeners)
+        await writer.start()
+        self._readers.start()
+        self.writer = writer
+
+    async def close(self) -> None:
+        """Finish what was asked for, then close the connections."""
+        assert self.writer is not None
+        self._listeners.stop()
+        writer, self.writer = self.writer, None
+        if batcher := self._batchers.get(asyncio.get_running_loop()):
+            batcher.finish()
+        self._batchers.clear()
+        await self._readers.stop()
+        await writer.stop()
+
+    def open_writer(self) -> Writer:
+        """Return the writer, or refuse if the store is not open in this process."""
+        check_process(self.pid)
+        if self.writer is None:
+            raise StoreUnavailable(
+                "this store is not open: use the app inside `async with app`, or open() it first;"
+                " a store of your own is opened by migrate()"
+            )
+        return self.writer
+
+    async def write(self, *works: Work, size: int = 0) -> list[Any]:
+        return await self.write_all(do_works, works, size)
+
+    # Not `async`: it returns the batcher's coroutine, which saves a frame for each commit.
+    def write_all(
+        self, do: Do, items: Sequence[Any], size: int = 0, session: str = ""
+    ) -> Coroutine[Any, Any, list[Any]]:
+        writer, loop = self.open_writer(), asyncio.get_running_loop()
+        batcher = self._batchers.get(loop)
+        if batcher is None:
+            batcher = self._batchers.setdefault(loop, LoopBatcher(writer))
+        return batcher.write(do, items, size, session)
+
+    async def read(self, question: Callable[[UnitOfWork], T]) -> T:
+        self.open_writer()
+        return await self._readers.ask(question)
+
+    def transaction(self, limit: float) -> AbstractAsyncContextManager[Transaction]:
+        return OpenTransaction(self.open_writer, limit)
+
+    def listen(self, heard: Heard, session_id: str) -> Callable[[], None]:
+        self.open_writer()
+        return self._listeners.listen(heard, session_id)
+
+    async def wipe(self) -> None:
+        await asyncio.to_thread(wipe, self.path, self.clock)

@@ -1,0 +1,175 @@
+"""The topic `work` in SQLite: workers with their signs of life, claims of lanes, hints.
+
+See `outlast.store.work` for the promises. A worker shows that it lives by a lock on a file
+(`liveness.py`) and by its lease (`worker_lease.py`); `claim.py` gives lanes to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from outlast.core.record import FORMAT
+from outlast.store import NO_LIMITS, Claim, WorkerInfo
+from outlast.stores.listener import EVERYTHING, Heard
+from outlast.stores.sqlite import listing
+from outlast.stores.sqlite.access import Access
+from outlast.stores.sqlite.claim import write_claim
+from outlast.stores.sqlite.file import FileAccess
+from outlast.stores.sqlite.liveness import LivenessObserver, LockFile, lock_path, machine
+from outlast.stores.sqlite.unit_of_work import UnitOfWork, to_json
+from outlast.stores.sqlite.worker_lease import SqliteLease, bury
+
+LONG_GONE = 24 * 3_600_000
+
+
+class LaneWork:
+    """The part of `outlast.store.WorkStore` that is the same on a file and in memory."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    async def claim(
+        self,
+        worker: str,
+        limit: int,
+        held: Sequence[tuple[str, str]] = (),
+        agents: Sequence[str] | None = None,
+        version: int = FORMAT,
+        lanes: Sequence[str] | None = None,
+        most: Mapping[str, int] = NO_LIMITS,
+    ) -> Sequence[Claim]:
+        (claims,) = await self._access.write(
+            partial(
+                write_claim,
+                worker=worker,
+                limit=limit,
+                held=held,
+                agents=agents,
+                version=version,
+                lanes=lanes,
+                most=most,
+            )
+        )
+        return list(claims)
+
+    async def find_arrivals(
+        self, heads: Sequence[tuple[str, str, int]]
+    ) -> Sequence[tuple[str, str]]:
+        return await self._access.read(lambda desk: listing.find_arrivals(desk, heads))
+
+    async def next_ready_at(self, after: int) -> int | None:
+        return await self._access.read(lambda desk: listing.next_ready_at(desk, after))
+
+    def listen(self, heard: Heard, session_id: str = EVERYTHING) -> Callable[[], None]:
+        return self._access.listen(heard, session_id)
+
+    async def drain(self, worker: str) -> bool:
+        def ask(desk: UnitOfWork) -> bool:
+            is_there = desk.db.one("drain", {"worker": worker, "now": desk.clock.now()}) is not None
+            if is_there:
+                desk.tell("", arrived=True)
+            return is_there
+
+        (is_there,) = await self._access.write(ask)
+        return bool(is_there)
+
+    async def _bury(self, dead: Sequence[str]) -> list[str]:
+        """Strike dead workers and free their lanes; return those that were still registered."""
+
+        def strike(desk: UnitOfWork) -> list[str]:
+            found = [worker for worker in dead if bury(desk.db, worker)]
+            if found:
+                desk.tell("", arrived=True)
+            return found
+
+        (found,) = await self._access.write(strike)
+        return list(found)
+
+
+class SqliteWork(LaneWork):
+    """See `outlast.store.WorkStore`."""
+
+    def __init__(self, access: FileAccess) -> None:
+        super().__init__(access)
+        self._file = access
+        self._clock = access.clock
+        self._directory = Path(f"{access.path}-workers")
+        self._observer = LivenessObserver(self._directory, access.clock)
+        self._machine = machine()
+        self._leases: dict[str, SqliteLease] = {}
+
+    async def enlist(self, worker: WorkerInfo, lease: int) -> SqliteLease:
+        self._file.open_writer()
+        if earlier := self._leases.pop(worker.worker, None):
+            earlier.let_go()
+        # The lock comes before the row: a registered worker without a lock would look dead.
+        lock = LockFile(lock_path(self._directory, worker.worker))
+        await asyncio.to_thread(lock.take)
+        held = SqliteLease(worker.worker, lease, lock, self._file.path, self._clock)
+        try:
+            await self._access.write(
+                partial(register, info=worker, length=lease, machine=self._machine)
+            )
+        except BaseException:
+            held.let_go()
+            raise
+        self._leases[worker.worker] = held
+        return held
+
+    async def find_dead(self) -> Sequence[str]:
+        dead = await self._access.read(self._look)
+        if not dead:
+            return []
+        found = await self._bury(dead)
+        for worker in found:
+            LockFile(lock_path(self._directory, worker)).remove()
+        return found
+
+    def _look(self, desk: UnitOfWork) -> list[str]:
+        """Return, on a reader's thread, the visibly dead and those not heard of for a day."""
+        gone = desk.db.all("long_gone_workers", {"before": self._clock.now() - LONG_GONE})
+        visibly = self._observer.find_dead(self._within_sight(desk))
+        return list(dict.fromkeys([*visibly, *(worker for (worker,) in gone)]))
+
+    async def workers(self) -> Sequence[WorkerInfo]:
+        return await self._access.read(self._living)
+
+    def _living(self, desk: UnitOfWork) -> list[WorkerInfo]:
+        """Return, on a reader's thread, those with a lease that do not lack their sign of life."""
+        missing = self._observer.find_missing(self._within_sight(desk))
+        return [info for info in listing.workers(desk) if info.worker not in missing]
+
+    def _within_sight(self, desk: UnitOfWork) -> list[str]:
+        rows = desk.db.all("workers_on_machine", {"machine": self._machine})
+        return [worker for (worker,) in rows]
+
+    async def close(self) -> None:
+        """Remove all signs of life of this store's workers. The rows stay, as after a crash."""
+        leases, self._leases = list(self._leases.values()), {}
+        for lease in leases:
+            await asyncio.to_thread(lease.let_go)
+
+
+def register(desk: UnitOfWork, info: WorkerInfo, length: int, machine: str) -> None:
+    """Write a worker's row. `machine` is where its sign of life can be seen."""
+    desk.db.run(
+        "enlist",
+        {
+            "worker": info.worker,
+            "machine": machine,
+            "host": info.host,
+            "pid": info.pid,
+            "started_at": info.started_at,
+            "version": info.version,
+            "lease": length,
+            "now": desk.clock.now(),
+            "concurrency": info.concurrency,
+            "agents": to_json(info.agents),
+            "lanes": to_json(info.lanes),
+            "at_once": to_json(info.at_once),
+            "tally": info.tally,
+        },
+    )
