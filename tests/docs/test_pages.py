@@ -123,3 +123,10 @@ def test_every_page_can_be_reached_from_the_index() -> None:
     linked = {(index.parent / link).resolve() for link in LINK.findall(index.read_text("utf-8"))}
     pages = set((ROOT / "docs").rglob("*.md")) - {index}
     assert pages - linked == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_every_source_file_that_a_page_names_exists(page: Path) -> None:
+    named = re.findall(r"`((?:\w+/)+\w+\.(?:py|sql))`", page.read_text("utf-8"))
+    homes = (ROOT, ROOT / "src" / "outlast")
+    assert [path for path in named if not any((home / path).exists() for home in homes)] == []
