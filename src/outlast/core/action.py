@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 from msgspec import Struct
 
 from outlast.core.lane import ArrivedReply, DeliveryOutcome, RelayedRequest
-from outlast.core.record import Failure
+from outlast.core.record import Failure, IdempotencyKey
 
 
 class Action(Struct, frozen=True, gc=False, kw_only=True):
@@ -42,14 +42,14 @@ class CallModel(Action, frozen=True, kw_only=True):
 class Start(Struct, frozen=True, gc=False):
     """One tool call to begin; `reconciles` is an attempt to ask the outside world about first.
 
-    `key` is its scope and idempotency key, where no other call with the same may happen; `fired`
-    are the waits of the call whose time has come. With `may_run_ahead` it may begin before its
-    start is committed: it only reads, and would be run again anyway.
+    `key` is its idempotency key, if no other call with the same one may happen; `fired` are the
+    waits of the call whose time has come. With `may_run_ahead` it may begin before its start is
+    committed: it only reads, and would be run again anyway.
     """
 
     call_id: str
     attempt: int
-    key: str = ""
+    key: IdempotencyKey | None = None
     fired: tuple[str, ...] = ()
     reconciles: int = 0
     may_run_ahead: bool = False
@@ -92,7 +92,7 @@ class TakeReply(Action, frozen=True, kw_only=True):
     """Give a reply to the wait that it is for; `dedupe` is the key of the arguments it changes."""
 
     reply: ArrivedReply
-    dedupe: str = ""
+    dedupe: IdempotencyKey | None = None
 
 
 class RefuseReply(Action, frozen=True, kw_only=True):

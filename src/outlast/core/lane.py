@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from outlast.core.record import Failure, Parent, Tokens
+from outlast.core.record import Failure, IdempotencyKey, Parent, Tokens
 
 FOLD = 1
 """Grows whenever the same log would fold into something else than before."""
@@ -105,7 +105,7 @@ class OpenCall(Struct, frozen=True, gc=False, omit_defaults=True):
     asks: str = ""
     repeats: str = ""
     output: bool = False
-    dedupe: str = ""
+    dedupe: IdempotencyKey | None = None
     attempt: int = 0
     lost: int = 0
     failed: int = 0

@@ -42,6 +42,13 @@ class Option(Struct, frozen=True, gc=False):
     label: str
 
 
+class IdempotencyKey(Struct, frozen=True, gc=False):
+    """A key under which only one call may happen, within a scope: a session or a tenant."""
+
+    scope: str
+    key: str
+
+
 class NewOutboxCursor(Struct, frozen=True, gc=False, omit_defaults=True):
     """Where events of the types in `events` are told of; without a `url` the app knows where.
 
@@ -343,7 +350,7 @@ class ToolRequested(Record, frozen=True, kw_only=True, tag="tool.requested"):
     asks: str = ""
     repeats: str = ""
     output: bool = False
-    dedupe: str = ""
+    dedupe: IdempotencyKey | None = None
     decision: str = ""
     decided_by: str = ""
     changed: str = ""
@@ -472,7 +479,7 @@ class RequestOpened(Record, frozen=True, kw_only=True, tag="request.opened"):
 class RequestResolved(Record, frozen=True, kw_only=True, tag="request.resolved"):
     """`how`: answered, cancelled or superseded; `digest` is that of the arguments approved.
 
-    `dedupe` is the key of a call whose arguments were changed to `args`.
+    `dedupe` is the idempotency key of a call whose arguments were changed to `args`.
     """
 
     request_id: str
@@ -482,7 +489,7 @@ class RequestResolved(Record, frozen=True, kw_only=True, tag="request.resolved")
     args: str = ""
     principal: str = ""
     digest: str = ""
-    dedupe: str = ""
+    dedupe: IdempotencyKey | None = None
 
 
 class RequestExpired(Record, frozen=True, kw_only=True, tag="request.expired"):

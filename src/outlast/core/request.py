@@ -15,7 +15,7 @@ from outlast.core.action import AskHuman
 from outlast.core.index import GIVEN_UP
 from outlast.core.lane import ArrivedReply, Lane, OpenCall, OpenRequest, RelayedRequest, Turn
 from outlast.core.name import PAUSE, args_digest, request_name
-from outlast.core.record import AnyRecord, Failure, Option
+from outlast.core.record import AnyRecord, Failure, IdempotencyKey, Option
 from outlast.core.result import ChildEnd
 from outlast.core.slices import grant
 
@@ -156,7 +156,9 @@ def expire(lane: Lane, request_id: str) -> Iterator[AnyRecord]:
 # Answers
 
 
-def take(lane: Lane, reply: ArrivedReply, dedupe: str = "") -> Iterator[AnyRecord]:
+def take(
+    lane: Lane, reply: ArrivedReply, dedupe: IdempotencyKey | None = None
+) -> Iterator[AnyRecord]:
     """Take an answer: to an open request it means something, to a closed one nothing."""
     request = lane.turn.requests.get(reply.request_id) if lane.turn else None
     if request is None or lane.turn is None:
@@ -207,7 +209,11 @@ def changed_call(lane: Lane, reply: ArrivedReply) -> OpenCall | None:
 
 
 def request_answered(
-    lane: Lane, call: OpenCall, request: OpenRequest, reply: ArrivedReply, dedupe: str
+    lane: Lane,
+    call: OpenCall,
+    request: OpenRequest,
+    reply: ArrivedReply,
+    dedupe: IdempotencyKey | None,
 ) -> Iterator[AnyRecord]:
     digest = approved_digest(call, request, reply)
     yield r.RequestResolved(

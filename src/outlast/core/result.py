@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from outlast.core.message import Content, Part
 from outlast.core.record import (
     Failure,
+    IdempotencyKey,
     MessageDelta,
     NewOutboxCursor,
     Option,
@@ -44,7 +45,7 @@ class RequestedCall(Struct, frozen=True, gc=False):
     asks: str = ""
     output: bool = False
     refusal: Failure | None = None
-    dedupe: str = ""
+    dedupe: IdempotencyKey | None = None
     decision: str = ""
     decided_by: str = ""
     changed: str = ""

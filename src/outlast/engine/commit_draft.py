@@ -67,8 +67,7 @@ def effect_of(lane: Lane, record: AnyRecord) -> EffectClaim | None:
         return None
     if not (call.attempt or isinstance(record, r.ToolStarted)):
         return None  # it never began, so the key may be another call's
-    scope, _, key = call.dedupe.partition("\n")
-    hold = EffectClaim(scope, key, lane.session, call.call_id)
+    hold = EffectClaim(call.dedupe.scope, call.dedupe.key, lane.session, call.call_id)
     match record:
         case r.ToolStarted():
             return hold

@@ -16,7 +16,7 @@ from outlast.core.action import CallModel, Start
 from outlast.core.lane import ArrivedReply, Lane, OpenCall
 from outlast.core.limit import Bound
 from outlast.core.policy import Policy
-from outlast.core.record import MessageDelta, ReasoningDelta
+from outlast.core.record import IdempotencyKey, MessageDelta, ReasoningDelta
 from outlast.core.request import Shown
 from outlast.core.result import Answered, ModelFailed, Returned, ToolEnd
 from outlast.core.slices import Slices
@@ -139,7 +139,7 @@ class Executor(Protocol):
         """Return the limits that a tool call is under, by name."""
         ...
 
-    def key_of_tool(self, call: OpenCall, lane: Lane) -> str:
+    def key_of_tool(self, call: OpenCall, lane: Lane) -> IdempotencyKey | None:
         """Return the scope and key under which a tool call must not happen twice, if it has one."""
         ...
 

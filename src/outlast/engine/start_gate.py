@@ -20,7 +20,7 @@ from outlast.core.action import AnyAction, CallModel, Park, RunTools, Start, Tak
 from outlast.core.decide import rest_for
 from outlast.core.lane import OpenCall
 from outlast.core.limit import Bound
-from outlast.core.record import AnyRecord
+from outlast.core.record import AnyRecord, IdempotencyKey
 from outlast.core.request import changed_call
 from outlast.engine.executor import CallSlot, Executor
 from outlast.engine.lane_folds import insist
@@ -75,7 +75,7 @@ class StartGate:
             self._lane.write(ended)
             return None
         held = {call.call_id for call, other in others if other}
-        taken: set[str] = set()
+        taken: set[IdempotencyKey] = set()
         start: list[Start] = []
         for begin in action.start:
             if begin.call_id not in held and begin.key not in taken:
@@ -91,8 +91,9 @@ class StartGate:
 
     async def _other(self, call: OpenCall) -> EffectClaim | None:
         """Return another call's hold on this call's key, if there is one."""
-        scope, _, key = call.dedupe.partition("\n")
-        effect = await insist(self._clock, self._store.log.effect, scope, key)
+        assert call.dedupe is not None
+        wanted = call.dedupe
+        effect = await insist(self._clock, self._store.log.effect, wanted.scope, wanted.key)
         if effect is None or effect.state == "free":
             return None
         ours = (effect.session_id, effect.call_id) == (self._lane.session_id, call.call_id)

@@ -29,6 +29,7 @@ from outlast.core.action import CallModel, Start
 from outlast.core.lane import ArrivedReply, Lane, OpenCall
 from outlast.core.limit import Bound
 from outlast.core.policy import Policy
+from outlast.core.record import IdempotencyKey
 from outlast.core.request import requesters
 from outlast.core.result import (
     Answered,
@@ -117,12 +118,12 @@ class AgentExecutor:
         except Exception:  # noqa: BLE001 - running it says what is wrong with its arguments or lane
             return ()
 
-    def key_of_tool(self, call: OpenCall, lane: Lane) -> str:
+    def key_of_tool(self, call: OpenCall, lane: Lane) -> IdempotencyKey | None:
         tool = self._agent.tools.get(call.tool)
         try:
-            return dedupe_of(tool, tool.arguments.parse(call.args), lane) if tool else ""
+            return dedupe_of(tool, tool.arguments.parse(call.args), lane) if tool else None
         except Exception:  # noqa: BLE001 - running it says what is wrong with its arguments or key
-            return ""
+            return None
 
     def slot_for(self, call: OpenCall, start: Start, tell: Callable[[], None]) -> CallSlot | None:
         tool = self._agent.tools.get(call.tool)

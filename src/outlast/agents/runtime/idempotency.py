@@ -8,6 +8,7 @@ from typing import Any
 from outlast.agents.tool import Tool
 from outlast.core.lane import Lane, OpenCall
 from outlast.core.name import storable_key
+from outlast.core.record import IdempotencyKey
 from outlast.errors import InvalidDefinition
 
 
@@ -21,11 +22,11 @@ def read(tool: Tool, call: OpenCall, lane: Lane) -> tuple[dict[str, Any], str]:
     return args, f"{scope}:{own_key(tool, args)}"
 
 
-def dedupe_of(tool: Tool, args: dict[str, Any], lane: Lane) -> str:
-    """Return the scope and key under which a call must not happen twice, if it has one."""
+def dedupe_of(tool: Tool, args: dict[str, Any], lane: Lane) -> IdempotencyKey | None:
+    """Return the key under which a call must not happen twice, if it has one."""
     if not tool.dedupe:
-        return ""
-    return f"{scope_of(tool, lane)}\n{own_key(tool, args)}"
+        return None
+    return IdempotencyKey(scope_of(tool, lane), own_key(tool, args))
 
 
 def scope_of(tool: Tool, lane: Lane) -> str:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from outlast.core import record as r
 from outlast.core.fold import fold_all
 from outlast.core.lane import Lane
-from outlast.core.record import Entry
+from outlast.core.record import Entry, IdempotencyKey
 from outlast.errors import UnknownSession
 from outlast.log.reader import EntriesBefore
 from outlast.store import (
@@ -42,7 +42,7 @@ class ExplainEvidence(Struct, frozen=True, kw_only=True):
     workers: tuple[WorkerInfo, ...] = ()
     permits: tuple[PermitInfo, ...] = ()
     holders: tuple[PermitInfo, ...] = ()
-    keys: Mapping[str, EffectClaim] = {}
+    keys: Mapping[IdempotencyKey, EffectClaim] = {}
     at_work: tuple[LaneInfo, ...] = ()
     now: int
 
@@ -98,13 +98,12 @@ async def read_holders(store: Store, permits: Sequence[PermitInfo]) -> list[Perm
     ]
 
 
-async def read_keys(store: Store, states: Mapping[str, Lane]) -> dict[str, EffectClaim]:
+async def read_keys(store: Store, states: Mapping[str, Lane]) -> dict[IdempotencyKey, EffectClaim]:
     """Read which calls hold the keys that open calls are under."""
     calls = [call for lane in states.values() if lane.turn for call in lane.turn.calls.values()]
     held = {}
     for key in dict.fromkeys(call.dedupe for call in calls if call.dedupe and not call.is_done):
-        scope, _, name = key.partition("\n")
-        effect = await store.log.effect(scope, name)
+        effect = await store.log.effect(key.scope, key.key)
         if effect and effect.state == "held":
             held[key] = effect
     return held

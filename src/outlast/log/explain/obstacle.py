@@ -52,7 +52,7 @@ def the_key(
 ) -> Iterator[Cause]:
     """Name the other call that has the idempotency key of one that could begin."""
     is_ready = call.status == "approved" or (call.status == "requested" and not call.asks)
-    held = evidence.keys.get(call.dedupe) if is_ready else None
+    held = evidence.keys.get(call.dedupe) if is_ready and call.dedupe else None
     if held is None or (held.session_id, held.call_id) == (info.session_id, call.call_id):
         return
     yield Cause(
