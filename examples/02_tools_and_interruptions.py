@@ -30,7 +30,7 @@ async def ship_parcel() -> str:
     return await hang_at_first("ship_parcel")
 
 
-async def find_charge(ctx: Context, args: dict) -> str | type[NotDone]:
+async def find_charge(ctx: Context, args: dict[str, object]) -> str | type[NotDone]:
     return "charged before" if "charge" in ran else NotDone  # would ask the bank
 
 
@@ -51,7 +51,7 @@ async def main() -> None:
         print(asked.prompt, [option.id for option in asked.options])
         await session.answer(asked.request_id, "done", text="parcel 7 is on its way")
         await session.wait()
-        for result in (await session.history())[2].results:
+        for result in getattr((await session.history())[2], "results", ()):
             print(f"{result.tool:12} {result.text[:60]}")
     assert ran == ["look_up", "send_mail", "ship_parcel", "charge", "look_up"]
 

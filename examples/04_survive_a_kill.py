@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from outlast import Agent, Outlast, tool
+from outlast.agents.model.client import ModelRequest
 from outlast.testing import ScriptedModel, ScriptedReply, call, say
 
 LEDGER = Path("ledger.txt")
@@ -24,7 +25,7 @@ def charge(customer: str) -> str:
     return f"charged {customer}"
 
 
-def reply(request) -> ScriptedReply:  # a model that reads what it is told
+def reply(request: ModelRequest) -> ScriptedReply:  # a model that reads what it is told
     results = getattr(request.view.messages[-1], "results", ())
     text = results[0].text if results else ""
     if "unknown" in text:

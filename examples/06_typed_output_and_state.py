@@ -4,7 +4,7 @@ import asyncio
 
 from pydantic import BaseModel
 
-from outlast import Agent, Context, Outlast, tool
+from outlast import Agent, Context, InstructionContext, Outlast, tool
 from outlast.testing import ScriptedModel, call
 
 
@@ -28,7 +28,7 @@ async def remember(ctx: Context, wish: str, costs: int) -> int:
     return ctx.session.update(Budget, lambda b: Budget(cents=(b or Budget()).cents - costs)).cents
 
 
-async def instructions(ctx) -> str:
+async def instructions(ctx: InstructionContext) -> str:
     wishes = ", ".join(wish.text for wish in ctx.session.query(Wish).all())
     return f"You plan trips. Known wishes: {wishes or 'none'}."
 

@@ -6,6 +6,7 @@ import os
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from queue import Queue
+from typing import Any
 
 from outlast import Agent, Outlast, Webhook
 from outlast.errors import InvalidSignature
@@ -13,7 +14,7 @@ from outlast.integration.outbox import WebhookSettings, verify
 from outlast.testing import ScriptedModel, say
 
 SECRET = os.environ.get("HOOK_SECRET", "for an example only")  # openssl rand -base64 32
-received: Queue[dict] = Queue()
+received: Queue[dict[str, Any]] = Queue()
 tries = itertools.count(1)
 
 

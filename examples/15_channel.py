@@ -42,7 +42,7 @@ app = Outlast([support], store="sqlite:///channel.db", channels=[Desk("desk", su
 async def post(name: str, **said: str) -> None:
     body = json.dumps({"room": ROOM, **said}).encode()
     received = await app.receive("desk", sign(SECRET, body, int(time.time()), name), body)
-    print("in: ", name, "again" if received.receipt.duplicate else "new")
+    print("in: ", name, "again" if received.receipt and received.receipt.duplicate else "new")
 
 
 async def main() -> None:
@@ -50,6 +50,7 @@ async def main() -> None:
         await post(f"{ROOM}/1", text="Refund order 17, please")
         await post(f"{ROOM}/1", text="Refund order 17, please")
         print("out:", (asked := await told.get()).text)
+        assert asked.request
         await post(f"{ROOM}/2", asked=asked.request.request_id, button="approve")
         print("out:", (await told.get()).text)
 

@@ -8,7 +8,7 @@ from outlast.agents.decision import Decision, ProposedCall
 from outlast.agents.limit import Limit
 from outlast.agents.options import Limits, ModelOptions
 from outlast.agents.runtime.callback import Callback, ReceivedCallback
-from outlast.agents.runtime.context import Answer, Context
+from outlast.agents.runtime.context import Answer, Context, InstructionContext
 from outlast.agents.tool import Approval, DedupeKey, NotDone, Tool, ToolResult, tool
 from outlast.app import Outlast
 from outlast.core.event import Event
@@ -34,6 +34,7 @@ __all__ = [
     "Event",
     "File",
     "Image",
+    "InstructionContext",
     "Limit",
     "Limits",
     "ModelOptions",

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+
+from typing_extensions import TypeVar
 
 from outlast.agents.agent import Agent
 from outlast.agents.hook import Hooks, check_named
@@ -61,7 +63,7 @@ from outlast.stores.url import store_of
 if TYPE_CHECKING:
     from outlast.server import ServerSettings
 
-Out = TypeVar("Out")
+Out = TypeVar("Out", default=Any)
 HookFunction = TypeVar("HookFunction", bound=Callable[..., Any])
 
 DEFAULT_STORE = "sqlite:///outlast.db"

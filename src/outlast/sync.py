@@ -18,7 +18,9 @@ import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
+
+from typing_extensions import TypeVar
 
 from outlast.agents.agent import Agent
 from outlast.agents.runtime.context import Slice
@@ -123,7 +125,7 @@ def opened(app: Outlast) -> Iterator[SyncOutlast]:
 
 # The twins: written by `make sync`
 
-Out = TypeVar("Out")
+Out = TypeVar("Out", default=Any)
 T = TypeVar("T")
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
+
+from typing_extensions import TypeVar
 
 from outlast.agents.limit import checked_limit
 from outlast.agents.model.client import ModelClient
 from outlast.agents.options import DEFAULT_LIMITS, DEFAULT_MODEL_OPTIONS, Limits, ModelOptions
+from outlast.agents.runtime.context import InstructionContext
 from outlast.agents.subagent import AskableAgent, RemotelyHosted, tool_for
 from outlast.agents.subscription import Subscription
 from outlast.agents.tool import Function, Tool
@@ -24,10 +27,10 @@ from outlast.agents.validation import (
 from outlast.core.policy import OnBusy, OnPartial, Policy
 from outlast.core.setting import count_of, group_of, one_of, seconds_of
 
-Deps = TypeVar("Deps")
-Out = TypeVar("Out")
+Deps = TypeVar("Deps", default=Any)
+Out = TypeVar("Out", default=str)
 
-Instructions = str | Callable[[Any], str | Awaitable[str]]
+Instructions = str | Callable[[InstructionContext[Any]], str | Awaitable[str]]
 
 
 class Agent(Generic[Deps, Out]):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ssl
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Self, TypeVar
+from typing import Any, Self
+
+from typing_extensions import TypeVar
 
 from outlast.agents.agent import Agent
 from outlast.client.address import check_secret, check_server, segment
@@ -31,7 +33,7 @@ from outlast.session import Request
 from outlast.session.start import NewSession, SessionMode, Webhook
 from outlast.store import LaneInfo, SessionInfo, WorkerInfo
 
-Out = TypeVar("Out")
+Out = TypeVar("Out", default=Any)
 
 
 class Client:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
+
+from typing_extensions import TypeVar
 
 from outlast.client.decode import WireReceipt
 from outlast.session import Receipt, Session
@@ -11,7 +13,7 @@ from outlast.store import AdmissionReceipt as StoreReceipt
 if TYPE_CHECKING:
     from outlast.client.session import RemoteSession
 
-Out = TypeVar("Out")
+Out = TypeVar("Out", default=Any)
 
 
 class RemoteReceipt(Receipt[Out]):

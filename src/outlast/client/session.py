@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
 from contextlib import aclosing
 from datetime import datetime, timedelta
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
+
+from typing_extensions import TypeVar
 
 from outlast.client.address import segment
 from outlast.client.bookmark import Bookmark
@@ -29,7 +31,7 @@ from outlast.errors import OutlastError, SessionOver, UnknownSession
 from outlast.session import Request, Result, is_at_rest
 from outlast.session.merged_events import ChildSession, EventsOf, MergedEvents, child_of
 
-Out = TypeVar("Out")
+Out = TypeVar("Out", default=Any)
 
 LOOKS_AGAIN = 10
 """How often an answer is tried again whose session the server does not know yet."""

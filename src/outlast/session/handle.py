@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 import msgspec
 from msgspec import Struct
+from typing_extensions import TypeVar
 
 from outlast.agents.agent import Agent
 from outlast.agents.runtime.context import Slice
@@ -44,7 +45,7 @@ from outlast.session.watch import IdleWorkerCheck
 from outlast.store import AdmissionReceipt as StoreReceipt
 from outlast.store import SessionInfo, Store
 
-Out = TypeVar("Out")
+Out = TypeVar("Out", default=Any)
 T = TypeVar("T")
 
 PRINCIPAL = "name of who acts"

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Any, Generic
 
 from msgspec import Struct
+from typing_extensions import TypeVar
 
 from outlast.core.record import Failure, Tokens
 from outlast.errors import DeadlineExceeded, SessionError
 from outlast.session.request import Request
 
-Out = TypeVar("Out")
+Out = TypeVar("Out", default=Any)
 
 
 class Result(Struct, Generic[Out], frozen=True, kw_only=True):

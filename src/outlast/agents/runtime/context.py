@@ -10,10 +10,11 @@ import inspect
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import wraps
-from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Protocol
 
 import msgspec
 from msgspec import Struct
+from typing_extensions import TypeVar
 
 from outlast.agents.runtime.authorization import require
 from outlast.agents.runtime.callback import Callback
@@ -43,7 +44,7 @@ from outlast.store import Transaction
 
 T = TypeVar("T")
 P = ParamSpec("P")
-Deps = TypeVar("Deps")
+Deps = TypeVar("Deps", default=Any)
 
 
 class WaitingContext(Protocol):
@@ -166,6 +167,14 @@ class SessionContext:
         if owner not in (None, self.id):
             raise TokenTaken("another session has this continuation token: choose another")
         self.changes.append(SessionRekeyed(token=token, revoked=revoked))
+
+
+class InstructionContext(Generic[Deps]):
+    """The argument of a function that makes instructions."""
+
+    def __init__(self, deps: Deps, session: SessionContext) -> None:
+        self.deps = deps
+        self.session = session
 
 
 class Context(Generic[Deps]):

@@ -28,7 +28,7 @@ from outlast.agents.model.client import (
     ToolCallPiece,
 )
 from outlast.agents.model.error import judge
-from outlast.agents.runtime.context import SessionContext
+from outlast.agents.runtime.context import InstructionContext, SessionContext
 from outlast.agents.runtime.environment import Environment
 from outlast.agents.runtime.failure import backoff, failure_of, storable
 from outlast.agents.runtime.idempotency import dedupe_of
@@ -205,14 +205,6 @@ class ModelCaller:
             return replace(seen, asks=tool.asks(args), dedupe=dedupe_of(tool, args, lane))
         except Exception as error:  # noqa: BLE001 - the arguments', or the user's own functions'
             return replace(seen, refusal=failure_of(error))
-
-
-class InstructionContext:
-    """What a function that makes instructions is given."""
-
-    def __init__(self, deps: Any, session: SessionContext) -> None:
-        self.deps = deps
-        self.session = session
 
 
 def delta(said: Said, request: ModelRequest) -> Delta:
