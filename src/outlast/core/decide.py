@@ -30,7 +30,7 @@ from outlast.core.lane import (
     CUT,
     RUNNING,
     UNSTORABLE,
-    CancelWish,
+    ArrivedCancel,
     DeliveryOutcome,
     Lane,
     ModelCall,
@@ -90,7 +90,7 @@ def close(lane: Lane, now: int) -> AnyAction:
     return SettleDeliveries(outcomes=tuple(left)) if left else Park(wait=())
 
 
-def stop(lane: Lane, cancel: CancelWish) -> AnyAction:
+def stop(lane: Lane, cancel: ArrivedCancel) -> AnyAction:
     """Stop the open turn, or the message that would be next; then the session, if asked to."""
     turn = lane.turn
     if turn and (cancel.ends or cancel.turn == turn.id or means_head(cancel, turn.taken)):
@@ -112,7 +112,7 @@ def settle(delivery_id: str, outcome: str) -> SettleDeliveries:
     return SettleDeliveries(outcomes=(DeliveryOutcome(delivery_id, outcome),))
 
 
-def means_head(cancel: CancelWish, offset: int) -> bool:
+def means_head(cancel: ArrivedCancel, offset: int) -> bool:
     """Say whether a cancel that met no turn means the message at an offset, taken up or not."""
     return not cancel.turn and offset < cancel.offset
 

@@ -17,8 +17,8 @@ from outlast.core.lane import (
     CONTENDED,
     CUT,
     RUNNING,
+    ArrivedCancel,
     ArrivedReply,
-    CancelWish,
     DeliveryOutcome,
     Lane,
     ModelCall,
@@ -92,7 +92,7 @@ def delivery_queued(lane: Lane, e: r.DeliveryQueued, offset: int) -> Lane:
 
 
 def cancel_requested(lane: Lane, e: r.CancelRequested, offset: int) -> Lane:
-    cancel = CancelWish(e.delivery_id, offset, e.reason, e.turn, e.ends)
+    cancel = ArrivedCancel(e.delivery_id, offset, e.reason, e.turn, e.ends)
     return replace(lane, cancels=(*lane.cancels, cancel))
 
 

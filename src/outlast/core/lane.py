@@ -57,7 +57,7 @@ class QueuedDelivery(Struct, frozen=True, gc=False, omit_defaults=True):
     principal: str = ""
 
 
-class CancelWish(Struct, frozen=True, gc=False, omit_defaults=True):
+class ArrivedCancel(Struct, frozen=True, gc=False, omit_defaults=True):
     """A wish to stop: the named turn, or what is at the head of the queue; `ends` the session."""
 
     delivery_id: str
@@ -252,7 +252,7 @@ class Lane(Struct, frozen=True, gc=False, omit_defaults=True):
     queue: tuple[QueuedDelivery, ...] = ()
     replies: tuple[ArrivedReply, ...] = ()
     relays: tuple[RelayedRequest, ...] = ()
-    cancels: tuple[CancelWish, ...] = ()
+    cancels: tuple[ArrivedCancel, ...] = ()
     unsettled: tuple[DeliveryOutcome, ...] = ()
     turns: int = 0
     turn: Turn | None = None

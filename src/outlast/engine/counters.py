@@ -21,7 +21,7 @@ BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 STEP_ENDS = frozenset({r.StepCompleted, r.StepFailed})
 
 
-def tally_of(info: WorkerInfo) -> dict[str, Any]:
+def counters_of(info: WorkerInfo) -> dict[str, Any]:
     """Return what a worker has counted, as it told the store last."""
     found: dict[str, Any] = msgspec.json.decode(info.tally) if info.tally else {}
     return found

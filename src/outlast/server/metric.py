@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from outlast.engine.counters import tally_of
+from outlast.engine.counters import counters_of
 from outlast.store import StoreCounts, WorkerInfo
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -33,7 +33,7 @@ def exposition(
     census: StoreCounts, workers: Sequence[WorkerInfo], streams: int, now: int
 ) -> Iterator[str]:
     """Give the lines of the whole document."""
-    tallies = {info.worker: tally_of(info) for info in workers}
+    tallies = {info.worker: counters_of(info) for info in workers}
     yield from of_store(census, now)
     yield from of_fleet(workers)
     yield from of_workers(tallies)

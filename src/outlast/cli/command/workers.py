@@ -7,7 +7,7 @@ from msgspec.structs import asdict
 from outlast.cli.terminal.option import DEFAULT_STORE, AsJson, StoreUrl, open_place
 from outlast.cli.terminal.output import json_out, moment, out, table
 from outlast.cli.terminal.run import command
-from outlast.engine.counters import tally_of
+from outlast.engine.counters import counters_of
 from outlast.store import WorkerInfo
 
 HEADERS = ("WORKER", "HOST", "PID", "VERSION", "LANES", "SERVES", "SEEN", "STATE")
@@ -24,7 +24,7 @@ async def workers(store: StoreUrl = DEFAULT_STORE, as_json: AsJson = False) -> N
     async with open_place(store) as app:
         found = await app.workers()
     if as_json:
-        json_out([{**asdict(info), "tally": tally_of(info)} for info in found])
+        json_out([{**asdict(info), "tally": counters_of(info)} for info in found])
     elif found:
         table(HEADERS, [row(info) for info in found])
     else:

@@ -21,12 +21,12 @@ def the_permits(info: LaneInfo, lane: Lane, evidence: ExplainEvidence) -> Iterat
         if permit.lane != info.lane or permit.held:
             continue
         is_rate = permit.name.endswith(":rate") and not permit.name.startswith("mutex:")
-        wish = "its next start under the rate" if is_rate else "a place under the limit"
+        awaited = "its next start under the rate" if is_rate else "a place under the limit"
         behind = f", behind {permit.ahead}" if permit.ahead else ""
         turn, step = turn_and_step(permit.call_id)
         yield Cause(
             kind="permit",
-            text=f"{whose(permit, lane)} waits for {wish} {permit.name}"
+            text=f"{whose(permit, lane)} waits for {awaited} {permit.name}"
             + behind
             + held_by(permit.name, evidence),
             since=rests_since(info, lane, "limit", evidence),

@@ -9,7 +9,7 @@ import msgspec
 from fastapi import APIRouter, Query
 
 from outlast.app import Status
-from outlast.engine.counters import tally_of
+from outlast.engine.counters import counters_of
 from outlast.errors import InvalidInput
 from outlast.server.backend import is_id
 from outlast.server.body import JsonRoute
@@ -101,5 +101,5 @@ def worker_out(info: WorkerInfo) -> WorkerOut:
         concurrency=info.concurrency,
         held=info.held,
         draining=info.draining,
-        tally=tally_of(info),
+        tally=counters_of(info),
     )
