@@ -38,9 +38,8 @@ from outlast.integration.channel.directory import channels_by_name
 from outlast.integration.channel.inbound import InboundRequest, ReceivedRequest
 from outlast.integration.channel.receiver import ChannelReceiver
 from outlast.integration.channel.sender import ChannelSenders
-from outlast.integration.connection.connection import Connection
+from outlast.integration.connection import Connection, open_connections
 from outlast.integration.connection.oauth_callback import OAuthCallback
-from outlast.integration.connection.opening import open_bureau
 from outlast.integration.outbox.consumer import OutboxRoutes
 from outlast.integration.outbox.settings import WebhookSettings
 from outlast.integration.outbox.webhook import WebhookConsumer
@@ -83,8 +82,8 @@ class Outlast:
     At most `max_queued` messages wait in a session, and `max_queued_per_tenant` in all sessions
     of a tenant; one more is refused with QueueFull. 0 is any number. `public_url` is where this
     app's server is reached from outside: tools that wait for a callback or a sign-in need it. What
-    sign-ins to the `connections` give is sealed with the `secret_key`, the first of several. People
-    talk to agents through `channels`.
+    sign-ins to the `connections` give is encrypted with the `secret_key`, the first of several.
+    People talk to agents through `channels`.
     """
 
     def __init__(
@@ -123,7 +122,7 @@ class Outlast:
         self._join(channels_by_name(channels, self.agents), webhooks)
         launcher = ScheduleLauncher(self._inbox, self.clock, self._starter)
         self._roster = Schedules(schedules, self.agents, self.store, self.clock, launcher)
-        self._bureau = open_bureau(
+        self._connections = open_connections(
             connections,
             secret_key,
             self.store,
@@ -179,8 +178,8 @@ class Outlast:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.store.close)
             await self.store.migrate()
-            if self._bureau:
-                stack.push_async_callback(self._bureau.close)
+            if self._connections:
+                stack.push_async_callback(self._connections.close)
             if self.settings is not None:
                 self.worker = await self._workshop.hire(self.settings, stack)
                 self._workshop.start_outbox(self._outbox, self.webhooks, stack)
@@ -203,7 +202,7 @@ class Outlast:
             name: ref_of(each, self._outbox.cursors(StartingSession(name)))
             for name, each in known.items()
         }
-        return Environment(self.public_url, kin, self._hooks.deciders, self._bureau)
+        return Environment(self.public_url, kin, self._hooks.deciders, self._connections)
 
     async def close(self) -> None:
         """Hand work back and close the store."""
@@ -331,17 +330,17 @@ class Outlast:
         """Return the session of an agent that has a key, over or not."""
         return await self.router.find(agent, key, tenant)
 
-    async def erase(self, session_id: str, *, recall: bool = True) -> None:
+    async def erase(self, session_id: str, *, cancel_remote: bool = True) -> None:
         """End a session and erase all that is known of it and of its children, for good.
 
         A worker that is at it is stopped as soon as it wants to record something. If another
         session waits for it, that is told. What it has going at remote agents is ended first; if
         one of those is away, Unreachable is raised and nothing is erased, unless
-        `recall=False`.
+        `cancel_remote=False`.
         """
         if not is_id(session_id):
             raise UnknownSession(f"there is no session {session_id!r}", session=str(session_id))
-        await self._erasure.erase(session_id, recall=recall)
+        await self._erasure.erase(session_id, cancel_remote=cancel_remote)
 
     async def requests(
         self,
@@ -428,10 +427,10 @@ class Outlast:
         `principal` of "" is nobody. Returns completed, denied, failed, again, expired, used,
         closed, mixed_up, stranger, anonymous or unknown.
         """
-        if self._bureau is None:
+        if self._connections is None:
             return "unknown"
         back = OAuthCallback(state, code, error, iss, tenant, principal)
-        return await self._bureau.finish(connection, back)
+        return await self._connections.finish(connection, back)
 
     async def sign_out(
         self,
@@ -446,10 +445,10 @@ class Outlast:
         Where the connection has a `revoke_url`, the provider is told first; if that fails, nothing
         is forgotten, unless `revoke=False`.
         """
-        if self._bureau is None:
+        if self._connections is None:
             raise UnknownConnection("this app has no connections", connection=connection)
-        account = self._bureau.account(connection, tenant, principal)
-        return await self._bureau.sign_out(account, revoke=revoke)
+        account = self._connections.account(connection, tenant, principal)
+        return await self._connections.sign_out(account, revoke=revoke)
 
     # Schedules
 

@@ -386,9 +386,9 @@ class SyncOutlast(Bridge[Outlast]):
         """Return the session of an agent that has a key, over or not."""
         return self._thread.run(self._target.find(agent, key, tenant=tenant))
 
-    def erase(self, session_id: str, *, recall: bool = True) -> None:
+    def erase(self, session_id: str, *, cancel_remote: bool = True) -> None:
         """End a session and erase all that is known of it and of its children, for good."""
-        self._thread.run(self._target.erase(session_id, recall=recall))
+        self._thread.run(self._target.erase(session_id, cancel_remote=cancel_remote))
 
     def requests(
         self,

@@ -102,7 +102,7 @@ async def test_a_start_of_which_nobody_knows_whether_it_arrived_is_stopped_too()
         assert await over(pair.far, await pair.child()) == "ended"
 
 
-async def test_a_call_that_was_answered_or_never_begun_is_not_recalled() -> None:
+async def test_a_call_that_was_answered_or_never_begun_is_not_cancelled() -> None:
     async with two_apps("hello") as pair:
         session = await pair.near.start("boss", "go")
         await session.wait()
@@ -131,5 +131,5 @@ async def test_nothing_is_erased_while_the_far_side_is_away_unless_that_is_wante
             await pair.near.erase(session.id)
         assert await pair.near.sessions()
 
-        await pair.near.erase(session.id, recall=False)
+        await pair.near.erase(session.id, cancel_remote=False)
         assert not await pair.near.sessions()

@@ -61,7 +61,7 @@ LATE_IMPORTS = {
     ("integration/telemetry/instrument.py", "opentelemetry"): "only a process that works needs it",
     ("stores/url.py", "outlast.stores.postgres.PostgresStore"): "the extra `postgres`",
     (
-        "integration/connection/opening.py",
+        "integration/connection/__init__.py",
         "outlast.integration.connection.connections.Connections",
     ): "the extra `connections`",
     ("app.py", "outlast.server.asgi.create"): "the extra `server`",

@@ -194,13 +194,13 @@ class Client:
         raw = await self._connection.call("POST", path, body=body)
         return self._receipt(raw, type_of(agent, output_type), is_ours=dispatch_id is None)
 
-    async def erase(self, session_id: str, *, recall: bool = True) -> None:
+    async def erase(self, session_id: str, *, cancel_remote: bool = True) -> None:
         """End a session and erase all that is known of it, now and for good.
 
-        What it has going at remote agents is ended first, unless `recall=False`.
+        What it has going at remote agents is ended first, unless `cancel_remote=False`.
         """
         path = f"/sessions/{segment(check_id('session_id', session_id))}"
-        query = None if recall else {"recall": "false"}
+        query = None if cancel_remote else {"cancel_remote": "false"}
         await self._connection.call("DELETE", path, query=query, done=(UnknownSession,))
 
     def _receipt(self, raw: bytes, output_type: Any, *, is_ours: bool) -> RemoteReceipt[Any]:

@@ -62,7 +62,7 @@ HINTS = {
     "CURSOR_AHEAD": "Read again from the beginning.",
     "QUEUE_FULL": "Send it again later, with the same dispatch_id.",
     "STORE_UNAVAILABLE": "Try again later; with the same dispatch_id nothing is done twice.",
-    "UNREACHABLE": "Try again when the other server is back, or erase with recall=false.",
+    "UNREACHABLE": "Try again when the other server is back, or erase with cancel_remote=false.",
     "STREAM_CUT": "Come again, and go on from your cursor.",
     "STORE_FULL": "Try again later; with the same dispatch_id nothing is done twice.",
 }

@@ -1,4 +1,8 @@
-"""Erasing a session for good: first whoever has to do with it is told, then it is gone."""
+"""Erasing a session for good, with its children.
+
+First what it has started at remote agents is ended and a parent that waits for it is told; then the
+store erases it. What the store keeps of an erased session is in `store/contract.py`.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +19,19 @@ from outlast.store import Store
 
 
 class SessionEraser:
-    """Erases sessions with their children, unless what they have going elsewhere goes on."""
+    """Erases sessions. `cancel_remote` ends what one and its descendants do at remote agents."""
 
     def __init__(
-        self, store: Store, inbox: Inbox, recall: Callable[[str], Awaitable[None]]
+        self, store: Store, inbox: Inbox, cancel_remote: Callable[[str], Awaitable[None]]
     ) -> None:
         self._store = store
         self._inbox = inbox
-        self._recall = recall
+        self._cancel_remote = cancel_remote
 
-    async def erase(self, session_id: str, *, recall: bool) -> None:
-        """Erase a session; with `recall`, end first what it has started elsewhere."""
-        if recall:
-            await self._recall(session_id)
+    async def erase(self, session_id: str, *, cancel_remote: bool) -> None:
+        """Erase a session; with `cancel_remote`, only after its remote sessions have ended."""
+        if cancel_remote:
+            await self._cancel_remote(session_id)
         await self._tell_parent(session_id)
         if not await self._store.log.erase(session_id):
             raise UnknownSession(f"there is no session {session_id}", session=session_id)
@@ -46,7 +50,9 @@ class SessionEraser:
             request_id=started.parent.request_id,
             args=to_json(ChildEnd(error=Failure("ERASED", "the session was erased"))),
         )
-        with suppress(Conflict, UnknownSession, UnknownRequest):  # nobody waits for it any more
+        with suppress(
+            Conflict, UnknownSession, UnknownRequest
+        ):  # the parent no longer waits for it
             await self._inbox.add(
                 info.parent,
                 info.tenant,

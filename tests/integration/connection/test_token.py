@@ -127,11 +127,11 @@ async def test_a_token_is_replaced_once_however_many_need_it_wherever_they_run(h
         async with running(hub.agent(), settings=PATIENT, **options) as other:
             clock.advance(HOUR)
             exchanges = await hub.remote.calls("token")
-            bureaus = [each._bureau for each in (app, other)]
-            account = bureaus[0].account("hub", "default", "ada")  # type: ignore[union-attr]
+            opened = [each._connections for each in (app, other)]
+            account = opened[0].account("hub", "default", "ada")  # type: ignore[union-attr]
 
             found = await asyncio.gather(
-                *(bureau.live(account) for bureau in bureaus for _ in range(10))  # type: ignore[union-attr]
+                *(each.live(account) for each in opened for _ in range(10))  # type: ignore[union-attr]
             )
 
             assert len({grant.access_token for grant in found if grant}) == 1

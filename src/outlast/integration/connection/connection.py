@@ -1,4 +1,4 @@
-"""A service that somebody signs in to by OAuth 2.1, as it is written down in code."""
+"""A connection as users define it: a service that users sign in to by OAuth 2.1."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from datetime import timedelta
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from msgspec import Struct
+
 from outlast.core.instant import Span
 from outlast.errors import InvalidDefinition, InvalidInput
-from outlast.integration.connection.redacted import Redacted
 from outlast.net.address import check_url
 
 Owner = Literal["user", "app"]
@@ -21,13 +22,23 @@ A_DAY = timedelta(days=1)
 OURS = frozenset(
     "client_id code_challenge code_challenge_method redirect_uri response_type scope state".split()
 )
-"""Parameters of the address to sign in at that are not the user's to choose."""
+"""Parameters of the sign-in address that `authorize_params` may not set."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
+class Redacted(Struct, frozen=True, gc=False, omit_defaults=True):
+    """Prints its name and no more: in an error, a log line, or a traceback with its locals."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(…)"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return []
+
+
 class Connection(Redacted, frozen=True):
-    """Where to sign in, who we are there, and what for.
+    """Where to sign in, as which client, and for which scopes.
 
     The token of `owner="user"` is the session's principal's own; with "app" all sessions of a
     tenant share one. Without a `client_secret` the app is a public client. A sign-in that is not
@@ -67,7 +78,7 @@ class Connection(Redacted, frozen=True):
 
 
 def problems(it: Connection) -> Iterator[str]:
-    """Give what is wrong with a connection as it is written."""
+    """Yield what is wrong with a connection."""
     if it.owner not in ("user", "app"):
         yield 'owner is "user" or "app"'
     if it.client_auth not in ("basic", "post"):
@@ -83,7 +94,7 @@ def problems(it: Connection) -> Iterator[str]:
         yield f"sign_in_timeout is a time over 0, as in timedelta(minutes=30), not {given!r}"
     if not is_span(it.timeout):
         yield f"timeout is a number of seconds over 0, not {it.timeout!r}"
-    # The first is opened by a browser, in whatever network that is; the others from here.
+    # A browser opens the first, in a network of its own; we call the others.
     yield from problems_of("authorize_url", it.authorize_url, it, is_private=True)
     yield from problems_of("token_url", it.token_url, it, is_private=it.allow_private)
     if it.revoke_url:

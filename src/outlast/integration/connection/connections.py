@@ -1,4 +1,8 @@
-"""All connections of an app in one place: what tools and the server ask for goes through here."""
+"""All connections of an app: the entry for tools, the server and the app.
+
+Joins the parts and keeps nothing itself. See `oauth_flow.py` for signing in, `token_refresh.py` for
+using a token, `token_store.py` for where tokens lie.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from outlast.integration.connection.encryption import SecretBox
 from outlast.integration.connection.grant import Grant
 from outlast.integration.connection.oauth_callback import Ending, OAuthCallback
 from outlast.integration.connection.oauth_flow import Admit, OAuthFlow
-from outlast.integration.connection.provider import OAuthProvider, OpenOutbound, guarded
+from outlast.integration.connection.provider import OAuthProvider, OpenClient, guarded
 from outlast.integration.connection.token_refresh import TokenRefresher
 from outlast.integration.connection.token_store import Account, TokenStore
 from outlast.store import Store
@@ -24,7 +28,7 @@ NOTHING = Grant()
 
 
 class AccountSignIn(Struct, frozen=True):
-    """An account at a connection, as a tool uses it."""
+    """One account at a connection, as tools use it."""
 
     connections: Connections
     account: Account
@@ -39,8 +43,10 @@ class AccountSignIn(Struct, frozen=True):
 
 
 class Connections:
-    """Made once per app. `address` says where the app is reached from outside by now, and
-    `outbound` makes what speaks to a connection's provider.
+    """The connections of one app.
+
+    `public_url` gives where the app is reached from outside, which may be known late, and
+    `open_client` makes the HTTP client for a connection's provider.
     """
 
     def __init__(
@@ -49,27 +55,27 @@ class Connections:
         secret_key: str | Sequence[str],
         store: Store,
         clock: Clock,
-        address: Callable[[], str],
+        public_url: Callable[[], str],
         admit: Admit,
-        outbound: OpenOutbound | None = None,
+        open_client: OpenClient | None = None,
     ) -> None:
         self._connections = by_name(connections)
         self._clock = clock
-        self._address = address
+        self._public_url = public_url
         self._providers = {
-            each.name: OAuthProvider(each, outbound or guarded) for each in connections
+            each.name: OAuthProvider(each, open_client or guarded) for each in connections
         }
-        self._vault = TokenStore(store, SecretBox(secret_key, clock.token))
-        self._keeper = TokenRefresher(self._vault, store, clock, self._providers)
-        self._flow = OAuthFlow(self._vault, store, clock, self._providers, admit)
+        self._tokens = TokenStore(store, SecretBox(secret_key, clock.token))
+        self._refresher = TokenRefresher(self._tokens, store, clock, self._providers)
+        self._flow = OAuthFlow(self._tokens, store, clock, self._providers, admit)
 
     async def close(self) -> None:
-        """Bring to its end what is under way: what a provider gives must not be lost."""
-        await self._keeper.close()
+        """Finish what is under way, so that no token from a provider is lost."""
+        await self._refresher.close()
         await self._flow.close()
 
     def account(self, connection: str, tenant: str, principal: str) -> Account:
-        """Return whose token a session uses at a connection."""
+        """Return the account whose token a session uses at a connection."""
         found = self._connections.get(connection)
         if found is None:
             known = ", ".join(sorted(self._connections)) or "none"
@@ -81,49 +87,52 @@ class Connections:
             return Account(tenant, found)
         if not principal:
             raise InvalidInput(
-                f"{connection} is signed in to by users, and this session is nobody's: start it"
-                ' with a principal, or have the connection be owner="app"'
+                f"users sign in to {connection}, and this session has no principal: start it with"
+                ' one, or make the connection owner="app"'
             )
         return Account(tenant, found, principal)
 
     def of(self, connection: str, tenant: str, principal: str) -> AccountSignIn:
-        """Return the account whose token a session uses at a connection, for a tool."""
+        """Return the same account for a tool."""
         return AccountSignIn(self, self.account(connection, tenant, principal))
 
     async def live(self, account: Account, instead_of: str = "") -> Grant | None:
-        """Return a grant whose token can be used now; None: somebody has to sign in."""
-        return await self._keeper.live(account, instead_of)
+        """Return a grant whose token can be used now; None if a user has to sign in."""
+        return await self._refresher.live(account, instead_of)
 
     async def begin(
         self, account: Account, scopes: Iterable[str], timeout: Span | None, now: int
     ) -> NewAuthorization:
-        """Begin a sign-in, for what the connection and whoever asks need; `now` it is for them."""
+        """Begin a sign-in for the scopes of the connection and those asked for.
+
+        `now` is the time of the caller's lane, from which the span counts.
+        """
         connection = account.connection
-        if not self._address():
+        if not self._public_url():
             raise InvalidInput(
                 "a sign-in needs the address at which this app is reached from outside:"
                 ' Outlast(public_url="https://…")'
             )
         span = milliseconds(connection.sign_in_timeout if timeout is None else timeout)
         wanted = tuple(dict.fromkeys((*connection.scopes, *scopes)))
-        redirect_uri = f"{self._address()}/v1/connections/{connection.name}/callback"
+        redirect_uri = f"{self._public_url()}/v1/connections/{connection.name}/callback"
         return await self._flow.begin(account, wanted, now + max(1, span), redirect_uri)
 
     async def finish(self, connection: str, back: OAuthCallback) -> Ending:
-        """Take in somebody who comes back from a provider."""
+        """Complete a sign-in with what the provider put into the callback."""
         found = self._connections.get(connection)
         return await self._flow.finish(found, back) if found else "unknown"
 
     async def sign_out(self, account: Account, *, revoke: bool = True) -> bool:
-        """Forget an account's token, and say whether there was one; first give it back."""
-        kept = await self._vault.grant(account)
+        """Revoke an account's token, then forget it; return whether there was one."""
+        kept = await self._tokens.grant(account)
         if kept.grant is None:
             return False
         if revoke and account.connection.revoke_url:
             await self._providers[account.connection.name].revoke(kept.grant)
-        # Kept empty, not dropped: what is being refreshed at this moment must not come back.
-        while not await self._vault.keep(account, NOTHING, kept.version):
-            kept = await self._vault.grant(account)
+        # An empty grant, not a deletion: a refresh that is under way must not bring the token back.
+        while not await self._tokens.put(account, NOTHING, kept.version):
+            kept = await self._tokens.grant(account)
         return True
 
 

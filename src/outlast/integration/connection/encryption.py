@@ -1,7 +1,8 @@
-"""Sealing: AES-256-GCM under a key of the app's, bound to where the sealed thing belongs.
+"""Encryption of secrets: AES-256-GCM under the app's key, bound to a context.
 
-What was sealed for one place does not open at another. The first of several keys seals, each
-of them opens: a new key is put before the old one, which goes when nothing is left of it.
+What was encrypted for one context cannot be decrypted for another. The first of several keys
+encrypts and all of them decrypt: put a new key before the old one, and remove that when nothing
+uses it.
 """
 
 from __future__ import annotations
@@ -24,45 +25,47 @@ HEAD = len(FORMAT) + ID
 
 
 class SecretBox:
-    """Seals and opens. `chance` gives a text that nobody can guess, another each time."""
+    """Encrypts and decrypts. `random_text` returns a new unguessable text at each call."""
 
-    def __init__(self, keys: str | Sequence[str], chance: Callable[[], str]) -> None:
+    def __init__(self, keys: str | Sequence[str], random_text: Callable[[], str]) -> None:
         derived = [derive(key) for key in ([keys] if isinstance(keys, str) else keys)]
         if not derived:
             raise InvalidDefinition("connections need a secret_key: Outlast(secret_key=…)")
         self._ciphers = {FORMAT + name(key): AESGCM(key) for key in derived}
-        self._chance = chance
+        self._random_text = random_text
 
     def __repr__(self) -> str:
-        return f"Seal({len(self._ciphers)} keys)"
+        return f"SecretBox({len(self._ciphers)} keys)"
 
-    def seal(self, plain: bytes, place: bytes) -> bytes:
-        """Return a text as nobody without the key can read or change it, or put it elsewhere."""
+    def encrypt(self, plain: bytes, context: bytes) -> bytes:
+        """Return a text that cannot be read, changed or used for another context without a key."""
         head, cipher = next(iter(self._ciphers.items()))
-        nonce = sha256(self._chance().encode()).digest()[:NONCE]
-        return head + nonce + cipher.encrypt(nonce, plain, head + place)
+        nonce = sha256(self._random_text().encode()).digest()[:NONCE]
+        return head + nonce + cipher.encrypt(nonce, plain, head + context)
 
-    def open(self, sealed: bytes, place: bytes) -> bytes | None:
-        """Return what was sealed for a place; None if it was under a key that we do not have."""
-        head, nonce = sealed[:HEAD], sealed[HEAD : HEAD + NONCE]
+    def decrypt(self, encrypted: bytes, context: bytes) -> bytes | None:
+        """Return the text that was encrypted for a context; None if we do not have its key."""
+        head, nonce = encrypted[:HEAD], encrypted[HEAD : HEAD + NONCE]
         cipher = self._ciphers.get(head)
         if cipher is None:
             return None
         try:
-            return cipher.decrypt(nonce, sealed[HEAD + NONCE :], head + place)
+            return cipher.decrypt(nonce, encrypted[HEAD + NONCE :], head + context)
         except (InvalidTag, ValueError):
-            raise StoreCorrupt("a sealed secret was changed, or belongs elsewhere") from None
+            raise StoreCorrupt(
+                "an encrypted secret was changed, or belongs to another account"
+            ) from None
 
 
 def derive(key: str) -> bytes:
     if len(key) < SHORTEST:
         raise InvalidDefinition(
-            f"a secret_key has {SHORTEST} characters or more, made by chance:"
+            f"a secret_key has {SHORTEST} characters or more, at random:"
             ' python -c "import secrets; print(secrets.token_urlsafe(32))"'
         )
     return HKDF(algorithm=SHA256(), length=32, salt=None, info=PURPOSE).derive(key.encode())
 
 
 def name(key: bytes) -> bytes:
-    """Name a key without telling it."""
+    """Return an id of a key from which the key cannot be found."""
     return sha256(PURPOSE + key).digest()[:ID]

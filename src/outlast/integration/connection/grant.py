@@ -1,6 +1,6 @@
-"""What a provider gave: an access token, and perhaps what the next one is got with.
+"""Grants: an access token, perhaps with a refresh token, and how a provider's answer is read.
 
-Also how its answer is read. Nothing here shows a token when it is printed.
+Nothing here shows a token when it is printed.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ import msgspec
 from msgspec.structs import replace
 
 from outlast.errors import ProviderRefused, Unreachable
-from outlast.integration.connection.redacted import Redacted
+from outlast.integration.connection.connection import Redacted
 
 EARLY = 60_000
-"""Milliseconds before its end at which a token is replaced, or a quarter of its life if less."""
+"""Milliseconds before its expiry at which a token is refreshed; a quarter of its life if less."""
 LONGEST = 10 * 365 * 86_400
-"""Seconds that a token is believed to live, at most."""
+"""The longest life of a token that we believe, in seconds."""
 
-_SPEAKABLE = re.compile(r"[\x21-\x7e]+")
+_PRINTABLE = re.compile(r"[\x21-\x7e]+")
 _CODE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 class Grant(Redacted, frozen=True):
     """`scopes` are those that were asked for or given; `by` is the request that asked for it.
 
-    With an `expires_at` of 0 nobody knows when it ends.
+    With an `expires_at` of 0 it is not known when it expires.
     """
 
     access_token: str = ""
@@ -37,12 +37,12 @@ class Grant(Redacted, frozen=True):
     by: str = ""
 
     def serves(self, now: int, instead_of: str = "") -> bool:
-        """Whether the token can be used as it is: it is no longer so if it could be replaced."""
+        """Say whether the token should be used: one that can be refreshed is refreshed early."""
         until = self.refresh_at if self.refresh_token else self.expires_at
         return self.lives(now, instead_of) and (not until or now < until)
 
     def lives(self, now: int, instead_of: str = "") -> bool:
-        """Whether the token is not over yet, nor the one that was refused."""
+        """Say whether the token has not expired, and is not the one that was refused."""
         is_other = self.access_token not in ("", instead_of)
         return is_other and (not self.expires_at or now < self.expires_at)
 
@@ -51,7 +51,7 @@ class Grant(Redacted, frozen=True):
 
 
 class PendingSignIn(Redacted, frozen=True):
-    """A sign-in that somebody was sent off to."""
+    """A sign-in that was begun: what its callback is checked with."""
 
     verifier: str
     redirect_uri: str
@@ -70,19 +70,19 @@ class TokenResponse(Redacted, frozen=True):
 
 
 def read_grant(status: int, body: bytes, before: Grant, now: int) -> Grant:
-    """Return what an answer grants; what it does not say is as it was `before`."""
-    told = read_answer(status, body)
-    if told.error or status >= 400:
-        raise refusal(told.error)
-    token = told.access_token or ""
-    if (told.token_type or "bearer").lower() != "bearer" or not _SPEAKABLE.fullmatch(token):
+    """Return the grant in an answer; what the answer leaves out is as `before`."""
+    answer = read_answer(status, body)
+    if answer.error or status >= 400:
+        raise refusal(answer.error)
+    token = answer.access_token or ""
+    if (answer.token_type or "bearer").lower() != "bearer" or not _PRINTABLE.fullmatch(token):
         raise Unreachable("the provider gave no token that can be used")
-    life = int(max(0, min(told.expires_in or 0, LONGEST)) * 1000)
+    life = int(max(0, min(answer.expires_in or 0, LONGEST)) * 1000)
     return replace(
         before,
         access_token=token,
-        refresh_token=told.refresh_token or before.refresh_token,
-        scopes=tuple(dict.fromkeys((*before.scopes, *scopes_of(told.scope)))),
+        refresh_token=answer.refresh_token or before.refresh_token,
+        scopes=tuple(dict.fromkeys((*before.scopes, *scopes_of(answer.scope)))),
         expires_at=now + life if life else 0,
         refresh_at=now + life - min(EARLY, life // 4) if life else 0,
     )
@@ -98,11 +98,11 @@ def read_answer(status: int, body: bytes) -> TokenResponse:
 
 
 def scopes_of(scope: str | list[str] | None) -> list[str]:
-    """Return scopes as a list: most write them with blanks between, some with commas."""
+    """Return scopes as a list: most providers separate them by blanks, some by commas."""
     return scope.replace(",", " ").split() if isinstance(scope, str) else scope or []
 
 
 def refusal(error: str | None) -> ProviderRefused:
-    """Return a provider's no, with its own word for why and nothing else that it said."""
+    """Return the error for a provider's refusal, with its error code and nothing else of it."""
     reason = error if error and _CODE.fullmatch(error) else "unspecified"
     return ProviderRefused(f"the provider refused: {reason}", reason=reason)

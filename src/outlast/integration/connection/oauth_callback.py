@@ -1,10 +1,13 @@
-"""Somebody comes back from signing in: what they bring, and how that can end."""
+"""The callback of an OAuth provider: what it carries, and how it can end.
+
+Needs no extra, unlike the flow in `oauth_flow.py`: the app and its server know these types.
+"""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from outlast.integration.connection.redacted import Redacted
+from outlast.integration.connection.connection import Redacted
 
 Ending = Literal[
     "completed",
@@ -19,17 +22,20 @@ Ending = Literal[
     "anonymous",
     "unknown",
 ]
-"""completed: the tool goes on. denied: they said no. failed: the provider did. again: something
-went wrong on the way, and the same link can be opened again. expired, used: the link is too old,
-or was used. closed: nobody waits any more. mixed_up: it comes from another provider. stranger: it
-is brought by somebody else than it was asked of. anonymous: by nobody knows whom, where people are
-known. unknown: no such sign-in was ever begun."""
+"""How a callback ends.
+
+completed: the tool goes on. denied: the user said no. failed: the provider refused. again: a
+passing failure, the same link can be opened again. expired, used: the link is too old, or was used.
+closed: no call waits any more. mixed_up: the callback is of another provider. stranger: a different
+user completed the sign-in. anonymous: the app authenticates users, but this request had none.
+unknown: no such sign-in was begun."""
 
 
 class OAuthCallback(Redacted, frozen=True):
-    """What is in the address; `tenant` and `principal` are who brings it.
+    """The parameters of the callback's address, and the user whose request it is.
 
-    None is where nobody knows such things; where people are known, a `principal` of "" is nobody.
+    `tenant` and `principal` are None where the app does not authenticate users; where it does, a
+    `principal` of "" is a request without a user.
     """
 
     state: str

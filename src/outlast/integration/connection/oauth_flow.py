@@ -1,7 +1,8 @@
-"""A sign-in from its beginning to its end: sends somebody off, and takes them in again.
+"""A sign-in by OAuth: from the address that a user is sent to, to the callback of the provider.
 
-The `state` that somebody is sent off with names the request that waits for them; it is good for
-one sign-in, at one connection, until its time is over. Every way back has an end of its own.
+The `state` in that address names the request that waits. It is good for one sign-in, at one
+connection, until it expires. Every way in which a callback can end has a name: see
+`oauth_callback.py`.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ from outlast.store import RequestInfo, Store
 log = get_logger("outlast.integration.connection")
 
 Admit = Callable[[RequestInfo, DeliveryQueued], Awaitable[None]]
-"""Puts a reply into the inbox of whoever waits."""
+"""Puts a reply into the inbox of the session that waits."""
 
 PASSING = ("server_error", "temporarily_unavailable")
-"""Errors after which the same link may work."""
+"""Errors of a provider after which the same address may work."""
 PAGE = 500
 
 
@@ -51,44 +52,47 @@ class OAuthFlow:
 
     def __init__(
         self,
-        vault: TokenStore,
+        tokens: TokenStore,
         store: Store,
         clock: Clock,
         providers: Mapping[str, OAuthProvider],
         admit: Admit,
     ) -> None:
-        self._vault = vault
+        self._tokens = tokens
         self._store = store
         self._clock = clock
         self._providers = providers
         self._admit = admit
-        self._flights: SingleFlight[Ending] = SingleFlight()
-        self._rounds: SingleFlight[None] = SingleFlight()
+        self._endings: SingleFlight[Ending] = SingleFlight()
+        self._wakings: SingleFlight[None] = SingleFlight()
 
     async def close(self) -> None:
-        await self._flights.land()
-        await self._rounds.land()
+        await self._endings.wait_all()
+        await self._wakings.wait_all()
 
-    # Off
+    # The beginning
 
     async def begin(
         self, account: Account, scopes: tuple[str, ...], expires_at: int, redirect_uri: str
     ) -> NewAuthorization:
-        """Make ready for somebody's return, and say where they have to go."""
+        """Store a pending sign-in, and return the address that the user has to open."""
         connection = account.connection
         state = self._clock.token()
         pending = PendingSignIn(verifier_of(self._clock.token()), redirect_uri, scopes)
         request_id = authorization_name(state)
-        await self._vault.keep_pending(account.tenant, request_id, pending, expires_at)
+        await self._tokens.put_pending(account.tenant, request_id, pending, expires_at)
         url = self._providers[connection.name].address(state, pending)
         return NewAuthorization(
             request_id, connection.name, url, expires_at, principal=account.principal
         )
 
-    # And back
+    # The callback
 
     async def finish(self, connection: Connection, back: OAuthCallback) -> Ending:
-        """Take in who comes back, whatever they bring. What was begun is brought to its end."""
+        """Complete a sign-in with a callback, and return how it ended.
+
+        What was begun with the provider is finished even if the caller goes away.
+        """
         request = await self._store.listing.request(authorization_name(back.state))
         if request is None or request.kind != "authorization":
             return "unknown"
@@ -104,9 +108,9 @@ class OAuthFlow:
             return "anonymous"
         if is_stranger(account, back):
             return "stranger"
-        # Only who brings the same shares an ending: another may bring what is forged.
+        # Only callbacks with the same content share an ending: another one may be forged.
         brought = f"{request.request_id}\n{back.error}\n{back.code}"
-        return await self._flights.join(brought, partial(self._settle, account, request, back))
+        return await self._endings.join(brought, partial(self._settle, account, request, back))
 
     async def _settle(self, account: Account, request: RequestInfo, back: OAuthCallback) -> Ending:
         if back.error in PASSING or not (back.error or back.code):
@@ -124,7 +128,7 @@ class OAuthFlow:
             return "again"
 
     def _alone(self, account: Account, request: RequestInfo) -> AbstractAsyncContextManager[None]:
-        """A code that is shown twice may cost what it was exchanged for: one at a time."""
+        """Exchange one code at a time: providers revoke the tokens of a code that is used twice."""
         seconds = 2 * account.connection.timeout + 10
         return holding(self._store, self._clock, f"sign-in/{request.request_id}", seconds)
 
@@ -133,26 +137,26 @@ class OAuthFlow:
         known = await self._store.listing.request(request_id)
         if known is None or known.state != "open":
             return how_closed(known) if known else "unknown"
-        kept = await self._vault.grant(account)
-        if kept.grant is None or kept.grant.by != request_id:  # else a crash came in between
-            pending = await self._vault.pending(request.tenant, request_id)
+        kept = await self._tokens.grant(account)
+        if kept.grant is None or kept.grant.by != request_id:  # otherwise a crash cut off the rest
+            pending = await self._tokens.pending(request.tenant, request_id)
             if pending is None:
                 return await self._refuse(request, "lost")
             provider = self._providers[account.connection.name]
             grant = await provider.exchange(back.code, pending, request_id, self._clock.now())
-            while not await self._vault.keep(account, grant, kept.version):
-                kept = await self._vault.grant(account)
+            while not await self._tokens.put(account, grant, kept.version):
+                kept = await self._tokens.grant(account)
         if not await self._tell(request, "completed"):
             return "closed"
-        await self._vault.drop_pending(request.tenant, request_id)
-        self._rounds.start(request_id, partial(self._tell_others, account))
+        await self._tokens.drop_pending(request.tenant, request_id)
+        self._wakings.start(request_id, partial(self._tell_others, account))
         return "completed"
 
     async def _refuse(self, request: RequestInfo, reason: str) -> Ending:
         how: Ending = "denied" if reason == "access_denied" else "failed"
         if not await self._tell(request, how, reason):
             return "closed"
-        await self._vault.drop_pending(request.tenant, request.request_id)
+        await self._tokens.drop_pending(request.tenant, request.request_id)
         return how
 
     async def _tell(self, request: RequestInfo, how: str, reason: str = "") -> bool:
@@ -170,12 +174,12 @@ class OAuthFlow:
         return True
 
     async def _tell_others(self, account: Account) -> None:
-        """Wake all others that wait for the same account; who is missed has a link of their own."""
+        """Wake all other calls that wait for the account; one that is missed has its own link."""
         try:
             async for request in self._others(account):
                 await self._tell(request, "completed")
         except StoreError as error:
-            log.warning("not all were told of a sign-in", extra={"problem": error.message})
+            log.warning("not all calls were told of a sign-in", extra={"problem": error.message})
 
     async def _others(self, account: Account) -> AsyncIterator[RequestInfo]:
         after = None
@@ -184,7 +188,7 @@ class OAuthFlow:
         ):
             for request in page:
                 asked = msgspec.json.decode(request.data, type=AuthorizationRequired)
-                # What has a path is a child's own, or a remote agent's at another server.
+                # A request with a path belongs to a child, or to a remote agent at another server.
                 if not asked.path and is_same(account, asked):
                     yield request
             after = page[-1].request_id
@@ -195,7 +199,7 @@ def is_same(account: Account, asked: AuthorizationRequired) -> bool:
 
 
 def is_stranger(account: Account, back: OAuthCallback) -> bool:
-    """Whether it is known who comes back, and it is not whom the sign-in was asked of."""
+    """Say whether the callback is known to come from another user than the one who was asked."""
     is_user = account.connection.owner == "user"
     if is_user and back.principal not in (None, account.principal):
         return True
@@ -211,6 +215,6 @@ def how_closed(request: RequestInfo) -> Ending:
     return "closed"
 
 
-def verifier_of(chance: str) -> str:
-    """Return a verifier of 43 characters, as PKCE wants it."""
-    return urlsafe_b64encode(sha256(chance.encode()).digest()).decode().rstrip("=")
+def verifier_of(random_text: str) -> str:
+    """Return a verifier of 43 characters, as PKCE requires."""
+    return urlsafe_b64encode(sha256(random_text.encode()).digest()).decode().rstrip("=")

@@ -1,7 +1,6 @@
-"""A connection's provider, as it is spoken to: OAuth 2.1 with PKCE, through the guarded client.
+"""The provider of a connection: OAuth 2.1 with PKCE, through the guarded client.
 
-Authlib knows the protocol's texts; what is sent where, and what is believed of the answers, is
-decided here.
+Authlib builds the protocol's messages; this decides what is sent where and which answers count.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ from outlast.integration.connection.grant import (
 )
 from outlast.net.client import GuardedClient
 
-MOST_TOLD = 64 * 1024
+MOST_READ = 64 * 1024
 
 
-OpenOutbound = Callable[[Connection], GuardedClient]
-"""Makes the client by which a connection's provider is spoken to."""
+OpenClient = Callable[[Connection], GuardedClient]
+"""Makes the HTTP client for a connection's provider."""
 
 
 def guarded(connection: Connection) -> GuardedClient:
@@ -44,11 +43,11 @@ def guarded(connection: Connection) -> GuardedClient:
 
 
 class OAuthProvider:
-    """Speaks for one connection."""
+    """Sends the requests of one connection to its provider."""
 
-    def __init__(self, connection: Connection, outbound: OpenOutbound = guarded) -> None:
+    def __init__(self, connection: Connection, open_client: OpenClient = guarded) -> None:
         self._connection = connection
-        self._open_outbound = outbound
+        self._open_client = open_client
         self._client = OAuth2Client(
             None,
             client_id=connection.client_id,
@@ -57,12 +56,12 @@ class OAuthProvider:
         )
 
     @cached_property
-    def _outbound(self) -> GuardedClient:
-        """The guarded client; made late, since it reads all certificates of this world."""
-        return self._open_outbound(self._connection)
+    def _http(self) -> GuardedClient:
+        """The HTTP client. It is made late: it reads all trusted certificates."""
+        return self._open_client(self._connection)
 
     def address(self, state: str, pending: PendingSignIn) -> str:
-        """Return where somebody has to go to sign in."""
+        """Return the address that a user opens to sign in."""
         url, _ = self._client.create_authorization_url(
             self._connection.authorize_url,
             state=state,
@@ -74,33 +73,33 @@ class OAuthProvider:
         return str(url)
 
     async def exchange(self, code: str, pending: PendingSignIn, request_id: str, now: int) -> Grant:
-        """Return what a code is good for."""
+        """Exchange a code for a grant."""
         body = prepare_token_request(
             "authorization_code",
             redirect_uri=pending.redirect_uri,
             code=code,
             code_verifier=pending.verifier,
         )
-        status, told = await self._ask(self._connection.token_url, body)
-        return read_grant(status, told, Grant(scopes=pending.scopes, by=request_id), now)
+        status, answer = await self._ask(self._connection.token_url, body)
+        return read_grant(status, answer, Grant(scopes=pending.scopes, by=request_id), now)
 
     async def refresh(self, grant: Grant, now: int) -> Grant:
-        """Return what takes the place of a grant whose time is over."""
+        """Return the grant that replaces an expired one."""
         body = prepare_token_request("refresh_token", refresh_token=grant.refresh_token)
-        status, told = await self._ask(self._connection.token_url, body)
-        return read_grant(status, told, grant, now)
+        status, answer = await self._ask(self._connection.token_url, body)
+        return read_grant(status, answer, grant, now)
 
     async def revoke(self, grant: Grant) -> None:
-        """Give a grant back; one that the provider does not know any more is given back too."""
+        """Revoke a grant; a grant that the provider no longer knows counts as revoked."""
         body, _ = prepare_revoke_token_request(grant.refresh_token or grant.access_token)
-        status, told = await self._ask(self._connection.revoke_url, body)
+        status, answer = await self._ask(self._connection.revoke_url, body)
         if status >= 400:
-            raise refusal(read_answer(status, told).error)
+            raise refusal(read_answer(status, answer).error)
 
     async def _ask(self, url: str, body: str) -> tuple[int, bytes]:
         how = f"client_secret_{self._connection.client_auth}"
         auth = self._client.client_auth(how if self._connection.client_secret else "none")
         _, headers, text = auth.prepare("POST", url, dict(DEFAULT_HEADERS), body)
-        async with self._outbound.open(url) as connection:
-            answer = await connection.exchange(text.encode(), headers, MOST_TOLD)
+        async with self._http.open(url) as connection:
+            answer = await connection.exchange(text.encode(), headers, MOST_READ)
         return answer.status, answer.body

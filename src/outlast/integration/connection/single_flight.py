@@ -1,7 +1,7 @@
-"""Work that must not be begun twice, nor be lost because somebody stopped waiting for it.
+"""Work that must not run twice at once, nor be lost because its caller stops waiting.
 
-In this process by its name; across the fleet by a hold of the store's, which runs out should
-its holder die.
+`SingleFlight` does so within a process; `holding` does across all workers, by a hold in the store
+that expires if its holder dies.
 """
 
 from __future__ import annotations
@@ -19,47 +19,47 @@ from outlast.store import Store
 T = TypeVar("T")
 
 PAUSE = 0.1
-"""Seconds between two tries to get a hold that another has, at most."""
+"""The most seconds between two tries to get a hold."""
 
 
 class SingleFlight(Generic[T]):
-    """What is under way."""
+    """Runs work by name, at most once at a time; callers of the same name share its result."""
 
     def __init__(self) -> None:
-        self._going: dict[str, asyncio.Task[T]] = {}
+        self._running: dict[str, asyncio.Task[T]] = {}
 
     async def join(self, name: str, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Return what the work of that name comes to; begin it, unless it is under way."""
+        """Return the result of the work of that name; begin it unless it is running."""
         return await asyncio.shield(self.start(name, begin))
 
     def start(self, name: str, begin: Callable[[], Coroutine[Any, Any, T]]) -> asyncio.Task[T]:
-        """Begin the work of that name, unless it is under way; whoever likes waits for it."""
-        task = self._going.get(name)
+        """Begin the work of that name unless it is running, and return its task."""
+        task = self._running.get(name)
         if task is None:
-            task = self._going[name] = asyncio.create_task(begin())
-            task.add_done_callback(partial(self._land, name))
+            task = self._running[name] = asyncio.create_task(begin())
+            task.add_done_callback(partial(self._forget, name))
         return task
 
-    def _land(self, name: str, task: asyncio.Task[T]) -> None:
-        del self._going[name]
+    def _forget(self, name: str, task: asyncio.Task[T]) -> None:
+        del self._running[name]
         if not task.cancelled():
-            task.exception()  # whoever waited is told; perhaps nobody does any more
+            task.exception()  # all its callers may be gone: asyncio would warn of an unread error
 
-    async def land(self) -> None:
-        """Wait for all that is under way."""
-        await asyncio.gather(*self._going.values(), return_exceptions=True)
+    async def wait_all(self) -> None:
+        """Wait for all work that is running."""
+        await asyncio.gather(*self._running.values(), return_exceptions=True)
 
 
 @asynccontextmanager
 async def holding(store: Store, clock: Clock, name: str, seconds: float) -> AsyncIterator[None]:
-    """Hold a name across the fleet, for so many seconds at most; wait for it for twice as long."""
+    """Hold a name across all workers for at most `seconds`; wait for it for twice as long."""
     holder, give_up_at = clock.new_id("hold"), clock.monotonic() + 2 * seconds
     while not await store.document.hold(name, holder, int(seconds * 1000)):
         if clock.monotonic() > give_up_at:
-            raise Unreachable("somebody else is at it, and does not come to an end")
+            raise Unreachable("another worker holds this and does not come to an end")
         await asyncio.sleep(clock.jitter(PAUSE))
     try:
         yield
     finally:
-        with suppress(StoreError):  # then it runs out
+        with suppress(StoreError):  # then the hold expires
             await store.document.let_go(name, holder)

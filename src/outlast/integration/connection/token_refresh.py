@@ -1,8 +1,8 @@
-"""Keeps tokens alive: gives the one that is kept, or has it replaced, once across the fleet.
+"""Tokens that can be used now: the stored one, or a refreshed one, refreshed once by all workers.
 
-A provider may take a refresh token for the last time when it gives another: the new pair is
-kept before anybody is given the token, and by its version in the place of the pair that it was
-got with. Until then the old pair stays.
+A provider may accept a refresh token for the last time when it gives a new one. So the new pair is
+stored before a tool gets its access token, and only in the place of the pair that it came from.
+Until then the old pair stays.
 """
 
 from __future__ import annotations
@@ -25,49 +25,49 @@ log = get_logger("outlast.integration.connection")
 
 
 class TokenRefresher:
-    """Tokens of all accounts of an app."""
+    """Refreshes the tokens of all accounts of an app."""
 
     def __init__(
-        self, vault: TokenStore, store: Store, clock: Clock, providers: Mapping[str, OAuthProvider]
+        self, tokens: TokenStore, store: Store, clock: Clock, providers: Mapping[str, OAuthProvider]
     ) -> None:
-        self._vault = vault
+        self._tokens = tokens
         self._store = store
         self._clock = clock
         self._providers = providers
-        self._flights: SingleFlight[Grant | None] = SingleFlight()
+        self._refreshes: SingleFlight[Grant | None] = SingleFlight()
 
     async def close(self) -> None:
-        await self._flights.land()
+        await self._refreshes.wait_all()
 
     async def live(self, account: Account, instead_of: str = "") -> Grant | None:
-        """Return a grant whose token can be used now; None: somebody has to sign in."""
-        kept = await self._vault.grant(account)
+        """Return a grant whose token can be used now; None if a user has to sign in."""
+        kept = await self._tokens.grant(account)
         grant = kept.grant
         if grant is None or grant.serves(self._clock.now(), instead_of):
             return grant
         if not grant.refresh_token:
             return None
         try:
-            newer = await self._flights.join(
+            newer = await self._refreshes.join(
                 f"{account.tenant}\n{account.name}\n{kept.version}",
                 partial(self._replace, account, kept),
             )
         except Unreachable:
             if grant.lives(self._clock.now(), instead_of):
-                return grant  # it is good for a little while yet
+                return grant  # it has not expired yet
             raise
         return newer if newer and newer.serves(self._clock.now(), instead_of) else None
 
     async def _replace(self, account: Account, stale: StoredGrant) -> Grant | None:
-        """Return what takes the place of a grant: perhaps somebody was quicker."""
+        """Return the grant that replaces a stale one; another worker may have been faster."""
         seconds = 2 * account.connection.timeout + 10
         name = f"refresh/{account.tenant}/{account.name}"
         async with holding(self._store, self._clock, name, seconds):
-            kept = await self._vault.grant(account)
+            kept = await self._tokens.grant(account)
             if kept.version != stale.version or kept.grant is None:
                 return kept.grant
             fresh = await self._refreshed(account, kept.grant)
-            return await self._keep(account, fresh, kept.version)
+            return await self._put(account, fresh, kept.version)
 
     async def _refreshed(self, account: Account, grant: Grant) -> Grant:
         try:
@@ -77,12 +77,12 @@ class TokenRefresher:
             if refused.details["reason"] != "invalid_grant":
                 raise
             log.info("a token cannot be refreshed", extra={"connection": account.connection.name})
-            return replace(grant, refresh_token="")  # nothing more will come of it
+            return replace(grant, refresh_token="")  # no further refresh can succeed
 
-    async def _keep(self, account: Account, fresh: Grant, expected: int | None) -> Grant | None:
-        """Keep a grant, unless what came in its way meanwhile is as good."""
-        while not await self._vault.keep(account, fresh, expected):
-            kept = await self._vault.grant(account)
+    async def _put(self, account: Account, fresh: Grant, expected: int | None) -> Grant | None:
+        """Store a grant, unless one that was stored meanwhile is as good."""
+        while not await self._tokens.put(account, fresh, expected):
+            kept = await self._tokens.grant(account)
             is_good = kept.grant is None or kept.grant.serves(self._clock.now())
             if is_good or not fresh.refresh_token:
                 return kept.grant

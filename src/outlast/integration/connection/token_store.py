@@ -1,4 +1,4 @@
-"""Where grants and pending sign-ins are kept: sealed, each bound to whose it is."""
+"""The store of grants and pending sign-ins: encrypted, each bound to its account."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Account(Struct, frozen=True):
-    """Somebody at a service: a principal of a tenant, or with none the tenant itself."""
+    """An account at a service: of a principal of a tenant, or of the tenant itself."""
 
     tenant: str
     connection: Connection
@@ -26,50 +26,50 @@ class Account(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """What it is kept under, within its tenant."""
+        """The name of its document within its tenant."""
         owner = f"user/{self.principal}" if self.connection.owner == "user" else "app"
         return storable_key(f"connection/{self.connection.name}/{owner}")
 
 
 class StoredGrant(Struct, frozen=True):
-    """What is kept of an account, if anything, and the version that takes its place."""
+    """The grant of an account, if there is one, and its version for compare-and-set."""
 
     grant: Grant | None = None
     version: int | None = None
 
 
 class TokenStore:
-    """The sealed part of a store."""
+    """Reads and writes encrypted documents of the store."""
 
-    def __init__(self, store: Store, seal: SecretBox) -> None:
+    def __init__(self, store: Store, box: SecretBox) -> None:
         self._store = store
-        self._seal = seal
+        self._box = box
 
     async def grant(self, account: Account) -> StoredGrant:
         secret = await self._store.document.secret(account.tenant, account.name)
         if secret is None:
             return StoredGrant()
-        plain = self._seal.open(secret.data, place_of(account, secret.version))
+        plain = self._box.decrypt(secret.data, grant_context(account, secret.version))
         if plain is None:
             log.warning(
-                "a token is under a key that this app does not have",
+                "a token is encrypted with a key that this app does not have",
                 extra={"connection": account.connection.name, "tenant": account.tenant},
             )
             return StoredGrant(None, secret.version)
         grant = msgspec.json.decode(plain, type=Grant)
         return StoredGrant(grant if grant.access_token else None, secret.version)
 
-    async def keep(self, account: Account, grant: Grant, expected: int | None) -> bool:
-        """Keep a grant in the place of the version `expected`; say whether it was still that."""
+    async def put(self, account: Account, grant: Grant, expected: int | None) -> bool:
+        """Replace the version `expected` by a grant; return whether that was still the version."""
         version = (expected or 0) + 1
-        data = self._seal.seal(_encode(grant), place_of(account, version))
+        data = self._box.encrypt(_encode(grant), grant_context(account, version))
         secret = StoredSecret(tenant=account.tenant, name=account.name, data=data, version=version)
         return await self._store.document.keep_secret(secret, expected=expected)
 
-    async def keep_pending(
+    async def put_pending(
         self, tenant: str, request_id: str, pending: PendingSignIn, expires_at: int
     ) -> None:
-        data = self._seal.seal(_encode(pending), place_of_pending(tenant, request_id))
+        data = self._box.encrypt(_encode(pending), pending_context(tenant, request_id))
         secret = StoredSecret(
             tenant=tenant, name=request_id, data=data, version=1, expires_at=expires_at
         )
@@ -79,19 +79,19 @@ class TokenStore:
         secret = await self._store.document.secret(tenant, request_id)
         if secret is None:
             return None
-        plain = self._seal.open(secret.data, place_of_pending(tenant, request_id))
+        plain = self._box.decrypt(secret.data, pending_context(tenant, request_id))
         return msgspec.json.decode(plain, type=PendingSignIn) if plain is not None else None
 
     async def drop_pending(self, tenant: str, request_id: str) -> None:
         await self._store.document.drop_secret(tenant, request_id)
 
 
-def place_of(account: Account, version: int) -> bytes:
+def grant_context(account: Account, version: int) -> bytes:
     connection = account.connection
     return _encode(
         ["grant", account.tenant, connection.owner, account.principal, connection.name, version]
     )
 
 
-def place_of_pending(tenant: str, request_id: str) -> bytes:
+def pending_context(tenant: str, request_id: str) -> bytes:
     return _encode(["pending", tenant, request_id])

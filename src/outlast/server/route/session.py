@@ -67,10 +67,10 @@ async def erase_session(
     session_id: str,
     caller: Admin,
     backend: Served,
-    recall: Annotated[
+    cancel_remote: Annotated[
         bool, Query(description="First end what it has going at remote agents.")
     ] = True,
 ) -> None:
     """End a session and erase all that is known of it."""
     info = await backend.owned_session(caller, session_id)
-    await backend.app.erase(info.session_id, recall=recall)
+    await backend.app.erase(info.session_id, cancel_remote=cancel_remote)

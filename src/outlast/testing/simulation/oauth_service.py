@@ -19,8 +19,8 @@ import msgspec
 from outlast.clock import Clock
 from outlast.core.name import authorization_name
 from outlast.errors import Unreachable
+from outlast.integration.connection import open_connections
 from outlast.integration.connection.connection import Connection
-from outlast.integration.connection.opening import open_bureau
 from outlast.net.client import GuardedClient, HttpAnswer, ReceiverConnection
 from outlast.store import Store
 from outlast.testing.simulation.history import History, UserSignedIn
@@ -91,7 +91,9 @@ class OAuthService:
         self, store: Store, clock: Clock, address: str, admit: Callable[..., Any]
     ) -> Connections | None:
         """Return what looks after sign-ins to this service in some process."""
-        return open_bureau([CONNECTION], KEY, store, clock, lambda: address, admit, self._outbound)
+        return open_connections(
+            [CONNECTION], KEY, store, clock, lambda: address, admit, self._outbound
+        )
 
     def _outbound(self, _: Connection) -> GuardedClient:
         return OAuthServiceClient(self)

@@ -116,7 +116,7 @@ class SimulatedWorld:
         clock = VirtualClock(self.loop, f"{self._seed}/{life.name}")
         app = Outlast(self._agents, store=connection, worker=None, clock=clock, public_url=ADDRESS)
         if self._oauth_service:
-            app._bureau = self._oauth_service.connections(
+            app._connections = self._oauth_service.connections(
                 connection, clock, ADDRESS, app._inbox.reply
             )
         return app
