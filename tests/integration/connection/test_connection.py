@@ -127,9 +127,9 @@ async def test_what_a_provider_calls_an_error_cannot_be_just_anything(hub: Hub) 
 
 @pytest.mark.parametrize("whose", ["connection", "tool"])
 async def test_nobody_signs_in_in_time(remote: Remote, whose: str) -> None:
-    an_hour = {"within": timedelta(hours=1)}
-    hub = Hub(remote, **an_hour) if whose == "connection" else Hub(remote)
-    hub.wish = an_hour if whose == "tool" else {}
+    an_hour = timedelta(hours=1)
+    hub = Hub(remote, sign_in_timeout=an_hour) if whose == "connection" else Hub(remote)
+    hub.wish = {"timeout": an_hour} if whose == "tool" else {}
     async with at_standstill(hub.agent(), **hub.app) as (app, clock):
         session = await app.start("a", "go", **ADA)
         back = await visit(hub, session)
@@ -295,7 +295,7 @@ async def test_a_session_of_nobody_cannot_sign_in_as_a_user(hub: Hub) -> None:
         await session.wait()
 
         [told] = await results_of(session)
-        assert "start it with a principal" in told
+        assert "this session has no principal" in told
 
 
 async def test_where_nobody_can_be_asked_nobody_is_asked_to_sign_in(hub: Hub) -> None:

@@ -82,9 +82,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"client_auth": "jwt"}, "client_auth"),
     ({"authorize_params": {"state": "1"}}, "cannot have state"),
     ({"timeout": 0}, "over 0"),
-    ({"within": timedelta(0)}, "over 0"),
+    ({"sign_in_timeout": timedelta(0)}, "over 0"),
     ({"timeout": "x"}, "seconds over 0, not 'x'"),
-    ({"within": 30}, r"as in timedelta\(minutes=30\), not 30"),
+    ({"sign_in_timeout": "30"}, r"as in timedelta\(minutes=30\), not '30'"),
 ]
 
 
