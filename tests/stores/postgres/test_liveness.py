@@ -380,14 +380,14 @@ async def test_other_processes_are_told_at_most_once_in_twenty_milliseconds(
         told_at: list[float] = []
         two.work.listen(lambda *hint: heard.append(hint))
         await until(lambda: bool(heard))  # the first hint says that the connection is there
-        messenger = one._access.parts().messenger
-        notify = messenger._notify
+        notifier = one._access.parts().notifier
+        notify = notifier._notify
 
         async def note(statement: Statement) -> None:
             told_at.append(clock.monotonic())
             await notify(statement)
 
-        monkeypatch.setattr(messenger, "_notify", note)
+        monkeypatch.setattr(notifier, "_notify", note)
         sent = 0
         while len(told_at) < 4:
             await one.log.admit([message(clock, session) for _ in range(10)])
@@ -406,6 +406,6 @@ async def test_hints_of_many_sessions_become_a_hint_of_nothing_in_particular(
         two.work.listen(lambda *hint: heard.append(hint))
         await until(lambda: bool(heard))
         heard.clear()
-        one._access.parts().messenger.tell({f"ses_{n:026}": False for n in range(500)})
+        one._access.parts().notifier.tell({f"ses_{n:026}": False for n in range(500)})
         await until(lambda: bool(heard))
         assert heard == [("", True)]

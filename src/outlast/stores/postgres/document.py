@@ -20,17 +20,17 @@ class PostgresDocument:
     @property
     def _keys(self) -> KeyTable:
         parts = self._access.parts()
-        return KeyTable(parts.aside, parts.readers, self._access.queries)
+        return KeyTable(parts.ungrouped, parts.readers, self._access.queries)
 
     @property
     def _secrets(self) -> SecretTable:
         parts = self._access.parts()
-        return SecretTable(parts.aside, parts.readers, self._access.queries)
+        return SecretTable(parts.ungrouped, parts.readers, self._access.queries)
 
     @property
     def _schedules(self) -> ScheduleTable:
         parts = self._access.parts()
-        return ScheduleTable(parts.aside, parts.readers, self._access.queries)
+        return ScheduleTable(parts.ungrouped, parts.readers, self._access.queries)
 
     async def add_key(self, key: KeyInfo) -> None:
         await self._keys.add(key)

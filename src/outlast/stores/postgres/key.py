@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import msgspec
 
 from outlast.store import KeyInfo
-from outlast.stores.postgres.aside import SideConnection
 from outlast.stores.postgres.pipeline import Row
 from outlast.stores.postgres.reader import Readers
+from outlast.stores.postgres.reconnect import ReconnectingConnection
 from outlast.stores.postgres.statement import Query
 
 _decode_names = msgspec.json.Decoder(tuple[str, ...]).decode
@@ -19,19 +19,19 @@ class KeyTable:
     """The keys of all tenants."""
 
     def __init__(
-        self, aside: SideConnection, readers: Readers, queries: Mapping[str, Query]
+        self, ungrouped: ReconnectingConnection, readers: Readers, queries: Mapping[str, Query]
     ) -> None:
-        self._aside = aside
+        self._ungrouped = ungrouped
         self._readers = readers
         self._queries = queries
 
     async def add(self, key: KeyInfo) -> None:
         params = {**msgspec.structs.asdict(key), "scopes": msgspec.json.encode(key.scopes).decode()}
-        await self._aside.do(self._queries["add_key"].bind(params))
+        await self._ungrouped.ask(self._queries["add_key"].bind(params))
 
     async def revoke(self, key_id: str, at: int) -> bool:
         statement = self._queries["revoke_key"].bind({"key_id": key_id, "at": at})
-        return bool(await self._aside.do(statement))
+        return bool(await self._ungrouped.ask(statement))
 
     async def find(self, key_id: str) -> KeyInfo | None:
         rows = await self._readers.ask(self._queries["key"].bind({"key_id": key_id}))

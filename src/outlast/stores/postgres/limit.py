@@ -37,10 +37,10 @@ class PostgresLimit:
         parts, named = self._access.parts(), {"patience": patience}
         if not await self._access.ask("has_overdue", named):
             return 0
-        [(text,)] = await parts.aside.do(self._access.queries["skip_stale"].bind(named))
+        [(text,)] = await parts.ungrouped.ask(self._access.queries["skip_stale"].bind(named))
         skipped, woken = _decode_skipped(text)
         if woken:
-            parts.messenger.tell(dict.fromkeys(woken, True))
+            parts.notifier.tell(dict.fromkeys(woken, True))
         return skipped
 
     async def permits(

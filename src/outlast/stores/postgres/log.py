@@ -58,7 +58,7 @@ class PostgresLog:
     def transaction(self, limit: float = 5.0) -> AbstractAsyncContextManager[Transaction]:
         def begin() -> PostgresTransaction:
             parts = self._access.parts()
-            return PostgresTransaction(parts.rooms, parts.committer, limit)
+            return PostgresTransaction(parts.transactions, parts.committer, limit)
 
         return OpenTransaction(begin)
 
@@ -85,12 +85,12 @@ class PostgresLog:
             return False
         doubts: list[bool] = []
         statement = self._access.queries["erase"].bind(named)
-        [(woken,)] = await parts.aside.do(statement, lambda: doubts.append(True))
+        [(woken,)] = await parts.ungrouped.ask(statement, lambda: doubts.append(True))
         if woken is None and not doubts:
             return False
         # The session was there before; if an answer was lost, the first try has erased it.
         others = _decode(woken) if woken else []
-        parts.messenger.tell(dict.fromkeys([session_id, *others], True))
+        parts.notifier.tell(dict.fromkeys([session_id, *others], True))
         return True
 
     async def find_orphans(self, limit: int = 100) -> Sequence[str]:

@@ -33,7 +33,7 @@ class PostgresOutbox:
         statement = self._access.queries["take_outbox_cursors"].bind(
             {"limit": max(0, limit), "hold": hold}
         )
-        return [describe(row) for row in await self._access.parts().aside.do(statement)]
+        return [describe(row) for row in await self._access.parts().ungrouped.ask(statement)]
 
     async def settle(
         self,
@@ -57,7 +57,7 @@ class PostgresOutbox:
             "error": error,
         }
         statement = self._access.queries["settle_outbox_cursor"].bind(params)
-        return bool(await self._access.parts().aside.do(statement))
+        return bool(await self._access.parts().ungrouped.ask(statement))
 
     async def cursors(
         self,

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from outlast.clock import Clock
 from outlast.core.codec import Packer
 from outlast.stores.listener import Listeners
-from outlast.stores.postgres.aside import SideConnection
 from outlast.stores.postgres.commit import Committer
 from outlast.stores.postgres.liveness import HeartbeatConnection
 from outlast.stores.postgres.notify import Notifier
@@ -33,37 +32,39 @@ class StoreParts:
     def __init__(
         self, place: StoreAddress, clock: Clock, queries: Mapping[str, Query], packer: Packer
     ) -> None:
-        def line() -> ReconnectingConnection:
+        def connection() -> ReconnectingConnection:
             return ReconnectingConnection(place, clock, queries["set_clock"])
 
         self.loop = asyncio.get_running_loop()
         self.listeners = Listeners()
-        self.readers = Readers([line() for _ in range(READERS)], queries)
-        self.messenger = Notifier(
+        self.readers = Readers([connection() for _ in range(READERS)], queries)
+        self.notifier = Notifier(
             place.schema, clock, queries["notify"], self.readers, self.listeners
         )
-        self.direct = HeartbeatConnection(place, clock, queries, self.messenger.heard)
+        self.heartbeat = HeartbeatConnection(place, clock, queries, self.notifier.heard)
         self.writer = Writer(
-            ReconnectingConnection(place, clock, queries["set_clock"], self.direct.until_shown),
+            ReconnectingConnection(place, clock, queries["set_clock"], self.heartbeat.until_shown),
             queries["write"],
             queries["hold_limits"],
             place.label,
-            self.messenger.tell,
+            self.notifier.tell,
         )
         self.unpacker = Unpacker(packer, self.readers.blobs, self.readers.heads)
         self.committer = Committer(
-            packer, self.unpacker, self.writer, self.messenger, queries["commit_alone"]
+            packer, self.unpacker, self.writer, self.notifier, queries["commit_alone"]
         )
         self.reading = LogReader(self.readers, queries, packer, self.unpacker)
-        self.rooms = TransactionPool(place, clock, queries)
-        self.aside = SideConnection(line())
+        self.transactions = TransactionPool(place, clock, queries)
+        # Each statement here is a transaction of its own and holds nothing while it waits. In a
+        # group it would wait with everything that the group has locked.
+        self.ungrouped = connection()
 
     async def close(self) -> None:
         """Finish what is under way, then let go of everything."""
         self.listeners.clear()
         await self.writer.stop()
-        await self.aside.close()
-        await self.messenger.stop()
-        await self.direct.close()
-        await self.rooms.close()
+        await self.ungrouped.finish()
+        await self.notifier.stop()
+        await self.heartbeat.close()
+        await self.transactions.close()
         await self.readers.close()

@@ -119,6 +119,11 @@ class ReconnectingConnection:
         while self.is_asked:  # an answer may lead to the next question
             await self._is_idle.wait()
 
+    async def finish(self) -> None:
+        """Wait until all that was asked is answered, then close."""
+        await self.until_idle()
+        self.close()
+
     def close(self) -> None:
         self._is_closed = True
         if self._link:

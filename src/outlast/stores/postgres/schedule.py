@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from msgspec.structs import asdict
 
 from outlast.store import ScheduleInfo
-from outlast.stores.postgres.aside import SideConnection
 from outlast.stores.postgres.pipeline import Row
 from outlast.stores.postgres.reader import Readers
+from outlast.stores.postgres.reconnect import ReconnectingConnection
 from outlast.stores.postgres.statement import Params, Query
 
 
@@ -17,14 +17,14 @@ class ScheduleTable:
     """The schedules of all agents. An answer that was lost is made up for by looking again."""
 
     def __init__(
-        self, aside: SideConnection, readers: Readers, queries: Mapping[str, Query]
+        self, ungrouped: ReconnectingConnection, readers: Readers, queries: Mapping[str, Query]
     ) -> None:
-        self._aside = aside
+        self._ungrouped = ungrouped
         self._readers = readers
         self._queries = queries
 
     async def arm(self, schedule: ScheduleInfo) -> None:
-        await self._aside.do(self._queries["arm_schedule"].bind(asdict(schedule)))
+        await self._ungrouped.ask(self._queries["arm_schedule"].bind(asdict(schedule)))
 
     async def listing(self) -> list[ScheduleInfo]:
         return [
@@ -34,7 +34,7 @@ class ScheduleTable:
     async def advance(self, step: Params) -> bool:
         """Move one on; where an answer was lost, one that stands as wanted was moved by us."""
         doubts: list[bool] = []
-        moved = await self._aside.do(
+        moved = await self._ungrouped.ask(
             self._queries["advance_schedule"].bind(step), lambda: doubts.append(True)
         )
         return bool(moved) or bool(doubts and await self._stands(step))
@@ -50,12 +50,12 @@ class ScheduleTable:
 
     async def pause(self, name: str, paused: bool) -> bool:
         params = {"name": name, "paused": paused}
-        return bool(await self._aside.do(self._queries["pause_schedule"].bind(params)))
+        return bool(await self._ungrouped.ask(self._queries["pause_schedule"].bind(params)))
 
     async def drop(self, name: str) -> bool:
         was_there = await self._find(name) is not None
         doubts: list[bool] = []
-        dropped = await self._aside.do(
+        dropped = await self._ungrouped.ask(
             self._queries["drop_schedule"].bind({"name": name}), lambda: doubts.append(True)
         )
         return bool(dropped) or bool(doubts and was_there)

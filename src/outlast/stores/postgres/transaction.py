@@ -41,8 +41,8 @@ NEVER = set(
 class PostgresTransaction:
     """See `outlast.store.Transaction`."""
 
-    def __init__(self, rooms: TransactionPool, committer: Committer, limit: float) -> None:
-        self._rooms = rooms
+    def __init__(self, pool: TransactionPool, committer: Committer, limit: float) -> None:
+        self._pool = pool
         self._committer = committer
         self._limit = limit
         self._over: OutlastError | None = None
@@ -86,7 +86,7 @@ class PostgresTransaction:
             if self._over:
                 raise self._over from error
             if is_of_the_connection(error):
-                raise self._end(lost(self._rooms.place.label)) from error
+                raise self._end(lost(self._pool.place.label)) from error
             raise  # the tool's own affair
 
     async def _do(self, work: Awaitable[Any]) -> Any:
@@ -112,13 +112,13 @@ class PostgresTransaction:
     # Its beginning and its end
 
     async def begin(self) -> None:
-        self._connection = await self._rooms.enter()
+        self._connection = await self._pool.enter()
         try:
             await self._begin()
         except BaseException as error:
             await self._connection.close()
             if isinstance(error, psycopg.Error):
-                raise explain(error, self._rooms.place.label) from error
+                raise explain(error, self._pool.place.label) from error
             raise
         self._timer = asyncio.get_running_loop().call_later(self._limit, self._expire)
 
@@ -127,12 +127,12 @@ class PostgresTransaction:
         await self._connection.execute("BEGIN")
         # Should this process or its machine be gone, the server ends it.
         await self._set("idle_in_transaction_session_timeout", str(milliseconds))
-        if type(self._rooms.clock) is not Clock:
-            await self._set("outlast_clock.now", str(self._rooms.clock.now()))
+        if type(self._pool.clock) is not Clock:
+            await self._set("outlast_clock.now", str(self._pool.clock.now()))
 
     async def _set(self, name: str, value: str) -> None:
         async with psycopg.AsyncRawCursor(self._connection) as cursor:
-            await cursor.execute(self._rooms.queries["set_here"].text, [name, value])
+            await cursor.execute(self._pool.queries["set_here"].text, [name, value])
 
     async def commit(self, commit: Commit) -> Committed | Refused:
         """Write the commit last, and end the transaction with it."""
@@ -169,7 +169,7 @@ class PostgresTransaction:
         buffer = GroupBuffer()
         rounds = msgspec.json.encode([[item.prepare(buffer)]]).decode()
         async with psycopg.AsyncRawCursor(self._connection) as cursor:
-            await cursor.execute(self._rooms.queries["write"].text, [rounds, buffer.join()])
+            await cursor.execute(self._pool.queries["write"].text, [rounds, buffer.join()])
             row = await cursor.fetchone()
         assert row is not None
         written = msgspec.json.decode(row[0], type=WriteAnswer)
@@ -183,7 +183,7 @@ class PostgresTransaction:
             )
         if is_passing(error):
             return StoreUnavailable("another transaction was in the way; begin this one again")
-        return explain(error, self._rooms.place.label)
+        return explain(error, self._pool.place.label)
 
     def _expire(self) -> None:
         if self._over is None:
@@ -215,7 +215,7 @@ class PostgresTransaction:
         await self._undo()
         if self._undoing:
             await self._undoing
-        await self._rooms.leave(self._connection)
+        await self._pool.leave(self._connection)
 
 
 def check_statement(sql: str) -> None:

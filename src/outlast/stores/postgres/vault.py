@@ -8,8 +8,8 @@ from typing import Any
 from msgspec.structs import asdict
 
 from outlast.store import StoredSecret
-from outlast.stores.postgres.aside import SideConnection
 from outlast.stores.postgres.reader import Readers
+from outlast.stores.postgres.reconnect import ReconnectingConnection
 from outlast.stores.postgres.statement import Query
 
 
@@ -17,9 +17,9 @@ class SecretTable:
     """Keeps what is sealed. An answer that was lost is made up for by looking again."""
 
     def __init__(
-        self, aside: SideConnection, readers: Readers, queries: Mapping[str, Query]
+        self, ungrouped: ReconnectingConnection, readers: Readers, queries: Mapping[str, Query]
     ) -> None:
-        self._aside = aside
+        self._ungrouped = ungrouped
         self._readers = readers
         self._queries = queries
 
@@ -28,7 +28,9 @@ class SecretTable:
         name = "add_secret" if expected is None else "replace_secret"
         params: dict[str, Any] = {**asdict(secret), "expected": expected}
         doubts: list[bool] = []
-        kept = await self._aside.do(self._queries[name].bind(params), lambda: doubts.append(True))
+        kept = await self._ungrouped.ask(
+            self._queries[name].bind(params), lambda: doubts.append(True)
+        )
         # No two seal the same thing to the same bytes: if these are there, we brought them.
         return bool(kept) or bool(doubts and await self.find(secret.tenant, secret.name) == secret)
 
@@ -44,7 +46,7 @@ class SecretTable:
         """Forget a secret; where an answer was lost, what was there is gone by our doing."""
         was_there = await self.find(tenant, name) is not None
         doubts: list[bool] = []
-        dropped = await self._aside.do(
+        dropped = await self._ungrouped.ask(
             self._queries["drop_secret"].bind({"tenant": tenant, "name": name}),
             lambda: doubts.append(True),
         )
@@ -52,8 +54,8 @@ class SecretTable:
 
     async def hold(self, name: str, holder: str, length: int) -> bool:
         params = {"name": name, "holder": holder, "length": length}
-        return bool(await self._aside.do(self._queries["hold"].bind(params)))
+        return bool(await self._ungrouped.ask(self._queries["hold"].bind(params)))
 
     async def let_go(self, name: str, holder: str) -> None:
         params = {"name": name, "holder": holder}
-        await self._aside.do(self._queries["let_go"].bind(params))
+        await self._ungrouped.ask(self._queries["let_go"].bind(params))

@@ -84,7 +84,7 @@ class PostgresWork:
 
     def listen(self, heard: Heard, session_id: str = EVERYTHING) -> Callable[[], None]:
         parts = self._access.parts()
-        parts.direct.want()
+        parts.heartbeat.want()
         return parts.listeners.add(heard, session_id)
 
     # Lives and deaths
@@ -95,14 +95,14 @@ class PostgresWork:
             await earlier.let_go()
         await self._check_name(worker.worker)
         # Both signs come before the row: a registered worker without them would look dead.
-        sign = await parts.direct.show(worker.worker) if parts.direct.is_possible else None
+        sign = await parts.heartbeat.show(worker.worker) if parts.heartbeat.is_possible else None
         held = PostgresLease(
             worker.worker,
             lease,
             self._access.address,
             self._clock,
             self._queries,
-            parts.direct,
+            parts.heartbeat,
             sign,
         )
         try:

@@ -42,7 +42,7 @@ class PostgresLease:
         place: StoreAddress,
         clock: Clock,
         queries: Mapping[str, Query],
-        direct: HeartbeatConnection,
+        heartbeat: HeartbeatConnection,
         sign: int | None,
     ) -> None:
         self.worker = worker
@@ -51,7 +51,7 @@ class PostgresLease:
         self._conninfo = place.pooled if sign is None else place.direct
         self._clock = clock
         self._queries = queries
-        self._direct = direct
+        self._heartbeat = heartbeat
         self._sign = sign
         self._pid = os.getpid()
         self._loop = asyncio.get_running_loop()
@@ -98,7 +98,7 @@ class PostgresLease:
         # The worker's row is gone already, or it looks dead before long.
         with suppress(StoreError, psycopg.Error, TimeoutError):
             async with asyncio.timeout(self._patience):
-                await self._direct.hide(self._sign or 0)
+                await self._heartbeat.hide(self._sign or 0)
 
     async def let_go(self) -> None:
         """Take the sign away and leave the row: as if the process had died."""
@@ -113,7 +113,7 @@ class PostgresLease:
             if self._link and self._sign is not None:
                 # The server would notice the end of the connection only a moment later.
                 with suppress(StoreError, psycopg.Error):
-                    self._link.send([self._direct.lock("hide_sign", self._sign)])
+                    self._link.send([self._heartbeat.lock("hide_sign", self._sign)])
             self._close()
 
     def _close(self) -> None:
@@ -149,7 +149,7 @@ class PostgresLease:
             )
             try:
                 if self._sign is not None:
-                    link.send([self._direct.lock("show_sign", self._sign)])
+                    link.send([self._heartbeat.lock("show_sign", self._sign)])
             except BaseException:
                 link.close()
                 raise
