@@ -7,6 +7,7 @@ same questions are asked of the same log.
 from __future__ import annotations
 
 from itertools import takewhile
+from typing import Literal
 
 from outlast.core.action import (
     AnyAction,
@@ -41,7 +42,7 @@ from outlast.core.lane import (
 )
 from outlast.core.name import model_call_name, turn_name
 from outlast.core.policy import SECOND, Policy, ToolPolicy
-from outlast.core.record import Failure
+from outlast.core.record import DeliveryResult, Failure
 
 KEY_POLL, LONGEST_KEY_POLL = SECOND // 2, 10 * SECOND
 
@@ -107,7 +108,7 @@ def stop(lane: Lane, cancel: ArrivedCancel) -> AnyAction:
     return settle(cancel.delivery_id, "ignored")
 
 
-def settle(delivery_id: str, outcome: str) -> SettleDeliveries:
+def settle(delivery_id: str, outcome: DeliveryResult) -> SettleDeliveries:
     """Tell one delivery what became of it outside of any turn."""
     return SettleDeliveries(outcomes=(DeliveryOutcome(delivery_id, outcome),))
 
@@ -291,19 +292,24 @@ def settle_calls(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
     return Park(wait=waits(turn), requests=questions(turn), until=until)
 
 
-def ask_human(call: OpenCall, kind: str, policy: Policy, now: int) -> AskHuman:
+def ask_human(
+    call: OpenCall, kind: Literal["approval", "interrupted"], policy: Policy, now: int
+) -> AskHuman:
     tool = policy.tool(call.tool)
     return AskHuman(
         call_id=call.call_id,
-        kind=kind,  # type: ignore[arg-type]
+        kind=kind,
         expires_at=now + tool.answer_timeout if tool.answer_timeout else 0,
         on_expiry=tool.on_expiry,
         restricted=tool.restricted,
     )
 
 
-def disposition(call: OpenCall, lane: Lane, policy: Policy, now: int) -> str:
-    """Say what a call needs that neither runs nor is done; nothing, if it has to wait."""
+Disposition = Literal["approval", "interrupted", "fail", "report", "start", "wait"]
+
+
+def disposition(call: OpenCall, lane: Lane, policy: Policy, now: int) -> Disposition:
+    """Say what a call needs that neither runs nor is done."""
     match call.status:
         case "requested":
             return "approval" if call.asks else "start"
@@ -312,18 +318,18 @@ def disposition(call: OpenCall, lane: Lane, policy: Policy, now: int) -> str:
         case "woken":
             return after_wait(call, lane, policy)
         case "again" | "waiting":
-            return after_wait(call, lane, policy) if 0 < call.wakes_at <= now else ""
-        case status if status == CUT:
+            return after_wait(call, lane, policy) if 0 < call.wakes_at <= now else "wait"
+        case "cut":
             return after_interruption(call, lane, policy)
-    return ""
+    return "wait"
 
 
-def after_wait(call: OpenCall, lane: Lane, policy: Policy) -> str:
+def after_wait(call: OpenCall, lane: Lane, policy: Policy) -> Disposition:
     """Go on with a call. One that was finding out about itself goes by what the tool says today."""
     return after_interruption(call, lane, policy) if call.reconciles else "start"
 
 
-def after_interruption(call: OpenCall, lane: Lane, policy: Policy) -> str:
+def after_interruption(call: OpenCall, lane: Lane, policy: Policy) -> Disposition:
     match policy.tool(call.tool).on_interrupt:
         case "rerun" if call.reason == UNSTORABLE:  # it ran to its end, and would so again
             return "report"

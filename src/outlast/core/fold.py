@@ -25,6 +25,7 @@ from outlast.core.lane import (
     OpenCall,
     QueuedDelivery,
     RelayedRequest,
+    SessionEnd,
     StoppingTurn,
     Turn,
     TurnEnd,
@@ -122,7 +123,7 @@ def session_resumed(lane: Lane, e: r.SessionResumed) -> Lane:
     return lane.with_turn(since=e.since) if lane.turn else lane
 
 
-def session_over(how: str) -> Step:
+def session_over(how: SessionEnd) -> Step:
     return lambda lane, _: replace(lane, over=how)
 
 

@@ -7,17 +7,33 @@ is small, and says with `FOLD` which rules made it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from outlast.core.record import Failure, IdempotencyKey, Parent, Tokens
+from outlast.core.record import DeliveryResult, Failure, IdempotencyKey, Parent, Tokens
 
 FOLD = 1
 """Grows whenever the same log would fold into something else than before."""
 
-RUNNING = "running"
-CUT = "cut"
+CallStatus = Literal[
+    "requested", "asked", "approved", "running", "cut", "waiting", "woken", "again", "done"
+]
+"""Of a tool call: `asked` waits for a human, `cut` was running when its owner was gone, `waiting`
+stopped at a wait, `woken` goes on after it, `again` is tried again after a failure."""
+
+ModelStatus = Literal["running", "cut", "retry"]
+"""Of a model call: `cut` was running when its owner was gone, `retry` failed and is tried again."""
+
+Partial = Literal["", "text", "reasoning", "broken"]
+"""What a model call had said when it was cut off: only `text` can be gone on with."""
+
+TurnResult = Literal["completed", "failed", "cancelled"]
+SessionEnd = Literal["", "completed", "failed", "ended"]
+
+RUNNING: Final = "running"
+CUT: Final = "cut"
 UNSTORABLE = "unstorable"
 """Why nobody knows what a call came to: what it returned cannot be written down."""
 UNDONE = "undone"
@@ -70,16 +86,14 @@ class ArrivedCancel(Struct, frozen=True, gc=False, omit_defaults=True):
 class ModelCall(Struct, frozen=True, gc=False, omit_defaults=True):
     """The open model call of a step.
 
-    `status`: running, cut (by a crash), retry (after a failure that another attempt may mend).
-    `partial`: nothing, text (which can go on), reasoning or broken (which cannot).
     `lost` counts attempts that ended without an outcome, `failed` those that ended with a
     failure.
     """
 
     call_id: str
     attempt: int
-    status: str = RUNNING
-    partial: str = ""
+    status: ModelStatus = RUNNING
+    partial: Partial = ""
     lost: int = 0
     failed: int = 0
     not_before: int = 0
@@ -89,7 +103,6 @@ class ModelCall(Struct, frozen=True, gc=False, omit_defaults=True):
 class OpenCall(Struct, frozen=True, gc=False, omit_defaults=True):
     """A tool call of the open step.
 
-    `status`: requested, asked, approved, running, cut, waiting, woken, again, done.
     `memo` holds what the call's own steps and answered waits returned, as JSON text by name;
     `waits_for` are those that it stopped at, and `timers` when some of them are over by themselves.
     `reconciles` is the attempt about which it was finding out when it stopped. `failure` is how the
@@ -101,7 +114,7 @@ class OpenCall(Struct, frozen=True, gc=False, omit_defaults=True):
     tool: str
     args: str
     digest: str
-    status: str = "requested"
+    status: CallStatus = "requested"
     asks: str = ""
     repeats: str = ""
     output: bool = False
@@ -216,15 +229,15 @@ class DeliveryOutcome(Struct, frozen=True, gc=False):
     """What became of a delivery, and in which turn, if it was taken up by one."""
 
     delivery_id: str
-    outcome: str
+    outcome: DeliveryResult
     turn: str = ""
 
 
 class TurnEnd(Struct, frozen=True, gc=False, omit_defaults=True):
-    """How the last turn ended: completed, failed or cancelled."""
+    """How the last turn ended."""
 
     turn: str
-    how: str
+    how: TurnResult
     failure: Failure | None = None
     structural: bool = False
     senders: tuple[str, ...] = ()
@@ -248,7 +261,7 @@ class Lane(Struct, frozen=True, gc=False, omit_defaults=True):
     above: int = 0
     deadline: int = 0
     tells: frozenset[str] = frozenset()
-    over: str = ""
+    over: SessionEnd = ""
     queue: tuple[QueuedDelivery, ...] = ()
     replies: tuple[ArrivedReply, ...] = ()
     relays: tuple[RelayedRequest, ...] = ()

@@ -10,7 +10,7 @@ The format number counts changes of shape; `core/upcast.py` reads older ones.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from msgspec import Struct
 
@@ -225,11 +225,13 @@ class DeliveryJoined(Record, frozen=True, kw_only=True, tag="delivery.joined"):
     turn: str
 
 
-class DeliverySettled(Record, frozen=True, kw_only=True, tag="delivery.settled"):
-    """`outcome`: completed, failed, cancelled, answered, ignored or refused."""
+DeliveryResult = Literal["completed", "failed", "cancelled", "answered", "ignored", "refused"]
+"""What became of a delivery. A reply is `answered` when it is taken; its turn goes on."""
 
+
+class DeliverySettled(Record, frozen=True, kw_only=True, tag="delivery.settled"):
     delivery_id: str
-    outcome: str
+    outcome: DeliveryResult
     turn: str = ""
 
 
