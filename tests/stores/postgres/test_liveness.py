@@ -169,7 +169,7 @@ async def test_a_restart_of_the_server_kills_no_worker_and_loses_no_commit(
         async with asyncio.timeout(PATIENCE):
             await writing
         await until(
-            lambda: all(store._access.parts().direct._shown.is_set() for store in (one, two))
+            lambda: all(store._access.parts().heartbeat._shown.is_set() for store in (one, two))
         )
         async with await psycopg.AsyncConnection.connect(own_server.url) as connection:
             await connection.execute("UPDATE outlast.workers SET lease = 1")
@@ -269,7 +269,7 @@ async def test_a_worker_that_lost_its_direct_connection_shows_its_sign_before_it
     wire = Wire(postgres_url)
     async with wire.opened() as port, opened(f"{postgres_url}&direct=127.0.0.1:{port}") as store:
         claim = await start_and_claim(store, clock)
-        shown = store._access.parts().direct._shown
+        shown = store._access.parts().heartbeat._shown
         wire.lets_nobody_through = True
         wire.cut()
         await until(lambda: not shown.is_set())
@@ -298,7 +298,7 @@ async def test_a_worker_that_lost_its_direct_connection_is_seen_to_live_by_that_
         await enlist(other, clock, "w2")
         await other.work.claim("w2", 1)  # from then on the server counts as up
         await shorten_leases(postgres_url)
-        direct = store._access.parts().direct
+        direct = store._access.parts().heartbeat
         wire.lets_nobody_through = True
         assert direct._link
         await ask(postgres_url, f"SELECT pg_terminate_backend({direct._link.backend})")
