@@ -13,7 +13,7 @@ from outlast.stores.sqlite.writer import Writer
 
 DISK = "waiting for the disk"
 BEGIN = ((Database, "begin"), (Database, "try_begin"))
-PACKING = ((codec.Packer, "pack"), (codec.Packer, "pack_all"))
+PACKING = ((codec.Packer, "pack"),)
 
 
 @dataclass(frozen=True)

@@ -100,28 +100,6 @@ class Packer:
             return packed(self._compressor.compress(body), blobs, COMPRESSED)
         return packed(body, blobs, 0)
 
-    def pack_all(self, bodies: Sequence[bytes]) -> list[Packed]:
-        """Return the stored form of each; all are compressed without the interpreter's lock."""
-        if len(bodies) < 2:
-            return [self.pack(body) for body in bodies]
-        taken = [
-            take_out_blobs(body) if len(body) > BLOB_OVER else (body, NO_BLOBS) for body in bodies
-        ]
-        long = [body for body, _ in taken if len(body) > COMPRESS_OVER]
-        short = iter(self._compress(long))
-        return [
-            packed(next(short), blobs, COMPRESSED)
-            if len(body) > COMPRESS_OVER
-            else packed(body, blobs, 0)
-            for body, blobs in taken
-        ]
-
-    def _compress(self, bodies: Sequence[bytes]) -> list[bytes]:
-        if not bodies:
-            return []
-        found = self._compressor.multi_compress_to_buffer([*bodies])
-        return [found[place].tobytes() for place in range(len(found))]
-
     def unpack(self, data: bytes, load_blob: LoadBlob) -> list[AnyRecord]:
         """Return the records, whatever format they were written in."""
         version, flags = version_of(data), data[1]

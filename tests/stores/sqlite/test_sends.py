@@ -24,7 +24,6 @@ from outlast.testing.contract.builder import (
     cancel,
     commit,
     delta,
-    effect,
     message,
     new_session,
     park,
@@ -67,7 +66,7 @@ async def texts_of(store: SqliteStore, session_id: str) -> list[str]:
 # Within one group
 
 
-@pytest.mark.parametrize("size", [2, 6])  # one by one, and as a set
+@pytest.mark.parametrize("size", [2, 6])
 async def test_who_parks_in_the_group_that_sends_to_it_is_woken(
     store: SqliteStore, path: Path, clock: ManualClock, size: int
 ) -> None:
@@ -106,25 +105,6 @@ async def test_who_works_on_in_that_group_is_handed_it_with_its_next_commit(
     assert isinstance(refused, Refused)
     assert [entry.offset for entry in refused.arrivals] == [4]
     assert done.arrivals == refused.arrivals
-
-
-async def test_a_later_round_of_the_group_sees_what_an_earlier_one_sent(
-    store: SqliteStore, path: Path, clock: ManualClock
-) -> None:
-    sender, other = await start(store, clock, 2)
-    held = effect(other)
-    letter = message(clock, other.session_id)
-    ways = (
-        store.log.commit([park(other, delta(), effects=(held,))]),  # goes alone, after the others
-        store.log.commit([commit(sender, delta(), sends=(letter,))]),
-    )
-
-    [[refused], [done]] = await in_one_group(store, path, *ways)
-
-    assert isinstance(refused, Refused)
-    assert refused.reason == "arrivals"
-    assert isinstance(done, Committed)
-    assert await store.log.effect(held.scope, held.key) is None
 
 
 async def test_a_session_that_ends_in_the_group_takes_nothing_more(

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from outlast.core import record as r
 from outlast.core.record import NewOutboxCursor
-from outlast.store import Claim, LaneCount
+from outlast.store import Claim
 from outlast.stores.sqlite import SqliteStore
 from outlast.stores.sqlite.database import Database
 from outlast.testing.clock import ManualClock
@@ -30,7 +30,6 @@ from outlast.testing.contract.builder import (
 
 HOOK = NewOutboxCursor(name="webhook", url="https://shop.example/hook", events=("turn.completed",))
 ONE = ["find_lane", "advance_lane", "append"]
-MANY = ["find_lanes", "advance_lanes", "append_many"]
 
 
 @pytest_asyncio.fixture
@@ -91,26 +90,6 @@ async def test_a_commit_that_tells_takes_one_more(
     assert statements == [*ONE, "tell_outbox_cursors"]
 
 
-@pytest.mark.parametrize(
-    ("telling", "more"), [(0, []), (1, ["tell_outbox_cursors"]), (6, ["tell_outbox_cursors"])]
-)
-async def test_many_commits_take_no_more_than_one(
-    store: SqliteStore, clock: ManualClock, statements: list[str], telling: int, more: list[str]
-) -> None:
-    claims = await start(store, clock, 6)
-    wanted = [
-        commit(claim, delta(), status="sleeping", wait="timer", tells=place < telling)
-        for place, claim in enumerate(claims)
-    ]
-    statements.clear()
-
-    await store.log.commit(wanted)
-
-    assert statements == [*MANY, *more]
-    assert (await store.listing.census()).lanes == (LaneCount("sleeping", "timer", 6),)
-    assert len(await store.outbox.take(10, 1000)) == telling
-
-
 async def test_what_is_sent_takes_what_an_arrival_takes_and_its_senders_no_more(
     store: SqliteStore, clock: ManualClock, statements: list[str]
 ) -> None:
@@ -124,7 +103,7 @@ async def test_what_is_sent_takes_what_an_arrival_takes_and_its_senders_no_more(
     await store.log.commit(wanted)
 
     arrival = ["receipt_by_delivery", "target", "last_row", "append", "receive", "add_delivery"]
-    assert statements == [*MANY, *arrival, *arrival]
+    assert statements == [*ONE * len(claims), *arrival, *arrival]
 
 
 async def test_a_value_that_is_used_again_takes_one_statement(

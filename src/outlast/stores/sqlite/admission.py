@@ -1,7 +1,11 @@
-"""Arrivals: what anybody may add to a lane's inbox, at most once each."""
+"""Arrivals: deliveries that callers, and commits of other sessions, add to a lane's inbox.
+
+Each is written at most once. Owns the checks that refuse one; `append.py` writes the log's row.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from outlast.core.codec import encode
@@ -221,3 +225,23 @@ def deliver(desk: UnitOfWork, admission: Admission, key: int, position: int) -> 
     if is_named(admission):
         params = {"tenant": admission.tenant, "name": name_of(admission), "key": key}
         desk.db.run("add_dispatch", params)
+
+
+# Sends of commits
+
+
+def send(desk: UnitOfWork, sent: Iterable[Admission]) -> None:
+    """Admit what commits send to other sessions; drop what cannot be admitted."""
+    for admission in sent:
+        try:
+            body = encode(admission.records)
+        except OutlastError:
+            continue
+        if not has_used_id(desk, admission):
+            write_admission(desk, admission, body)
+
+
+def has_used_id(desk: UnitOfWork, admission: Admission) -> bool:
+    """Whether its delivery is there under another name: writing it would fail the transaction."""
+    key = {"delivery_id": admission.delivery_id}
+    return is_named(admission) and desk.db.one("receipt_by_delivery", key) is not None

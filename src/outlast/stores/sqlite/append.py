@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from outlast.core.codec import Packed
 from outlast.core.record import Entry
 from outlast.stores.sqlite.database import Row
 from outlast.stores.sqlite.unit_of_work import OFFSETS, UnitOfWork, column_of, key_of
@@ -31,34 +30,24 @@ def find_end(desk: UnitOfWork, sid: int) -> tuple[int, int]:
     return (last[0] + last[1], last[2]) if last else (base | 1, 0)
 
 
-class LogRow(NamedTuple):
-    """A row of the log, in the order of its columns."""
-
-    key: int
-    records: int
-    lane: str | None
-    at: int
-    marks: int
-    data: bytes
-
-
 def append(
     desk: UnitOfWork, key: int, lane: str, body: bytes, count: int, at: int, marks: int
 ) -> int:
     """Write encoded records as the next row of a log, and return the first one's offset."""
-    row = make_row(desk, desk.packer.pack(body), key, lane, count, at, marks)
-    desk.db.run("append", row._asdict())
-    return key & OFFSETS
-
-
-def make_row(
-    desk: UnitOfWork, packed: Packed, key: int, lane: str, count: int, at: int, marks: int
-) -> LogRow:
-    """Return packed records as a row, their blobs being kept."""
+    packed = desk.packer.pack(body)
     if packed.blobs:
         keep_blobs(desk, key >> 32, packed.blobs)
     desk.written += len(packed.data)
-    return LogRow(key, count, column_of(lane), at, marks, packed.data)
+    row = {
+        "key": key,
+        "records": count,
+        "lane": column_of(lane),
+        "at": at,
+        "marks": marks,
+        "data": packed.data,
+    }
+    desk.db.run("append", row)
+    return key & OFFSETS
 
 
 def tenant_of(desk: UnitOfWork, sid: int) -> str:

@@ -1,40 +1,33 @@
-"""What a lane's owner writes: the check, the log, and the indexes beside it.
+"""The commit of a lane's owner: the check, the log, and the indexes beside it.
 
-All that may refuse a commit is looked at before its first write, so one that is refused has
+Everything that may refuse a commit is checked before its first write, so a refused commit has
 written nothing and the others of its group stand. The writes check the fence once more.
+Knows nothing of groups and threads (`writer.py`); `append.py` writes the log's row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
-from itertools import accumulate
-from operator import itemgetter
 from typing import Any, NamedTuple
 
-import msgspec
-
-from outlast.core.codec import Packed
 from outlast.core.index import NO_CHANGES, change_offset, end_offset
 from outlast.core.record import FORMAT, DeliverySettled, Entry
-from outlast.store import Commit, Committed, EffectClaim, Refused, Snapshot
+from outlast.store import Admission, Commit, Committed, EffectClaim, Refused, Snapshot
 from outlast.stores.sqlite import outbox
+from outlast.stores.sqlite.admission import send
 from outlast.stores.sqlite.append import (
     CHANGES_SLICES,
     STARTS_OR_ENDS,
-    LogRow,
     append,
     arrivals_after,
     last_commit,
-    make_row,
     tenant_of,
 )
 from outlast.stores.sqlite.limit import free_permits, has_permit_to_come
-from outlast.stores.sqlite.sending import send
-from outlast.stores.sqlite.unit_of_work import OFFSETS, UnitOfWork, to_json
+from outlast.stores.sqlite.unit_of_work import OFFSETS, UnitOfWork
 
 LEASE_LOST = Refused("lease_lost")
-MANY = 4
 
 
 class LaneRow(NamedTuple):
@@ -50,95 +43,74 @@ class LaneRow(NamedTuple):
     last_at: int
 
 
-class AcceptedCommit(NamedTuple):
-    """A commit that nothing stands against, with its place in the log."""
-
-    commit: Commit
-    lane: LaneRow
-    digest: bytes
-
-    @property
-    def at(self) -> int:
-        """Return when it is written: time never goes back within a session."""
-        return max(self.commit.at, self.lane.last_at)
-
-
 Result = Committed | Refused
 
 
-def digest_of(commit: Commit) -> bytes:
-    return blake2b(commit.body, digest_size=16).digest()
-
-
 def write_commits(desk: UnitOfWork, commits: Sequence[Commit]) -> list[Result]:
-    """Write each commit, or say why not; one that is refused has changed nothing."""
-    if len(commits) == 1 and (plain := write_plain(desk, commits[0])):
-        return [plain]
-    results: dict[int, Result] = {}
-    for places in rounds(commits):
-        written = write_round(desk, [commits[place] for place in places])
-        results.update(zip(places, written, strict=True))
-    return [results[place] for place in range(len(commits))]
+    """Write each commit, or say why not; one that is refused has changed nothing.
 
-
-def rounds(commits: Sequence[Commit]) -> Iterator[list[int]]:
-    """Tell apart what may stand in each other's way: one session's commits, keys and tokens."""
-    together: dict[str, int] = {}
-    alone: list[int] = []
-    for place, commit in enumerate(commits):
-        contends = commit.effects or commit.index.tokens
-        if contends or together.setdefault(commit.session_id, place) != place:
-            alone.append(place)
-    if together:
-        yield list(together.values())
-    for place in alone:
-        yield [place]
-
-
-def write_round(desk: UnitOfWork, commits: Sequence[Commit]) -> list[Result]:
-    """Check all, then write those that may go on."""
-    results: list[Result] = []
-    going: list[AcceptedCommit] = []
-    for commit, lane in zip(commits, find_lanes(desk, commits), strict=True):
-        digest = digest_of(commit)
-        refused = find_reason(desk, commit, lane, digest) if lane else LEASE_LOST
-        if refused is None:
-            assert lane is not None
-            going.append(AcceptedCommit(commit, lane, digest))
-            refused = Committed(lane.next_key & OFFSETS, going[-1].at, unseen(desk, commit, lane))
-        results.append(refused)
-    advance(desk, going)
-    append_all(desk, going)
-    if told := [one.lane.sid for one in going if one.commit.tells]:
-        outbox.tell(desk, told)
-    for one in going:
-        write_beside(desk, one)
-    send(desk, (letter for one in going for letter in one.commit.sends))
+    There is one way to write, also for a group: statements for many commits at once were measured
+    to save 2 µs of 17 for each of 50, and a way for commits that only add to the log 7 of 26.
+    """
+    sent: list[Admission] = []
+    results = [write_commit(desk, commit, sent) for commit in commits]
+    # After all that the group has written: a lane that was just parked is made ready again, and
+    # one whose session has just ended takes nothing more.
+    send(desk, sent)
     return results
 
 
-def write_plain(desk: UnitOfWork, commit: Commit) -> Committed | None:
-    """Write a commit as most are, unless something stands against it."""
-    if not commit.is_plain:
-        return None
+def write_commit(desk: UnitOfWork, commit: Commit, sent: list[Admission]) -> Result:
+    """Check everything, then write; add to `sent` what is to be admitted elsewhere."""
     row = desk.db.one("find_lane", {"session_id": commit.session_id, "lane": commit.lane})
     if row is None:
-        return None
-    lane = LaneRow._make(row)
-    if (lane.worker, lane.fence, lane.number) != (commit.worker, commit.fence, commit.number):
-        return None
-    if lane.last_arrival > commit.seen:
-        return None
-    going = AcceptedCommit(commit, lane, digest_of(commit))
-    desk.db.run("advance_lane", advanced(desk, going))
-    append(desk, lane.next_key, commit.lane, commit.body, len(commit.records), going.at, 0)
-    desk.tell(commit.session_id, arrived=False)
-    return Committed(lane.next_key & OFFSETS, going.at, ())
+        return LEASE_LOST
+    lane, digest = LaneRow._make(row), blake2b(commit.body, digest_size=16).digest()
+    if result := find_reason(desk, commit, lane, digest):
+        return result
+    # Time never goes back within a session.
+    at = commit.at if commit.at > lane.last_at else lane.last_at
+    arrivals = unseen(desk, commit, lane)
+    advance(desk, commit, lane, digest)
+    index = commit.index
+    if commit.records:
+        marks = CHANGES_SLICES if index.changes_slices else 0
+        marks |= STARTS_OR_ENDS if index.over else 0
+        append(desk, lane.next_key, commit.lane, commit.body, len(commit.records), at, marks)
+    if commit.tells:
+        outbox.tell(desk, lane.sid)
+    if not commit.is_plain:
+        write_beside(desk, commit, lane)
+    sent += commit.sends
+    desk.tell(commit.session_id, arrived=commit.release)
+    return Committed(lane.next_key & OFFSETS, at, arrivals)
 
 
-def write_beside(desk: UnitOfWork, going: AcceptedCommit) -> None:
-    """Change what follows from the records: indexes, holds, snapshots, hints."""
-    commit, lane, _ = going
+def advance(desk: UnitOfWork, commit: Commit, lane: LaneRow, digest: bytes) -> None:
+    """Move the lane on. What was checked holds: this transaction is the only one that writes."""
+    ready_at = commit.ready_at
+    if ready_at is not None and lane.last_arrival > commit.seen:
+        ready_at = min(ready_at, desk.clock.now())
+    changed = desk.db.run(
+        "advance_and_release_lane" if commit.release else "advance_lane",
+        {
+            "lid": lane.lid,
+            "worker": commit.worker,
+            "fence": commit.fence,
+            "number": commit.number,
+            "status": commit.status,
+            "turn": commit.turn,
+            "wait": commit.wait,
+            "ready_at": ready_at,
+            "version": FORMAT,
+            "digest": digest,
+        },
+    )
+    assert changed == 1, "a lane changed between the check and the write"
+
+
+def write_beside(desk: UnitOfWork, commit: Commit, lane: LaneRow) -> None:
+    """Change what follows from the records: indexes, idempotency keys, permits, snapshots."""
     if commit.index is not NO_CHANGES:
         change_indexes(desk, commit, lane, lane.next_key & OFFSETS)
     if commit.index.changes_slices:
@@ -152,88 +124,6 @@ def write_beside(desk: UnitOfWork, going: AcceptedCommit) -> None:
         desk.db.run("put_snapshot", {"lid": lane.lid, **stored(desk, commit.snapshot)})
     if commit.slices:
         desk.db.run("put_slices", {"sid": lane.sid, **stored(desk, commit.slices)})
-    desk.tell(commit.session_id, arrived=commit.release)
-
-
-# One or many
-#
-# A statement for many lets go of the interpreter once instead of once for each commit, and
-# costs a tenth for each; for a few, statements for one cost less than its preparation.
-
-
-def find_lanes(desk: UnitOfWork, commits: Sequence[Commit]) -> list[LaneRow | None]:
-    """Return the lanes of the commits as they are, None for one that is not there."""
-    if len(commits) < MANY:
-        keys = ({"session_id": commit.session_id, "lane": commit.lane} for commit in commits)
-        rows = (desk.db.one("find_lane", key) for key in keys)
-        return [LaneRow._make(row) if row else None for row in rows]
-    wanted = [(commit.session_id, commit.lane) for commit in commits]
-    row = desk.db.one("find_lanes", {"wanted": to_json(wanted)})
-    assert row is not None
-    found = {place: LaneRow._make(lane) for place, *lane in msgspec.json.decode(row[0])}
-    return [found.get(place) for place in range(len(commits))]
-
-
-def advance(desk: UnitOfWork, going: Sequence[AcceptedCommit]) -> None:
-    """Move the lanes on. What was checked holds: nobody else writes meanwhile."""
-    staying = [one for one in going if not one.commit.release]
-    if len(staying) < MANY:
-        changed = sum(desk.db.run("advance_lane", advanced(desk, one)) for one in staying)
-    else:
-        rows = [tuple(ADVANCED(advanced(desk, one))) for one in staying]
-        digests = b"".join(one.digest for one in staying)
-        changed = desk.db.run("advance_lanes", {"lanes": to_json(rows), "digests": digests})
-    for one in going:
-        if one.commit.release:
-            changed += desk.db.run("advance_and_release_lane", advanced(desk, one))
-    assert changed == len(going), "a lane changed between the check and the write"
-
-
-ADVANCED = itemgetter(
-    "lid", "worker", "fence", "number", "status", "turn", "ready_at", "version", "wait"
-)
-
-
-def advanced(desk: UnitOfWork, going: AcceptedCommit) -> dict[str, Any]:
-    commit, lane, digest = going
-    ready_at = commit.ready_at
-    if ready_at is not None and lane.last_arrival > commit.seen:
-        ready_at = min(ready_at, desk.clock.now())
-    return {
-        "lid": lane.lid,
-        "worker": commit.worker,
-        "fence": commit.fence,
-        "number": commit.number,
-        "status": commit.status,
-        "turn": commit.turn,
-        "wait": commit.wait,
-        "ready_at": ready_at,
-        "version": FORMAT,
-        "digest": digest,
-    }
-
-
-def append_all(desk: UnitOfWork, going: Sequence[AcceptedCommit]) -> None:
-    """Add to the logs; a commit without records adds nothing."""
-    adding = [one for one in going if one.commit.records]
-    packed = desk.packer.pack_all([one.commit.body for one in adding])
-    rows = [row_of(desk, one, pack) for one, pack in zip(adding, packed, strict=True)]
-    if len(rows) < MANY:
-        for row in rows:
-            desk.db.run("append", row._asdict())
-        return
-    ends = accumulate(len(row.data) for row in rows)
-    places = [(end - len(row.data) + 1, len(row.data)) for row, end in zip(rows, ends, strict=True)]
-    described = [(*row[:-1], *place) for row, place in zip(rows, places, strict=True)]
-    data = b"".join(row.data for row in rows)
-    desk.db.run("append_many", {"rows": to_json(described), "data": data})
-
-
-def row_of(desk: UnitOfWork, going: AcceptedCommit, packed: Packed) -> LogRow:
-    commit, lane, _ = going
-    marks = CHANGES_SLICES if commit.index.changes_slices else 0
-    marks |= STARTS_OR_ENDS if commit.index.over else 0
-    return make_row(desk, packed, lane.next_key, commit.lane, len(commit.records), going.at, marks)
 
 
 def unseen(desk: UnitOfWork, wanted: Commit, lane: LaneRow) -> tuple[Entry, ...]:

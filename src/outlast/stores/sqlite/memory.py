@@ -178,8 +178,10 @@ class MemoryWork(LaneWork):
     async def find_dead(self) -> Sequence[str]:
         if not self._dead:
             return []
-        dead, self._dead = sorted(self._dead), set()
-        return await self._bury(dead)
+        dead = sorted(self._dead)
+        found = await self._bury(dead)
+        self._dead.difference_update(dead)
+        return found
 
     async def workers(self) -> Sequence[WorkerInfo]:
         found = await self._access.read(listing.workers)

@@ -72,9 +72,9 @@ def add(desk: UnitOfWork, sid: int, cursors: Sequence[NewOutboxCursor]) -> None:
     desk.db.run("add_outbox_cursors", {"sid": sid, "cursors": to_json(rows)})
 
 
-def tell(desk: UnitOfWork, told: Sequence[int]) -> None:
-    """Note for sessions that there is something new."""
-    desk.db.run("tell_outbox_cursors", {"told": to_json(told), "now": desk.clock.now()})
+def tell(desk: UnitOfWork, sid: int) -> None:
+    """Note that a session's log has something new for its cursors."""
+    desk.db.run("tell_outbox_cursors", {"sid": sid, "now": desk.clock.now()})
 
 
 def take(desk: UnitOfWork, limit: int, hold: int) -> list[OutboxCursor]:

@@ -9,17 +9,6 @@ SELECT l.lid, l.sid, l.worker, l.fence, l.number, l.last_arrival, g.key + g.coun
                                       WHERE key BETWEEN s.sid << 32 AND s.sid << 32 | 4294967295)
  WHERE s.id = :session_id;
 
--- name: find_lanes
--- The same for many, asked for as JSON pairs of session and lane, in one row.
-SELECT json_group_array(json_array(
-           w.key, l.lid, l.sid, l.worker, l.fence, l.number, l.last_arrival, g.key + g.count, g.at))
-  FROM json_each(:wanted) AS w
-  JOIN outlast_sessions AS s ON s.id = w.value ->> 0
-  JOIN outlast_lanes AS l ON l.sid = s.sid AND l.lane = w.value ->> 1
-  JOIN outlast_log AS g ON g.key = (SELECT max(key)
-                                       FROM outlast_log
-                                      WHERE key BETWEEN s.sid << 32 AND s.sid << 32 | 4294967295);
-
 -- name: digest
 SELECT digest FROM outlast_lanes WHERE lid = :lid;
 
@@ -36,25 +25,8 @@ UPDATE outlast_lanes
        digest = :digest
  WHERE lid = :lid AND worker = :worker AND fence = :fence AND number = :number;
 
--- name: advance_lanes
--- The same for many: JSON rows of lane, worker, fence, number, status, turn, ready_at, version,
--- wait.
-UPDATE outlast_lanes AS l
-   SET number = l.number + 1,
-       status = w.value ->> 4,
-       turn = w.value ->> 5,
-       ready_at = w.value ->> 6,
-       version = max(l.version, w.value ->> 7),
-       wait = w.value ->> 8,
-       digest = substr(:digests, w.key * 16 + 1, 16)
-  FROM json_each(:lanes) AS w
- WHERE l.lid = w.value ->> 0
-   AND l.worker = w.value ->> 1
-   AND l.fence = w.value ->> 2
-   AND l.number = w.value ->> 3;
-
 -- name: advance_and_release_lane
--- The same for one, and the lane has no owner afterwards.
+-- The same, and the lane has no owner afterwards: this rewrites the indexes of lanes.
 UPDATE outlast_lanes
    SET number = number + 1,
        status = :status,
@@ -71,12 +43,8 @@ UPDATE outlast_lanes
 SELECT key, count, at FROM outlast_log WHERE key BETWEEN :base AND :top ORDER BY key DESC LIMIT 1;
 
 -- name: tell_outbox_cursors
--- For a JSON list of sessions: there is something new to tell. An outbox cursor that is due already
--- stays due as it was.
-UPDATE outlast_outbox_cursors AS o
-   SET told = o.told + 1, due_at = coalesce(o.due_at, :now)
-  FROM json_each(:told) AS w
- WHERE o.sid = w.value;
+-- The log has something new for them. A cursor that is due already stays due as it was.
+UPDATE outlast_outbox_cursors SET told = told + 1, due_at = coalesce(due_at, :now) WHERE sid = :sid;
 
 -- name: change_slices
 UPDATE outlast_sessions SET slices_changed = :offset WHERE sid = :sid;
@@ -87,13 +55,6 @@ SELECT 1 FROM outlast_sessions WHERE sid = :sid AND slices_changed > :seen;
 -- name: append
 INSERT INTO outlast_log (key, count, lane, at, marks, data)
 VALUES (:key, :records, :lane, :at, :marks, :data);
-
--- name: append_many
--- JSON rows of key, count, lane, at, marks, and where in `data` the row's own bytes are.
-INSERT INTO outlast_log (key, count, lane, at, marks, data)
-SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4,
-       substr(:data, value ->> 5, value ->> 6)
-  FROM json_each(:rows);
 
 -- name: last_commit
 -- The last row of a lane that its owner wrote.
