@@ -140,7 +140,7 @@ HOT = [
     "open_requests",
     "sessions_of_tenant",
     "sessions_of_parent",
-    "doomed",
+    "orphans",
     "add_session",
     "tell_outbox_cursors",
     "take_outbox_cursors",
