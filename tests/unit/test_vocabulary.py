@@ -36,10 +36,10 @@ FIELD_TERMS = ("dead_letter", "DeadLetter", "dead_letters")
 # Folders that have words left; each line goes when its folder is clean.
 NOT_YET_CLEAN: dict[str, str] = {
     "agents": "judge kin",
-    "app.py": "bureau kin roster surrounding switchboard workshop",
+    "app.py": "kin roster surrounding switchboard workshop",
     "cli/demo": "carrier",
     "client": "tally",
-    "integration": "bureau envoy performer roster seal vault visit",
+    "integration": "roster",
     "runtime.py": "envoy performer roster surrounding timekeeper",
     "server": "tally",
     "session": "envoy lookout",

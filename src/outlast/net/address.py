@@ -1,7 +1,7 @@
-"""Which URLs and addresses a call that a user configured may reach.
+"""The URLs and addresses that a request to a configured URL may reach.
 
-Looks at texts only: it resolves no name and opens nothing. What is neither public nor
-allowed by `allow_private` is refused; addresses that no webhook needs are always refused.
+Checks texts only: it resolves no name and opens no connection. An address that is neither public
+nor allowed by `allow_private` is refused; addresses that no webhook needs are always refused.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ METADATA = (
     *(ip_address("169.254.169.254"), ip_address("168.63.129.16"), ip_address("100.100.100.200")),
     *(ip_address("192.0.0.192"), ip_address("fd00:ec2::254"), ip_address("fd20:ce::254")),
 )
-"""Where clouds tell a machine its secrets; some of these look public, others private."""
+"""The metadata services of clouds, which serve secrets; some look public, others private."""
 
 NOT_GLOBAL = tuple(map(ip_network, ("192.0.0.0/24", "192.88.99.0/24", "3fff::/20")))
-"""Set apart since this Python's own tables were made, or left out of them."""
+"""Reserved after this Python's tables were made, or missing from them."""
 
 GLOBAL_V6 = ip_network("2000::/3")
 EMBEDS_V4 = (ip_network("64:ff9b::/96"), ip_network("::/96"))
@@ -37,7 +37,7 @@ def check_url(url: str, *, allow_private: bool = False) -> None:
     try:
         parts = urlsplit(url)
         check_parts(url, parts)
-    except (AttributeError, TypeError, ValueError):  # the first two: it is not even a text
+    except (AttributeError, TypeError, ValueError):  # the first two: it is no text at all
         raise InvalidUrl("this is no valid URL: write https://host/path") from None
     host = parts.hostname or ""
     if is_local_name(host) and not allow_private:
@@ -62,7 +62,7 @@ def check_parts(url: str, parts: SplitResult) -> None:
 
 
 def is_of_a_name(character: str) -> bool:
-    """Whether a host name may contain a character, in any script."""
+    """Say whether a host name may contain a character, in any script."""
     return character in "-." or category(character)[0] in "LMN"
 
 
@@ -119,7 +119,7 @@ def kind_of_v6(ip: IPv6Address) -> str:
 
 
 def embedded_v4(ip: IPv6Address) -> IPv4Address | None:
-    """Return the IPv4 address to which packets for this one would go on."""
+    """Return the IPv4 address that packets for this one are forwarded to."""
     if ip.ipv4_mapped or ip.sixtofour:
         return ip.ipv4_mapped or ip.sixtofour
     if any(ip in network for network in EMBEDS_V4):

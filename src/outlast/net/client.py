@@ -1,8 +1,8 @@
-"""The guarded client: posts to a URL that a user named, and to nowhere else.
+"""The guarded client: posts to a URL that a user configured, and to no other place.
 
-A name is resolved once; every address that it has must be allowed, and the connection goes to
-one of them, with the name kept for the Host header and for TLS. No redirect is followed, and
-nothing is taken from the environment: no proxy, no netrc. Knows nothing of what it carries.
+A name is resolved once; all its addresses must be allowed (`address.py`), and the connection goes
+to one of them, with the name kept for the Host header and for TLS. No redirect is followed, and the
+environment is not read: no proxy, no netrc. Knows nothing of sessions or of what it posts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOST_ADDRESSES = 4
 
 MOST_READ = 4096
 READS_FOR = 1.0
-"""How much of an answer's text is read and for how long: its end lets a connection be kept."""
+"""How much of an answer's body is read, and for how long: only then is a connection reusable."""
 
 PORTS = {"http": 80, "https": 443}
 
@@ -53,7 +53,7 @@ class HttpAnswer(Struct, frozen=True):
 
 
 class GuardedClient:
-    """Opens lines to receivers. `timeout` seconds bound a look-up, and every post."""
+    """Opens connections to receivers. A look-up and every post have `timeout` seconds each."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class GuardedClient:
 
     @asynccontextmanager
     async def open(self, url: str) -> AsyncIterator[ReceiverConnection]:
-        """Resolve and check where a URL leads; connections are kept as long as this is open."""
+        """Resolve and check a URL; connections are kept as long as this is open."""
         target = self._parse(url)
         addresses = await self._addresses(target)
         # One client per name: a pool knows connections by their address, and one that was
@@ -108,7 +108,7 @@ class GuardedClient:
 
 
 class ReceiverConnection:
-    """A way to one receiver, as long as it is open."""
+    """Connections to one receiver, as long as `GuardedClient.open` is entered."""
 
     def __init__(
         self, client: httpx.AsyncClient, target: httpx.URL, addresses: Sequence[str], timeout: float
@@ -148,7 +148,7 @@ class ReceiverConnection:
             raise Unreachable(sentence(error)) from None
 
     async def _send(self, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
-        """Send to the first address that lets us connect; before that, nothing is sent."""
+        """Send to the first address that accepts a connection."""
         while True:
             try:
                 return await self._send_to(self._addresses[0], body, headers)
@@ -184,7 +184,7 @@ async def read_whole(response: httpx.Response, most: int) -> bytes:
 
 
 async def finish(response: httpx.Response) -> None:
-    """Read the answer's text to its end if that is near; the status stands without it."""
+    """Read the answer's body to its end if that is near; the status counts without it."""
     size = 0
     try:
         async with asyncio.timeout(READS_FOR):
@@ -203,7 +203,7 @@ def port_of(target: httpx.URL) -> int:
 
 
 def sentence(error: httpx.HTTPError) -> str:
-    """Say what went wrong without a word of what the other side sent."""
+    """Return what went wrong, without any text from the other side."""
     cause: BaseException | None = error
     while cause:
         if isinstance(cause, ssl.SSLError):

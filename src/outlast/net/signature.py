@@ -1,4 +1,4 @@
-"""Signatures of what is posted, in the way of Standard Webhooks (standardwebhooks.com).
+"""Signatures of webhooks by the rules of Standard Webhooks (standardwebhooks.com).
 
 `webhook-signature` holds one or more `v1,<base64>` with blanks between them: the HMAC-SHA256 of
 `<webhook-id>.<webhook-timestamp>.<body>`, one for each secret of a sender that changes its own.
@@ -40,10 +40,10 @@ def verify(
     tolerance: float = 300,
     clock: Clock | None = None,
 ) -> dict[str, Any]:
-    """Return what a webhook says, if it was signed with the secret or one of several.
+    """Return the content of a webhook, if it was signed with the secret or one of several.
 
-    `body` is what was received, not what a framework made of it. A timestamp that is more than
-    `tolerance` seconds from now is refused, so that a recorded request cannot be sent again
+    `body` is the body as it was received, not as a framework parsed it. A timestamp that is more
+    than `tolerance` seconds from now is refused, so that a recorded request cannot be sent again
     later. Raises InvalidSignature; answer that with 401.
     """
     raw = body.encode() if isinstance(body, str) else body
@@ -54,7 +54,7 @@ def verify(
     wanted = [
         f"{VERSION},{digest(key, message_id, timestamp, raw)}".encode() for key in keys_of(secret)
     ]
-    # All are compared, so that the time it takes says nothing of which one was near.
+    # All are compared, so that the duration does not tell which one nearly fits.
     fits = [hmac.compare_digest(w, o) for w in wanted for o in offered]
     if not any(fits):
         raise InvalidSignature(
@@ -93,7 +93,7 @@ def digest(key: bytes, message_id: str, timestamp: str, body: bytes) -> str:
 
 
 def secrets_of(secret: Secrets) -> tuple[str, ...]:
-    """Return one or several secrets as a tuple, once it is known that all can be used."""
+    """Return one or several secrets as a tuple, if all of them can be used."""
     if not isinstance(secret, str | Sequence):
         raise InvalidDefinition("a secret is a text, and several are texts in a sequence")
     secrets = ((secret,) if secret else ()) if isinstance(secret, str) else tuple(secret)
@@ -109,7 +109,7 @@ def keys_of(secret: Secrets) -> list[bytes]:
 
 
 def key_of(secret: str) -> bytes:
-    """Return the bytes of a secret; no error shows any of them."""
+    """Return the bytes of a secret; errors never show them."""
     try:
         encoded = secret.removeprefix(PREFIX)
         key = b64decode(encoded, validate=True) if encoded != secret else secret.encode()

@@ -1,6 +1,6 @@
 """Another agent, as a tool asks it: it waits durably for a session of its own.
 
-Where that agent is elsewhere, the session is that of its envoy here.
+If that agent is remote, the session is one of its proxy in this app.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Conversations that people have elsewhere: in a chat, by mail, in another program.
+"""Channels: conversations in a chat, by mail, or in another program.
 
-A channel takes in what is said there, and tells there what its sessions answer.
+A channel verifies and reads what is posted to it (`receiver.py`), and sends what its sessions
+answer (`sender.py`). `channel.py` is the contract for those who write one.
 """
 
 from outlast.integration.channel.channel import DEFAULT_EVENTS, Channel

@@ -1,4 +1,4 @@
-"""The contract of a channel: what somebody writes who brings another one."""
+"""The contract of a channel, for those who write another one."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 class Channel(ABC):
-    """Where people talk to an agent. Each thread there is a session.
+    """A place where people talk to an agent. Each of its threads is a session.
 
     What is posted to `/v1/channels/{name}` is verified, read, and goes to the session of its
-    thread, which is started with the first message. Events of the types in `events` are sent
-    back there. One object serves all of a process: keep nothing of a conversation in it.
+    thread; the first message starts that session. Events of the types in `events` are sent back to
+    the thread. One object serves all threads of a process: keep no state of a conversation in it.
     """
 
     def __init__(
@@ -44,25 +44,25 @@ class Channel(ABC):
 
     @abstractmethod
     def verify(self, request: InboundRequest) -> None:
-        """Raise InvalidSignature unless the request comes from whom it says.
+        """Raise InvalidSignature unless the request comes from the sender that it names.
 
-        Everybody can call this: it is all that stands between them and the agent.
+        Anyone can post to a channel: nothing else stands between them and the agent.
         """
 
     @abstractmethod
     def read(self, request: InboundRequest) -> Inbound | HttpReply | None:
-        """Return what a verified request says; None if that is nothing for an agent.
+        """Return the message or reply in a verified request; None if it has nothing for an agent.
 
-        An Immediate is answered at once, and nothing else is done: a handshake.
+        An HttpReply is answered at once and nothing else happens: a handshake.
         """
 
     @abstractmethod
     async def send(self, outgoing: Outgoing, thread: str) -> None:
-        """Tell something in a thread.
+        """Send an event to a thread.
 
-        Called at least once, in order for each session. What it raises has it called again,
-        later each time, for a day: Unreachable, with the seconds to wait as `retry_after` where
-        the other side says so, and `gone=True` if there is no use in trying again.
+        Called at least once, in order for each session. If it raises, it is called again, later
+        each time, for a day. Raise Unreachable with the seconds to wait as `retry_after` if the
+        other side names them, and with `gone=True` if no further try can succeed.
         """
 
     def token(self, thread: str) -> str:

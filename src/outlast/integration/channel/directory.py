@@ -13,7 +13,7 @@ from outlast.integration.outbox.webhook import Subscriber
 def channels_by_name(
     channels: Sequence[Channel], agents: Mapping[str, Subscriber]
 ) -> dict[str, Channel]:
-    """Return channels whose agents there are, if no two have the same name."""
+    """Return channels by name, if each has an agent of this app and no two have one name."""
     found: dict[str, Channel] = {}
     for channel in listed("channels", channels):
         if not isinstance(channel, Channel):

@@ -1,4 +1,4 @@
-"""The guarded client for channels: posts to one place, and raises what has it tried again."""
+"""The guarded HTTP client for channels: raises what makes the outbox try again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ChannelClient:
         self._allow_private = allow_private
         self._timeout = timeout
         self._tls = tls
-        self._outbound: GuardedClient | None = None
+        self._client: GuardedClient | None = None
 
     async def send(self, url: str, body: bytes, headers: Mapping[str, str]) -> None:
         """Post, and raise Unreachable unless the answer is 2xx."""
@@ -40,10 +40,10 @@ class ChannelClient:
         return answer.body
 
     def _opened(self) -> GuardedClient:
-        if self._outbound is None:
+        if self._client is None:
             from outlast.net.client import GuardedClient
 
-            self._outbound = GuardedClient(
+            self._client = GuardedClient(
                 allow_private=self._allow_private, timeout=self._timeout, tls=self._tls
             )
-        return self._outbound
+        return self._client

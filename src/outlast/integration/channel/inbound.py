@@ -1,4 +1,4 @@
-"""What comes in from a channel: the request as it came, and what it means."""
+"""Inbound requests of a channel: as they were posted, and what they mean."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ FORM = "application/x-www-form-urlencoded"
 
 
 class InboundRequest(Struct, frozen=True, kw_only=True):
-    """What somebody posted. Header names are in lower case; `at` is when, in seconds."""
+    """A posted request. Header names are in lower case; `at` is its time, in seconds."""
 
     headers: Mapping[str, str]
     body: bytes
     at: int
 
     def header(self, name: str) -> str:
-        """Return a header that a signature cannot do without."""
+        """Return a header that a signature needs."""
         if value := self.headers.get(name.lower()):
             return value
         raise InvalidSignature(f"the header {name} is missing")
 
     def json(self) -> dict[str, Any]:
-        """Return the body, if it is an object of JSON."""
+        """Return the body, if it is a JSON object."""
         try:
             return msgspec.json.decode(self.body, type=dict[str, Any])
         except (msgspec.MsgspecError, UnicodeDecodeError):
             raise InvalidMessage("the body is no JSON object") from None
 
     def form(self) -> dict[str, str]:
-        """Return the fields of a form; of a body that is none, whatever it looks like, nothing."""
+        """Return the fields of a form; none if the content type is another."""
         if not self.headers.get("content-type", "").startswith(FORM):
             return {}
         return dict(parse_qsl(self.body.decode(errors="replace"), keep_blank_values=True))
 
 
 class HttpReply(Struct, frozen=True):
-    """What is answered to the request itself, at once."""
+    """The HTTP answer to the request itself."""
 
     body: bytes = b""
     content_type: str = "text/plain; charset=utf-8"
@@ -52,7 +52,7 @@ class HttpReply(Struct, frozen=True):
 
 
 class InboundAnswer(Struct, frozen=True, kw_only=True):
-    """An answer to an open request: a button that was pressed, a form that was filled in."""
+    """An answer to an open request: a pressed button, a completed form."""
 
     request_id: str
     option: str | None = None
@@ -61,10 +61,10 @@ class InboundAnswer(Struct, frozen=True, kw_only=True):
 
 
 class Inbound(Struct, frozen=True, kw_only=True):
-    """A `message` for the conversation in a `thread`, or a `reply` to what was asked there.
+    """A `message` for the conversation in a `thread`, or a `reply` to a request there.
 
-    Several with the same `id` are one, however often the sender tries. `principal` is who says
-    it. Without a `tenant` it is the channel's. `answer` is for the sender's request itself.
+    Several with the same `id` count as one, however often the sender tries. `principal` is the
+    author. Without a `tenant` it is the channel's. `answer` is the HTTP answer to the sender.
     """
 
     id: str
@@ -77,11 +77,11 @@ class Inbound(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if (self.message is None) == (self.reply is None):
-            raise InvalidMessage("what comes in is either a message or a reply")
+            raise InvalidMessage("an inbound request is either a message or a reply")
 
 
 class ReceivedRequest(Struct, frozen=True):
-    """What became of a request: the receipt if it was for a session, and what to answer."""
+    """The result of a request: a receipt if it was for a session, and the HTTP answer."""
 
     receipt: Receipt[Any] | None = None
     answer: HttpReply | None = None

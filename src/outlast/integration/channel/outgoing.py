@@ -1,4 +1,4 @@
-"""What a channel has to tell: an event of a session, in words."""
+"""Outgoing events of a channel: an event of a session, with the text to show for it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from outlast.store import SessionInfo
 
 
 class SignInPrompt(Struct, frozen=True, kw_only=True):
-    """Somebody has to sign in at `url`: the `principal`, or whoever does so for the app.
+    """A user has to sign in at `url`: the `principal`, or without one anyone, for the app.
 
-    Show the address to nobody else: who signs in there gives their token to the principal.
+    Show the address to nobody else: another user who signed in there would give away a token.
     """
 
     request_id: str
@@ -29,12 +29,12 @@ class SignInPrompt(Struct, frozen=True, kw_only=True):
 
 
 class Outgoing(Struct, frozen=True, kw_only=True):
-    """An event, and what to say about it.
+    """An event, and the text to show for it.
 
-    `id` is the same however often it is told. `text` is the answer, the question with the call
-    that it is about, what failed, or who has to sign in, without the address: all of a thread may
-    read it. Empty for other types of events. `output` is the answer as a value, `request` is what
-    is asked, `sign_in` has the address, `at` is now, in seconds.
+    `id` is the same however often it is sent. `text` is the answer, the question with the call
+    that it is about, the failure, or who has to sign in, without the address: everyone in a thread
+    may read it. It is empty for other types of events. `output` is the answer as a value, `request`
+    is the open request, `sign_in` has the address, `at` is now, in seconds.
     """
 
     id: str
@@ -51,7 +51,7 @@ class Outgoing(Struct, frozen=True, kw_only=True):
 
 
 def compose(event: Event, info: SessionInfo, output: Any, at: int) -> Outgoing:
-    """Return what there is to tell of an event; `output` is the answer of a turn that ended."""
+    """Return an event with its text; `output` is the answer of a turn that completed."""
     request = asked(event, info) if event.type == "request.opened" else None
     sign_in = required(event) if event.type == "authorization.required" else None
     return Outgoing(
@@ -83,7 +83,7 @@ def words(event: Event, output: Any, request: Request | None, sign_in: SignInPro
 
 
 def call_text(tool: str, args: Any) -> str:
-    """Return a call as people read it: nobody should approve what they do not see."""
+    """Return a call with all its arguments: people approve only what they see."""
     if not isinstance(args, Mapping):
         return f"{tool}({to_json(args)})"
     return f"{tool}({', '.join(f'{name}={to_json(value)}' for name, value in args.items())})"

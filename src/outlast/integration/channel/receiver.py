@@ -1,4 +1,4 @@
-"""All channels of an app as they are heard: what comes in is brought to its session."""
+"""All channels of an app as receivers: what is posted to one goes to its session."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from outlast.session.router import SessionRouter
 from outlast.store import Store
 
 TRIES = 3
-"""How often a message looks for its session, if that ends while it is on its way."""
+"""How often a message is routed, if its session ends at that moment."""
 
 
 class ChannelReceiver:
-    """Knows the channels by name."""
+    """Verifies inbound requests and routes them."""
 
     def __init__(
-        self, channels: Mapping[str, Channel], store: Store, reception: SessionRouter
+        self, channels: Mapping[str, Channel], store: Store, router: SessionRouter
     ) -> None:
         self._channels = channels
         self._store = store
-        self._reception = reception
+        self._router = router
 
     async def receive(self, name: str, request: InboundRequest) -> ReceivedRequest:
-        """Verify what came in, and bring it to its session. Refused, it has changed nothing."""
+        """Verify a request and deliver it to its session. A refused one changes nothing."""
         channel = self._channels.get(name)
         if channel is None:
             raise UnknownChannel(f"this app has no channel {name}", channel=name)
@@ -56,7 +56,7 @@ class ChannelReceiver:
         while True:
             tries -= 1
             try:
-                return await self._reception.deliver(
+                return await self._router.deliver(
                     channel.token(found.thread),
                     found.message,
                     agent=channel.agent,
@@ -82,15 +82,15 @@ class ChannelReceiver:
         )
 
     async def _asker(self, channel: Channel, found: Inbound, reply: InboundAnswer) -> Session[Any]:
-        """Return whose request it is: only in the thread where it was asked it is answered."""
+        """Return the session of a request, which can be answered only in its own thread."""
         request = await self._store.listing.request(check_id("request_id", reply.request_id))
         info = await self._store.listing.session(request.session_id) if request else None
         if info and info.tenant == tenant_of(channel, found):
             token = channel.token(found.thread)
             for known, leads in await self._store.listing.tokens(info.session_id):
                 if known == token and (leads or info.over):
-                    return self._reception.handle(info.session_id)
-        raise UnknownRequest("nothing of this name was asked here", request=reply.request_id)
+                    return self._router.handle(info.session_id)
+        raise UnknownRequest("there is no such request in this thread", request=reply.request_id)
 
 
 def tenant_of(channel: Channel, found: Inbound) -> str:
@@ -98,5 +98,5 @@ def tenant_of(channel: Channel, found: Inbound) -> str:
 
 
 def dispatch_of(channel: Channel, found: Inbound) -> str:
-    """Return what makes the same thing that comes in again the same; no other sender's is."""
+    """Return the dispatch id of an inbound request; no two channels share one."""
     return storable_key(f"{OF_CHANNEL}{channel.name}:{check_id('id', found.id)}")

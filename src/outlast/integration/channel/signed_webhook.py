@@ -1,7 +1,7 @@
 """The generic channel: signed webhooks in both directions.
 
-What comes in and what goes out is signed in the way of Standard Webhooks, so that the other side
-needs nothing of Outlast's.
+Both directions are signed by the rules of Standard Webhooks, so that the other side needs no
+code of Outlast.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ JSON = {"content-type": "application/json", "user-agent": "outlast-channel"}
 
 
 class SignedBody(Struct, frozen=True, kw_only=True):
-    """The body that is posted to us."""
+    """The body of an inbound request."""
 
     thread: str
     text: str | None = None
@@ -38,7 +38,7 @@ class SignedBody(Struct, frozen=True, kw_only=True):
 
 
 class SignedWebhookChannel(Channel):
-    """Takes messages that are signed with `secret`, and posts to `send_url` what is said to them.
+    """Takes messages that are signed with `secret`, and posts the answers to `send_url`.
 
     What is posted is signed with `send_secret`, by default the same. Several secrets: any of
     them is taken, and all of them sign.
@@ -79,25 +79,25 @@ class SignedWebhookChannel(Channel):
         except msgspec.MsgspecError as error:
             raise InvalidMessage(f"the body does not fit: {error}") from None
         if written.session_id:
-            raise InvalidMessage("this is what the channel itself has sent: it is no message")
+            raise InvalidMessage("this channel has sent this itself: it is no message")
         return Inbound(
             id=request.header(ID),
             thread=written.thread,
-            message=said(written),
+            message=message_in(written),
             reply=written.reply,
             principal=written.user,
         )
 
     async def send(self, outgoing: Outgoing, thread: str) -> None:
-        body = msgspec.json.encode(told(outgoing, thread))
+        body = msgspec.json.encode(body_of(outgoing, thread))
         headers = JSON | sign(self._send_secrets, body, outgoing.at, outgoing.id)
         await self._post.send(self._url, body, headers)
 
 
-def said(written: SignedBody) -> Said | None:
-    """Return what is said, if anything is: nothing but words and what they are about."""
+def message_in(written: SignedBody) -> Said | None:
+    """Return the message in a body, if it has one; of its parts only what users may send."""
     if written.text is not None and written.parts is not None:
-        raise InvalidMessage("what is said is either `text` or `parts`")
+        raise InvalidMessage("a message has either `text` or `parts`")
     if written.parts is None:
         return written.text
     return tuple(part_of(part) for part in written.parts)
@@ -105,13 +105,13 @@ def said(written: SignedBody) -> Said | None:
 
 def part_of(part: Text | Image | File) -> Text | Image | File:
     if isinstance(part, Text):
-        return Text(part.text)  # what else a text may carry is for providers
+        return Text(part.text)  # the other fields of a text are for providers
     if bool(part.data) == bool(part.url):
         raise InvalidMessage("an image or a file has either `data` or `url`")
     return part
 
 
-def told(outgoing: Outgoing, thread: str) -> dict[str, Any]:
+def body_of(outgoing: Outgoing, thread: str) -> dict[str, Any]:
     """Return the body that is posted for an event."""
     body: dict[str, Any] = {
         "id": outgoing.id,
@@ -143,7 +143,7 @@ def told(outgoing: Outgoing, thread: str) -> dict[str, Any]:
 
 
 class RequestTime(Clock):
-    """The time at which a request came in."""
+    """A clock that shows the time of a request."""
 
     def __init__(self, seconds: int) -> None:
         self._now = seconds * 1000

@@ -1,8 +1,7 @@
-"""Spans and metrics of what workers do, through the API package of OpenTelemetry alone.
+"""Spans and metrics of workers, through the API package of OpenTelemetry alone.
 
-Observers stand round what they observe: round an agent's way of doing things, and round the
-store as a worker uses it. The engine knows nothing of them, and without an SDK they cost
-next to nothing.
+`TracedExecutor` wraps an agent's executor and `TracedStore` the store of a worker. The engine knows
+nothing of them, and without an SDK they cost next to nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from msgspec import Struct
 
 
 class Telemetry(Struct, frozen=True, kw_only=True):
-    """What is told of the work. `content` adds prompts, answers, arguments and results.
+    """What is traced and measured. `content` adds prompts, answers, arguments and results.
 
     `sample` is the share of turns that are traced; all workers choose the same ones. The
     providers are OpenTelemetry's global ones where none are given.

@@ -1,7 +1,7 @@
-"""What was said and done, in the form that the GenAI conventions have for it.
+"""Messages, answers and tool results in the form of OpenTelemetry's GenAI conventions.
 
-Only for who asks for content. Bytes of pictures and files stay out of it, and what only a
-provider's client can read.
+Used only with `Telemetry(content=True)`. Leaves out the bytes of pictures and files, and parts that
+only a provider's client can read.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ def messages(said: Iterable[Message]) -> str:
 
 def answer(parts: Iterable[Any], finish: str) -> str:
     """Return a model's answer as JSON text."""
-    return to_json([{**spoken("assistant", parts), "finish_reason": finish}])
+    return to_json([{**with_role("assistant", parts), "finish_reason": finish}])
 
 
 def message(said: Message) -> dict[str, Any]:
     match said:
         case UserMessage(content=content):
-            return spoken("user", content)
+            return with_role("user", content)
         case ModelAnswer(parts=parts):
-            return spoken("assistant", parts)
+            return with_role("assistant", parts)
         case ToolOutputs(results=results):
-            return spoken("tool", results)
+            return with_role("tool", results)
 
 
-def spoken(role: str, parts: Iterable[Any]) -> dict[str, Any]:
+def with_role(role: str, parts: Iterable[Any]) -> dict[str, Any]:
     return {"role": role, "parts": [part(each) for each in parts]}
 
 

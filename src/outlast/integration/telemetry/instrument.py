@@ -1,4 +1,4 @@
-"""The tracer and the meters, and the only importer of OpenTelemetry."""
+"""The tracer and the meters. Nothing else imports OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ SECONDS = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20
 TOKENS = [4**power for power in range(14)]
 LOOK_EVERY = 1.0
 A_MILLISECOND = 1_000_000
-"""In the nanoseconds that spans count in."""
+"""In nanoseconds, the unit of spans."""
 
 
 class Instruments:
-    """All that can be written to, made when a worker starts."""
+    """The tracer and all metrics of a worker."""
 
     def __init__(self, telemetry: Telemetry, clock: Clock) -> None:
         from opentelemetry import context, metrics, trace
@@ -48,7 +48,7 @@ class Instruments:
 
     @property
     def is_heard(self) -> bool:
-        """Whether anybody has set up an SDK. One may come later than the worker: look again."""
+        """Whether an SDK is set up, which may happen after the worker starts."""
         now = self._clock.monotonic()
         if now - self._looked_at > LOOK_EVERY:
             self._looked_at = now
@@ -71,14 +71,14 @@ class Instruments:
     def span(
         self, name: str, session: str, turn: str, attributes: Mapping[str, Any], *, client: bool
     ) -> Iterator[Any]:
-        """Open a span within a turn, as the one that user code finds open."""
+        """Open a span within a turn, and make it the current one for user code."""
         kind = self._api.SpanKind.CLIENT if client else self._api.SpanKind.INTERNAL
         span = self._tracer.start_span(
             name, self._within(trace_of(session, turn)), kind, dict(attributes)
         )
         if span.is_recording():
             span.set_attributes(ids())
-        # What a failure says may be anything: a class and a code are all that is told of it.
+        # The text of a failure may hold content, so spans get its class and code only.
         with self._api.use_span(span, False, False, False):
             try:
                 yield span
@@ -124,21 +124,21 @@ class Instruments:
         span.end(ended * A_MILLISECOND)
 
     def fail(self, span: Any, code: str, message: str = "") -> None:
-        """Mark a span as failed; what the failure says is content."""
+        """Mark a span as failed; the failure's message counts as content."""
         span.set_attribute("error.type", code)
         description = message if self.telemetry.content and message else None
         span.set_status(self._api.StatusCode.ERROR, description)
 
 
 def is_of_an_sdk(provider: Any) -> bool:
-    """Say whether a provider is another than those of the API itself, which do nothing."""
+    """Say whether a provider is an SDK's; those of the API itself do nothing."""
     return not type(provider).__module__.startswith(
         ("opentelemetry.trace", "opentelemetry.metrics")
     )
 
 
 def ids() -> dict[str, Any]:
-    """Return the ids of where the current code stands, as spans carry them."""
+    """Return the ids of the current session, turn, call and so on, as attributes of a span."""
     return {f"outlast.{name}": value for name, value in known().items() if name != "agent"}
 
 

@@ -1,7 +1,6 @@
-"""Which trace a turn is, wherever it is carried: the ids follow from its name.
+"""The trace of a turn: its ids are digests of the session's and the turn's ids.
 
-Any worker can add spans to a turn's trace without having been told of it, because trace and
-parent are digests of the session's and the turn's ids.
+So any worker can add spans to a turn's trace without a stored or transmitted trace context.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ MOST = 2**64
 
 
 class TurnTrace(Struct, frozen=True, gc=False):
-    """A turn's trace, and the span that all of the turn's other spans hang under."""
+    """A turn's trace, and the span that is the parent of all other spans of the turn."""
 
     trace_id: int
     span_id: int
@@ -39,7 +38,7 @@ _turn: ContextVar[TurnTrace | None] = ContextVar("outlast_turn_trace", default=N
 
 
 class TurnIds:
-    """An id generator for an SDK, so that a turn's own span is the one that its others hang under.
+    """An id generator for an SDK, which makes a turn's own span the parent of its others.
 
     `TracerProvider(id_generator=TurnIds(RandomIdGenerator()))`. Without it the turn's span is
     in the same trace, beside them.
@@ -61,7 +60,7 @@ class TurnIds:
 
 
 class NamedSpan:
-    """While entered, a span that is started is the turn's own."""
+    """Gives the spans that start while it is entered the id of the turn's own span."""
 
     def __init__(self, turn: TurnTrace) -> None:
         self._turn = turn

@@ -1,6 +1,6 @@
-"""An agent at work, observed: a span and a measurement of each model call and each tool call.
+"""An executor with a span and a measurement for each model call and each tool call.
 
-Also says in the log what failed, with the ids of where it happened.
+Also logs what failed, with the ids of the session, turn and call.
 """
 
 from __future__ import annotations
@@ -39,37 +39,37 @@ PROVIDERS = {
     "mistral": "mistral_ai",
     "xai": "x_ai",
 }
-"""What the conventions call providers that go by another name here."""
+"""The conventions' names for providers, where they differ from ours."""
 
 
 class TracedExecutor:
-    """A performer that does what the one inside it does. `model` is what its model is called."""
+    """Wraps another executor. `model` is the name of its model."""
 
     def __init__(
         self,
-        performer: Executor,
+        executor: Executor,
         agent: Agent[Any, Any],
         model: str,
         clock: Clock,
         instruments: Instruments | None,
     ) -> None:
-        self._performer = performer
+        self._executor = executor
         self._agent = agent
         self._clock = clock
         self._to = instruments
         self._facts = model_facts(model)
-        # Not worth observing.
-        self.policy = performer.policy
-        self.model_timeouts = performer.model_timeouts
-        self.tool_timeouts = performer.tool_timeouts
-        self.bounds_of_model = performer.bounds_of_model
-        self.bounds_of_tool = performer.bounds_of_tool
-        self.key_of_tool = performer.key_of_tool
-        self.slot_for = performer.slot_for
-        self.may_answer = performer.may_answer
-        self.cut_off = performer.cut_off
-        self.timed_out = performer.timed_out
-        self.output_of = performer.output_of
+        # Not worth a span: passed through without a further call.
+        self.policy = executor.policy
+        self.model_timeouts = executor.model_timeouts
+        self.tool_timeouts = executor.tool_timeouts
+        self.bounds_of_model = executor.bounds_of_model
+        self.bounds_of_tool = executor.bounds_of_tool
+        self.key_of_tool = executor.key_of_tool
+        self.slot_for = executor.slot_for
+        self.may_answer = executor.may_answer
+        self.cut_off = executor.cut_off
+        self.timed_out = executor.timed_out
+        self.output_of = executor.output_of
 
     # The model
 
@@ -78,7 +78,7 @@ class TracedExecutor:
     ) -> Answered | ModelFailed:
         enter(turn=action.turn, step=action.step, call=action.call_id, attempt=action.attempt)
         if self._to is None or not self._to.is_heard:
-            result = await self._performer.call_model(lane, slices, view, action, hear)
+            result = await self._executor.call_model(lane, slices, view, action, hear)
         else:
             result = await self._trace_model(self._to, lane, slices, view, action, hear)
         if isinstance(result, ModelFailed):
@@ -100,7 +100,7 @@ class TracedExecutor:
         with to.span(name, lane.session, action.turn, facts, client=True) as span:
             if span.is_recording():
                 self._before(to, span, view)
-            result = await self._performer.call_model(lane, slices, view, action, hear)
+            result = await self._executor.call_model(lane, slices, view, action, hear)
             if span.is_recording():
                 self._after(to, span, result)
         self._measure(to, result, self._clock.monotonic() - began)
@@ -152,7 +152,7 @@ class TracedExecutor:
         if call.request:
             enter(request=call.request)
         if self._to is None or not self._to.is_heard:
-            end = await self._performer.run_tool(call, start, journal)
+            end = await self._executor.run_tool(call, start, journal)
         else:
             end = await self._trace_tool(self._to, turn, call, start, journal)
         if isinstance(end, Raised):
@@ -167,7 +167,7 @@ class TracedExecutor:
         began = self._clock.monotonic()
         name = f"execute_tool {call.tool}"
         with to.span(name, session, turn, facts, client=False) as span:
-            end = await self._performer.run_tool(call, start, journal)
+            end = await self._executor.run_tool(call, start, journal)
             if span.is_recording():
                 self._describe(to, span, call, session, end)
         outcome = {"gen_ai.tool.name": call.tool, "outlast.outcome": outcome_of(end)}
@@ -198,7 +198,7 @@ class TracedExecutor:
 
 
 def outcome_of(end: ToolEnd | None) -> str:
-    """Name what a tool call came to; `recorded` is one whose end stands in its own transaction."""
+    """Name how a tool call ended; `recorded` if its end was written in its own transaction."""
     match end:
         case Returned():
             return "returned"
@@ -213,7 +213,7 @@ def outcome_of(end: ToolEnd | None) -> str:
 
 
 def model_facts(name: str) -> dict[str, str]:
-    """Return what the conventions want to know of a model, from its name: `openai:gpt-5.2`."""
+    """Return the attributes of a model by the conventions, from its name: `openai:gpt-5.2`."""
     provider, _, model = name.rpartition(":")
     return {
         "gen_ai.operation.name": "chat",
