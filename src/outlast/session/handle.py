@@ -14,7 +14,7 @@ from typing_extensions import TypeVar
 from outlast.agents.agent import Agent
 from outlast.agents.runtime.context import Slice
 from outlast.agents.runtime.json_value import from_json, slice_name
-from outlast.agents.runtime.output import output_of
+from outlast.agents.runtime.model_call import output_of
 from outlast.agents.tool import Tool
 from outlast.clock import Clock
 from outlast.core import record as r

@@ -17,12 +17,10 @@ from outlast.agents.model.client import (
     ModelClient,
 )
 from outlast.agents.runtime.environment import ALONE, Environment
-from outlast.agents.runtime.idempotency import dedupe_of
 from outlast.agents.runtime.json_value import to_json
-from outlast.agents.runtime.model_call import ModelCaller, model_bounds
-from outlast.agents.runtime.output import output_of
+from outlast.agents.runtime.model_call import ModelCaller, model_bounds, output_of
 from outlast.agents.runtime.thread import ToolThreads
-from outlast.agents.runtime.tool_call import ToolRunner
+from outlast.agents.runtime.tool_call import ToolRunner, dedupe_of
 from outlast.agents.tool import Tool
 from outlast.clock import Clock
 from outlast.core.action import CallModel, Start

@@ -9,27 +9,116 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from hashlib import blake2b
 from typing import Any
 
 from outlast.agents.agent import Agent
 from outlast.agents.runtime.context import Context, SessionContext
 from outlast.agents.runtime.durable_wait import Parked
 from outlast.agents.runtime.environment import Environment
-from outlast.agents.runtime.failure import backoff, failure_of, reason_of, storable
-from outlast.agents.runtime.idempotency import read
 from outlast.agents.runtime.json_value import to_json
 from outlast.agents.tool import NotDone, Tool, ToolResult
 from outlast.clock import Clock
 from outlast.core.action import Start
-from outlast.core.lane import UNDONE, UNSTORABLE, OpenCall
-from outlast.core.record import Failure
+from outlast.core.lane import UNDONE, UNSTORABLE, Lane, OpenCall
+from outlast.core.name import storable_key
+from outlast.core.record import Failure, IdempotencyKey
 from outlast.core.result import BufferedEffects, Interrupted, Raised, Returned, ToolEnd
 from outlast.engine.executor import CallJournal
 from outlast.engine.lane_folds import LaneLost, LaneStale
 from outlast.engine.owned_lane import TransactionUndone
-from outlast.errors import InvalidInput, NotEncodable, NotInTransaction, StoreUnavailable, ToolError
+from outlast.errors import (
+    InvalidDefinition,
+    InvalidInput,
+    NotEncodable,
+    NotInTransaction,
+    Retry,
+    StoreUnavailable,
+    ToolError,
+)
 from outlast.log_context import get_logger
 from outlast.store import Commit, Committed, Refused, Transaction
+
+LONGEST_FAILURE = 10_000
+
+
+def failure_of(error: BaseException) -> Failure:
+    """Return an exception as the model and the log get it: never endless, always storable."""
+    sentence = storable(words_of(error))
+    if len(sentence) > LONGEST_FAILURE:
+        sentence = sentence[:LONGEST_FAILURE] + "…"
+    return Failure(code_of(error), sentence)
+
+
+def words_of(error: BaseException) -> str:
+    """Return what an exception says, of what kind it is, where it can say anything."""
+    kind = type(error).__name__
+    try:
+        return str(error) if isinstance(error, ToolError) else f"{kind}: {error}"
+    except Exception:  # noqa: BLE001 - its own `__str__`
+        return kind
+
+
+def code_of(error: BaseException) -> str:
+    code = getattr(error, "code", None)
+    if not isinstance(code, str) or isinstance(error, SystemExit):  # whose code is a status
+        return "TOOL_ERROR"
+    if code == Retry.code and not isinstance(error, Retry):  # which says that the model is to blame
+        return "TOOL_ERROR"
+    return storable(code)
+
+
+def reason_of(group: BaseException) -> BaseException:
+    """Return what a task group failed for, where that is one thing, or what a tool says itself."""
+    if not isinstance(group, BaseExceptionGroup):
+        return group
+    reasons = [reason_of(error) for error in group.exceptions]
+    said = [reason for reason in reasons if isinstance(reason, ToolError)]
+    return next(iter(said or reasons)) if said or len(reasons) == 1 else group
+
+
+def storable(text: str) -> str:
+    """Return a text without the halves of characters that a provider may send."""
+    return text if text.isascii() else text.encode(errors="replace").decode()
+
+
+def backoff(clock: Clock, failed: int) -> int:
+    """Return how long to wait after so many failures, in milliseconds."""
+    return int(clock.jitter(500 * 2.0**failed))
+
+
+def read(tool: Tool, call: OpenCall, lane: Lane) -> tuple[dict[str, Any], str]:
+    """Return a call's arguments and its own key, or raise what stands against running it."""
+    args = tool.arguments.parse(call.args)
+    tool.bounds(args, lane.tenant)
+    if tool.idempotency_key is None:
+        return args, ""
+    scope = blake2b(scope_of(tool, lane).encode(), digest_size=10).hexdigest()
+    return args, f"{scope}:{own_key(tool, args)}"
+
+
+def dedupe_of(tool: Tool, args: dict[str, Any], lane: Lane) -> IdempotencyKey | None:
+    """Return the key under which a call must not happen twice, if it has one."""
+    if not tool.dedupe:
+        return None
+    return IdempotencyKey(scope_of(tool, lane), own_key(tool, args))
+
+
+def scope_of(tool: Tool, lane: Lane) -> str:
+    """Return where a key of the tool's own means the same."""
+    return f"session:{lane.session}" if tool.dedupe == "session" else f"tenant:{lane.tenant}"
+
+
+def own_key(tool: Tool, args: dict[str, Any]) -> str:
+    assert tool.idempotency_key is not None
+    key = tool.idempotency_key(args)
+    if isinstance(key, bool) or not isinstance(key, str | int) or key == "":
+        raise InvalidDefinition(
+            f"the idempotency_key of {tool.name} returned {key!r}: it has to be a text or a whole"
+            " number that two calls share only if they are the same",
+            tool=tool.name,
+        )
+    return f"{tool.name}:{storable_key(str(key))}"
 
 
 class LazyTransaction:
