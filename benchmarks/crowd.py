@@ -75,7 +75,7 @@ async def make_sample(database: Database) -> Sample:
         session = await app.start(agent, "Pay.")
         await session.wait()
         entries = (await app.store.log.read(session.id, 0)).entries
-        [lane] = await app.lanes(session_id=session.id)
+        [lane] = await app.workers.lanes(session_id=session.id)
     records = [entry.record for entry in entries]
     started, queued, *rest = records
     assert isinstance(started, SessionStarted)

@@ -35,9 +35,9 @@ app = Outlast([digest], store="sqlite:///digest.db", schedules=[morning])
 
 async def main() -> None:
     async with app:
-        session = await app.trigger("digest")
+        session = await app.schedules.trigger("digest")
         print((await session.wait()).unwrap())
-        [listed] = await app.schedules()
+        [listed] = await app.schedules.list()
         print(listed.name, "is", listed.status, "as", listed.cron, "in", listed.timezone)
         if listed.next_at is not None:
             print("next at", datetime.fromtimestamp(listed.next_at / 1000, UTC))

@@ -41,7 +41,8 @@ app = Outlast([support], store="sqlite:///channel.db", channels=[Desk("desk", su
 
 async def post(name: str, **said: str) -> None:
     body = json.dumps({"room": ROOM, **said}).encode()
-    received = await app.receive("desk", sign(SECRET, body, int(time.time()), name), body)
+    headers = sign(SECRET, body, int(time.time()), name)
+    received = await app.channels.receive("desk", headers, body)
     print("in: ", name, "again" if received.receipt and received.receipt.duplicate else "new")
 
 

@@ -20,6 +20,8 @@ from outlast.integration.connection.connection import Connection
 from outlast.integration.schedule.schedule import Schedule
 from outlast.integration.telemetry import Telemetry
 from outlast.session import Receipt, Request, Result, Session
+from outlast.session.inbox import QueueLimits
+from outlast.session.router import Key, Token
 from outlast.session.start import Webhook
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "File",
     "Image",
     "InstructionContext",
+    "Key",
     "Limit",
     "Limits",
     "ModelOptions",
@@ -43,6 +46,7 @@ __all__ = [
     "Outlast",
     "OutlastError",
     "ProposedCall",
+    "QueueLimits",
     "Receipt",
     "ReceivedCallback",
     "Request",
@@ -52,6 +56,7 @@ __all__ = [
     "Session",
     "Telemetry",
     "Text",
+    "Token",
     "Tool",
     "ToolError",
     "ToolResult",

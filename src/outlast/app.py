@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Self
 
 from typing_extensions import TypeVar
 
@@ -19,44 +19,48 @@ from outlast.agents.runtime.environment import Environment
 from outlast.agents.subagent import ref_of
 from outlast.agents.subscription import StartingSession
 from outlast.clock import Clock
-from outlast.core.index import PEOPLE
 from outlast.core.message import Said
-from outlast.core.name import MAIN, check_dispatch, check_token, check_who, is_id
-from outlast.core.setting import count_of, settings_of
+from outlast.core.name import MAIN, is_id
+from outlast.core.setting import count_of, group_of, settings_of
 from outlast.engine.settings import WorkerSettings
 from outlast.engine.worker import Worker
 from outlast.errors import (
     InvalidDefinition,
     InvalidInput,
     StoreUnavailable,
-    UnknownConnection,
     UnknownSession,
-    UnknownWorker,
 )
 from outlast.integration.channel.channel import Channel
 from outlast.integration.channel.directory import channels_by_name
-from outlast.integration.channel.inbound import InboundRequest, ReceivedRequest
 from outlast.integration.channel.receiver import ChannelReceiver
 from outlast.integration.channel.sender import ChannelSenders
 from outlast.integration.connection import Connection, open_connections
-from outlast.integration.connection.oauth_callback import OAuthCallback
+from outlast.integration.connection.control import ConnectionControl
 from outlast.integration.outbox.consumer import OutboxRoutes
 from outlast.integration.outbox.settings import WebhookSettings
 from outlast.integration.outbox.webhook import WebhookConsumer
 from outlast.integration.remote.cancellation import RemoteCanceller
 from outlast.integration.schedule.launch import ScheduleLauncher
 from outlast.integration.schedule.schedule import Schedule
-from outlast.integration.schedule.schedules import Schedules
-from outlast.integration.schedule.status import ScheduleStatus
+from outlast.integration.schedule.schedules import ScheduleControl, Schedules
 from outlast.integration.telemetry import Telemetry
 from outlast.runtime import Deps, Runtime
 from outlast.session import Receipt, Request, Session, request_of
 from outlast.session.callback import Callbacks
 from outlast.session.erase import SessionEraser
 from outlast.session.inbox import Inbox, QueueLimits, checked_url
-from outlast.session.router import SessionRouter
+from outlast.session.listing import (
+    Status,
+    WorkerControl,
+    check_kinds,
+    check_limit,
+    check_sought,
+    check_status,
+)
+from outlast.session.request import RequestKind
+from outlast.session.router import Key, SessionRouter, Token
 from outlast.session.start import NewSession, SessionMode, SessionStarter, Webhook
-from outlast.store import LaneInfo, SessionInfo, Store, WorkerInfo
+from outlast.store import SessionInfo, Store
 from outlast.stores.url import store_of
 
 if TYPE_CHECKING:
@@ -68,22 +72,16 @@ HookFunction = TypeVar("HookFunction", bound=Callable[..., Any])
 DEFAULT_STORE = "sqlite:///outlast.db"
 DEFAULT_WORKER = WorkerSettings()
 DEFAULT_TELEMETRY = Telemetry()
-NO_HEADERS: Mapping[str, str] = {}
-Status = Literal["running", "queued", "waiting", "sleeping", "idle", "completed", "failed", "ended"]
-"""How a session, or a lane of one, stands."""
-STATUSES: tuple[str, ...] = get_args(Status)
-MOST = 1_000_000
-"""How many can be listed at once."""
+DEFAULT_QUEUE = QueueLimits(session=1000)
 
 
 class Outlast:
     """An application: its agents, where their sessions are kept, and who works on them.
 
-    At most `max_queued` messages wait in a session, and `max_queued_per_tenant` in all sessions
-    of a tenant; one more is refused with QueueFull. 0 is any number. `public_url` is where this
-    app's server is reached from outside: tools that wait for a callback or a sign-in need it. What
-    sign-ins to the `connections` give is encrypted with the `secret_key`, the first of several.
-    People talk to agents through `channels`.
+    One message more than the `queue_limits` allow is refused with QueueFull. `public_url` is where
+    this app's server is reached from outside: tools that wait for a callback or a sign-in need it.
+    What sign-ins to the `connections` give is encrypted with the `secret_key`, the first of
+    several. People talk to agents through `channels`.
     """
 
     def __init__(
@@ -95,8 +93,7 @@ class Outlast:
         deps: Deps | None = None,
         telemetry: Telemetry | None = DEFAULT_TELEMETRY,
         clock: Clock | None = None,
-        max_queued: int = 1000,
-        max_queued_per_tenant: int = 0,
+        queue_limits: QueueLimits = DEFAULT_QUEUE,
         public_url: str = "",
         webhooks: WebhookSettings | None = None,
         schedules: Sequence[Schedule] = (),
@@ -114,14 +111,12 @@ class Outlast:
         self.public_url = checked_url(public_url)
         self._stack: AsyncExitStack | None = None
         self._is_opening = False
-        room = QueueLimits(
-            count_of("max_queued", max_queued, least=0),
-            count_of("max_queued_per_tenant", max_queued_per_tenant, least=0),
-        )
-        self._inbox = Inbox(self.store, self.clock, room)
+        self._inbox = Inbox(self.store, self.clock, checked_queue(queue_limits))
         self._join(channels_by_name(channels, self.agents), webhooks)
         launcher = ScheduleLauncher(self._inbox, self.clock, self._starter)
-        self._roster = Schedules(schedules, self.agents, self.store, self.clock, launcher)
+        self._schedules = Schedules(schedules, self.agents, self.store, self.clock, launcher)
+        self.schedules: ScheduleControl = ScheduleControl(self._schedules, self.router.handle)
+        self.workers: WorkerControl = WorkerControl(self.store)
         self._connections = open_connections(
             connections,
             secret_key,
@@ -130,7 +125,10 @@ class Outlast:
             lambda: self.public_url,
             self._inbox.reply,
         )
-        self._workshop = Runtime(
+        self.connections: ConnectionControl = ConnectionControl(lambda: self._connections)
+        self.channels: ChannelReceiver = self._channels
+        self.callbacks: Callbacks = self._callbacks
+        self._runtime = Runtime(
             self.agents,
             self._proxies,
             self.store,
@@ -153,7 +151,7 @@ class Outlast:
         self._outbox = OutboxRoutes(everybody, (poster, self._hooks, senders, canceller))
         self._starter = SessionStarter(inbox, clock, self._outbox.cursors)
         self.router = SessionRouter(agents, self._proxies, store, clock, inbox, self._starter)
-        self._switchboard = ChannelReceiver(channels, store, self.router)
+        self._channels = ChannelReceiver(channels, store, clock, self.router)
         self._callbacks = Callbacks(everybody, store, clock, inbox, self.router.handle)
         self._erasure = SessionEraser(store, inbox, canceller.all_below)
 
@@ -181,11 +179,11 @@ class Outlast:
             if self._connections:
                 stack.push_async_callback(self._connections.close)
             if self.settings is not None:
-                self.worker = await self._workshop.hire(self.settings, stack)
-                self._workshop.start_outbox(self._outbox, self.webhooks, stack)
+                self.worker = await self._runtime.hire(self.settings, stack)
+                self._runtime.start_outbox(self._outbox, self.webhooks, stack)
                 await self.worker.start()
                 stack.push_async_callback(self.worker.stop)
-                self._workshop.keep_time(self._roster, self.settings, stack)
+                self._runtime.keep_time(self._schedules, self.settings, stack)
             return stack.pop_all()
 
     def _check_open(self) -> None:
@@ -283,52 +281,30 @@ class Outlast:
             raise UnknownSession(f"there is no session {session_id}", session=session_id)
         return self.router.handle(session_id)
 
-    async def deliver(
+    async def send(
         self,
-        continuation_token: str,
+        to: Token | Key,
         message: Said,
         *,
-        agent: Agent[Any, Any] | str | None = None,
         dispatch_id: str | None = None,
         tenant: str = "default",
         principal: str = "",
     ) -> Receipt[Any]:
-        """Send a message to wherever a token leads; start a session there if an agent is given.
+        """Send a message to an address, and start a session there if it needs one.
 
-        The same `dispatch_id` again returns the first receipt, whichever of both it did.
+        A `Token` leads to a living session; it starts one only if it names an agent. A `Key`
+        is the one session of an agent with that key, started with its first message; when that
+        session is over, SessionOver is raised: use another key. The same `dispatch_id` again
+        returns the first receipt. To a session whose id is known, `Session.send` sends.
         """
         self._check_open()
-        return await self.router.deliver(
-            check_token(continuation_token),
-            message,
-            agent=agent,
-            dispatch_id=dispatch_id,
-            tenant=tenant,
-            principal=principal,
+        return await self.router.send(
+            to, message, dispatch_id=dispatch_id, tenant=tenant, principal=principal
         )
 
-    async def prompt(
-        self,
-        agent: Agent[Any, Any] | str,
-        key: str,
-        message: Said,
-        *,
-        dispatch_id: str | None = None,
-        tenant: str = "default",
-        principal: str = "",
-    ) -> Receipt[Any]:
-        """Send a message to the one session of an agent that has a key, and start it first if
-        there is none. When that session is over, SessionOver is raised: use another key."""
-        self._check_open()
-        return await self.router.prompt(
-            agent, key, message, dispatch_id=dispatch_id, tenant=tenant, principal=principal
-        )
-
-    async def find(
-        self, agent: Agent[Any, Any] | str, key: str, *, tenant: str = "default"
-    ) -> str | None:
-        """Return the session of an agent that has a key, over or not."""
-        return await self.router.find(agent, key, tenant)
+    async def find(self, key: Key, *, tenant: str = "default") -> str | None:
+        """Return the id of the session that has a key, over or not; None if there is none."""
+        return await self.router.find(key, tenant)
 
     async def erase(self, session_id: str, *, cancel_remote: bool = True) -> None:
         """End a session and erase all that is known of it and of its children, for good.
@@ -347,7 +323,7 @@ class Outlast:
         *,
         tenant: str | None = None,
         agent: str | None = None,
-        kinds: Sequence[str] | None = None,
+        kinds: Sequence[RequestKind] | None = None,
         after: str | None = None,
         limit: int = 50,
     ) -> tuple[Request, ...]:
@@ -366,7 +342,7 @@ class Outlast:
         *,
         tenant: str | None = None,
         agent: str | None = None,
-        status: str | None = None,
+        status: Status | None = None,
         before: str | None = None,
         limit: int = 50,
     ) -> Sequence[SessionInfo]:
@@ -378,129 +354,6 @@ class Outlast:
             before=check_sought("session", before),
             limit=check_limit(limit),
         )
-
-    # From outside
-
-    async def receive(
-        self, channel: str, headers: Mapping[str, str], body: bytes
-    ) -> ReceivedRequest:
-        """Take in what was posted to a channel, and say what became of it.
-
-        The server does this at `/v1/channels/{name}`. What the channel cannot verify raises
-        InvalidSignature and changes nothing; the same again returns the first receipt.
-        """
-        lower = {name.lower(): value for name, value in headers.items()}
-        request = InboundRequest(headers=lower, body=body, at=self.clock.now() // 1000)
-        return await self._switchboard.receive(channel, request)
-
-    async def callback(
-        self,
-        token: str,
-        body: bytes,
-        content_type: str = "application/json",
-        headers: Mapping[str, str] = NO_HEADERS,
-    ) -> Receipt[Any] | None:
-        """Hand over what came in for a tool that waits for its callback.
-
-        The same body again returns the first receipt. To an address that was never given out,
-        has been used or has expired, UnknownCallback is raised. Where the tool takes only what
-        is signed, anything else raises InvalidSignature, and the address stays open; what is
-        signed and comes later does nothing, and has no receipt.
-        """
-        return await self._callbacks.take(token, body, content_type, headers)
-
-    async def complete_authorization(
-        self,
-        connection: str,
-        *,
-        state: str,
-        code: str = "",
-        error: str = "",
-        iss: str = "",
-        tenant: str | None = None,
-        principal: str | None = None,
-    ) -> str:
-        """Take in somebody who comes back from signing in, and say how that ended.
-
-        What the provider put into the address is given as it is. `tenant` and `principal` say who
-        brings it, where you know people: then it has to be whom the sign-in was asked of, and a
-        `principal` of "" is nobody. Returns completed, denied, failed, again, expired, used,
-        closed, mixed_up, stranger, anonymous or unknown.
-        """
-        if self._connections is None:
-            return "unknown"
-        back = OAuthCallback(state, code, error, iss, tenant, principal)
-        return await self._connections.finish(connection, back)
-
-    async def sign_out(
-        self,
-        connection: str,
-        *,
-        tenant: str = "default",
-        principal: str = "",
-        revoke: bool = True,
-    ) -> bool:
-        """Forget the token of a principal, or of the app, and say whether there was one.
-
-        Where the connection has a `revoke_url`, the provider is told first; if that fails, nothing
-        is forgotten, unless `revoke=False`.
-        """
-        if self._connections is None:
-            raise UnknownConnection("this app has no connections", connection=connection)
-        account = self._connections.account(connection, tenant, principal)
-        return await self._connections.sign_out(account, revoke=revoke)
-
-    # Schedules
-
-    async def schedules(self) -> tuple[ScheduleStatus, ...]:
-        """List the schedules of this app and of its store by name, with when they are due."""
-        return await self._roster.standings()
-
-    async def trigger(self, schedule: str, *, dispatch_id: str | None = None) -> Session[Any]:
-        """Start a session of a schedule now, besides its instants, even if it is paused."""
-        receipt = await self._roster.trigger(schedule, check_dispatch(dispatch_id))
-        return self.router.handle(receipt.session_id, receipt)
-
-    async def pause_schedule(self, schedule: str) -> None:
-        """Let a schedule fire no more until it is resumed, whichever worker keeps it."""
-        await self._roster.pause(schedule)
-
-    async def resume_schedule(self, schedule: str) -> None:
-        """Let a schedule go on with its next instant; what passed meanwhile is not made up for."""
-        await self._roster.resume(schedule)
-
-    # The fleet
-
-    async def workers(self) -> Sequence[WorkerInfo]:
-        """List the living workers of this store, oldest first."""
-        return await self.store.work.workers()
-
-    async def lanes(
-        self,
-        *,
-        session_id: str | None = None,
-        tenant: str | None = None,
-        agent: str | None = None,
-        status: str | None = None,
-        worker: str | None = None,
-        after: tuple[str, str] | None = None,
-        limit: int = 50,
-    ) -> Sequence[LaneInfo]:
-        """List lanes, those of the newest session first, behind the session and lane `after`."""
-        return await self.store.listing.lanes(
-            session_id=check_sought("session", session_id),
-            tenant=check_sought("tenant", tenant),
-            agent=check_sought("agent", agent),
-            status=check_status(status),
-            worker=check_sought("worker", worker),
-            after=check_place(after),
-            limit=check_limit(limit),
-        )
-
-    async def drain(self, worker: str) -> None:
-        """Ask a worker, wherever it runs, to hand back its lanes and stop."""
-        if not (is_id(worker) and await self.store.work.drain(worker)):
-            raise UnknownWorker(f"no living worker is called {worker}", worker=worker)
 
     # Hooks
 
@@ -532,40 +385,9 @@ class Outlast:
         return register
 
 
-def check_kinds(kinds: Any) -> Sequence[str]:
-    """Return the kinds of questions that are wanted, by default all."""
-    if kinds is None:
-        return PEOPLE
-    is_several = isinstance(kinds, Iterable) and not isinstance(kinds, str)
-    wanted = list(kinds) if is_several else [kinds]
-    if not is_several or any(kind not in PEOPLE for kind in wanted):
-        raise InvalidInput(f"kinds are a list of some of {', '.join(PEOPLE)}, not {kinds!r}")
-    return tuple(kind for kind in PEOPLE if kind in wanted)
-
-
-def check_limit(limit: Any) -> int:
-    """Return how many are listed, if that many can be."""
-    if not isinstance(limit, int) or not 1 <= limit <= MOST:
-        raise InvalidInput(f"a limit is a whole number from 1 to {MOST:,}, not {limit!r}")
-    return limit
-
-
-def check_sought(what: str, value: Any) -> str | None:
-    """Return what is looked for by its name, or that it does not matter."""
-    return None if value is None else check_who(what, value)
-
-
-def check_status(status: Any) -> str | None:
-    """Return how what is looked for stands, or that it does not matter."""
-    if status is not None and status not in STATUSES:
-        raise InvalidInput(f"a status is one of {', '.join(STATUSES)}, not {status!r}")
-    return None if status is None else str(status)
-
-
-def check_place(after: Any) -> tuple[str, str] | None:
-    """Return the session and lane behind which a list goes on."""
-    if after is None:
-        return None
-    if not isinstance(after, tuple | list) or len(after) != 2 or not all(map(is_id, after)):
-        raise InvalidInput(f"a list goes on after a session and a lane of it, not {after!r}")
-    return after[0], after[1]
+def checked_queue(limits: QueueLimits) -> QueueLimits:
+    """Return how many messages may wait, if these are numbers."""
+    limits = group_of(QueueLimits, "queue_limits", limits)
+    count_of("queue_limits.session", limits.session, least=0)
+    count_of("queue_limits.tenant", limits.tenant, least=0)
+    return limits

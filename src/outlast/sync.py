@@ -24,17 +24,24 @@ from typing_extensions import TypeVar
 
 from outlast.agents.agent import Agent
 from outlast.agents.runtime.context import Slice
-from outlast.app import NO_HEADERS, Outlast
+from outlast.app import Outlast
 from outlast.core.event import Event
 from outlast.core.message import Message, Said
 from outlast.core.name import MAIN
 from outlast.errors import InvalidInput, StoreUnavailable
 from outlast.integration.channel.inbound import ReceivedRequest
+from outlast.integration.channel.receiver import ChannelReceiver
+from outlast.integration.connection.control import ConnectionControl
+from outlast.integration.connection.oauth_callback import SignInOutcome
+from outlast.integration.schedule.schedules import ScheduleControl
 from outlast.integration.schedule.status import ScheduleStatus
 from outlast.log.explain import Explanation
+from outlast.session.callback import NO_HEADERS, Callbacks
 from outlast.session.handle import Receipt, Session
-from outlast.session.request import Request
+from outlast.session.listing import Status, WorkerControl
+from outlast.session.request import Request, RequestKind
 from outlast.session.result import Result
+from outlast.session.router import Key, Token
 from outlast.session.start import SessionMode, Webhook
 from outlast.store import LaneInfo, SessionInfo, WorkerInfo
 
@@ -287,8 +294,145 @@ class SyncSession(Bridge[Session[Out]]):
         return self._thread.run(self._target.requests())
 
 
+class SyncCallbacks(Bridge[Callbacks]):
+    """`Callbacks` for sync code."""
+
+    def receive(
+        self,
+        token: str,
+        body: bytes,
+        content_type: str = "application/json",
+        headers: Mapping[str, str] = NO_HEADERS,
+    ) -> SyncReceipt[Any] | None:
+        """Hand over what was posted to the address of a waiting tool."""
+        found = self._thread.run(self._target.receive(token, body, content_type, headers))
+        return SyncReceipt(found, self._thread) if found else None
+
+
+class SyncChannelReceiver(Bridge[ChannelReceiver]):
+    """`ChannelReceiver` for sync code."""
+
+    def receive(self, name: str, headers: Mapping[str, str], body: bytes) -> ReceivedRequest:
+        """Bring what was posted to a channel to its session, and say what became of it."""
+        return self._thread.run(self._target.receive(name, headers, body))
+
+
+class SyncConnectionControl(Bridge[ConnectionControl]):
+    """`ConnectionControl` for sync code."""
+
+    def complete(
+        self,
+        connection: str,
+        *,
+        state: str,
+        code: str = "",
+        error: str = "",
+        iss: str = "",
+        tenant: str | None = None,
+        principal: str | None = None,
+    ) -> SignInOutcome:
+        """Complete a sign-in when its user comes back from the provider, and say how it ended."""
+        return self._thread.run(
+            self._target.complete(
+                connection,
+                state=state,
+                code=code,
+                error=error,
+                iss=iss,
+                tenant=tenant,
+                principal=principal,
+            )
+        )
+
+    def sign_out(
+        self, connection: str, *, tenant: str = "default", principal: str = "", revoke: bool = True
+    ) -> bool:
+        """Forget the token of a principal, or of the app, and say whether there was one."""
+        return self._thread.run(
+            self._target.sign_out(connection, tenant=tenant, principal=principal, revoke=revoke)
+        )
+
+
+class SyncScheduleControl(Bridge[ScheduleControl]):
+    """`ScheduleControl` for sync code."""
+
+    def list(self) -> tuple[ScheduleStatus, ...]:
+        """List the schedules by name, with when they are due."""
+        return self._thread.run(self._target.list())
+
+    def trigger(self, schedule: str, *, dispatch_id: str | None = None) -> SyncSession[Any]:
+        """Start a session of a schedule now, besides its instants, even if it is paused."""
+        return SyncSession(
+            self._thread.run(self._target.trigger(schedule, dispatch_id=dispatch_id)), self._thread
+        )
+
+    def pause(self, schedule: str) -> None:
+        """Let a schedule fire no more until it is resumed, whichever worker keeps it."""
+        self._thread.run(self._target.pause(schedule))
+
+    def resume(self, schedule: str) -> None:
+        """Let a schedule go on with its next instant; what passed meanwhile is not made up for."""
+        self._thread.run(self._target.resume(schedule))
+
+
+class SyncWorkerControl(Bridge[WorkerControl]):
+    """`WorkerControl` for sync code."""
+
+    def list(self) -> Sequence[WorkerInfo]:
+        """List the living workers of this store, oldest first."""
+        return self._thread.run(self._target.list())
+
+    def lanes(
+        self,
+        *,
+        session_id: str | None = None,
+        tenant: str | None = None,
+        agent: str | None = None,
+        status: Status | None = None,
+        worker: str | None = None,
+        after: tuple[str, str] | None = None,
+        limit: int = 50,
+    ) -> Sequence[LaneInfo]:
+        """List lanes, those of the newest session first, behind the session and lane `after`."""
+        return self._thread.run(
+            self._target.lanes(
+                session_id=session_id,
+                tenant=tenant,
+                agent=agent,
+                status=status,
+                worker=worker,
+                after=after,
+                limit=limit,
+            )
+        )
+
+    def drain(self, worker: str) -> None:
+        """Ask a worker to hand back its lanes and stop."""
+        self._thread.run(self._target.drain(worker))
+
+
 class SyncOutlast(Bridge[Outlast]):
     """`Outlast` for sync code."""
+
+    @property
+    def callbacks(self) -> SyncCallbacks:
+        return SyncCallbacks(self._target.callbacks, self._thread)
+
+    @property
+    def channels(self) -> SyncChannelReceiver:
+        return SyncChannelReceiver(self._target.channels, self._thread)
+
+    @property
+    def connections(self) -> SyncConnectionControl:
+        return SyncConnectionControl(self._target.connections, self._thread)
+
+    @property
+    def schedules(self) -> SyncScheduleControl:
+        return SyncScheduleControl(self._target.schedules, self._thread)
+
+    @property
+    def workers(self) -> SyncWorkerControl:
+        return SyncWorkerControl(self._target.workers, self._thread)
 
     @property
     def is_open(self) -> bool:
@@ -334,57 +478,28 @@ class SyncOutlast(Bridge[Outlast]):
         """Return a handle on a session that exists."""
         return SyncSession(self._thread.run(self._target.session(session_id)), self._thread)
 
-    def deliver(
+    def send(
         self,
-        continuation_token: str,
-        message: Said,
-        *,
-        agent: Agent[Any, Any] | str | None = None,
-        dispatch_id: str | None = None,
-        tenant: str = "default",
-        principal: str = "",
-    ) -> SyncReceipt[Any]:
-        """Send a message to wherever a token leads; start a session there if an agent is given."""
-        return SyncReceipt(
-            self._thread.run(
-                self._target.deliver(
-                    continuation_token,
-                    message,
-                    agent=agent,
-                    dispatch_id=dispatch_id,
-                    tenant=tenant,
-                    principal=principal,
-                )
-            ),
-            self._thread,
-        )
-
-    def prompt(
-        self,
-        agent: Agent[Any, Any] | str,
-        key: str,
+        to: Token | Key,
         message: Said,
         *,
         dispatch_id: str | None = None,
         tenant: str = "default",
         principal: str = "",
     ) -> SyncReceipt[Any]:
-        """Send a message to the one session of an agent that has a key, and start it first if
-        there is none. When that session is over, SessionOver is raised: use another key."""
+        """Send a message to an address, and start a session there if it needs one."""
         return SyncReceipt(
             self._thread.run(
-                self._target.prompt(
-                    agent, key, message, dispatch_id=dispatch_id, tenant=tenant, principal=principal
+                self._target.send(
+                    to, message, dispatch_id=dispatch_id, tenant=tenant, principal=principal
                 )
             ),
             self._thread,
         )
 
-    def find(
-        self, agent: Agent[Any, Any] | str, key: str, *, tenant: str = "default"
-    ) -> str | None:
-        """Return the session of an agent that has a key, over or not."""
-        return self._thread.run(self._target.find(agent, key, tenant=tenant))
+    def find(self, key: Key, *, tenant: str = "default") -> str | None:
+        """Return the id of the session that has a key, over or not; None if there is none."""
+        return self._thread.run(self._target.find(key, tenant=tenant))
 
     def erase(self, session_id: str, *, cancel_remote: bool = True) -> None:
         """End a session and erase all that is known of it and of its children, for good."""
@@ -395,7 +510,7 @@ class SyncOutlast(Bridge[Outlast]):
         *,
         tenant: str | None = None,
         agent: str | None = None,
-        kinds: Sequence[str] | None = None,
+        kinds: Sequence[RequestKind] | None = None,
         after: str | None = None,
         limit: int = 50,
     ) -> tuple[Request, ...]:
@@ -409,7 +524,7 @@ class SyncOutlast(Bridge[Outlast]):
         *,
         tenant: str | None = None,
         agent: str | None = None,
-        status: str | None = None,
+        status: Status | None = None,
         before: str | None = None,
         limit: int = 50,
     ) -> Sequence[SessionInfo]:
@@ -419,100 +534,3 @@ class SyncOutlast(Bridge[Outlast]):
                 tenant=tenant, agent=agent, status=status, before=before, limit=limit
             )
         )
-
-    def receive(self, channel: str, headers: Mapping[str, str], body: bytes) -> ReceivedRequest:
-        """Take in what was posted to a channel, and say what became of it."""
-        return self._thread.run(self._target.receive(channel, headers, body))
-
-    def callback(
-        self,
-        token: str,
-        body: bytes,
-        content_type: str = "application/json",
-        headers: Mapping[str, str] = NO_HEADERS,
-    ) -> SyncReceipt[Any] | None:
-        """Hand over what came in for a tool that waits for its callback."""
-        found = self._thread.run(self._target.callback(token, body, content_type, headers))
-        return SyncReceipt(found, self._thread) if found else None
-
-    def complete_authorization(
-        self,
-        connection: str,
-        *,
-        state: str,
-        code: str = "",
-        error: str = "",
-        iss: str = "",
-        tenant: str | None = None,
-        principal: str | None = None,
-    ) -> str:
-        """Take in somebody who comes back from signing in, and say how that ended."""
-        return self._thread.run(
-            self._target.complete_authorization(
-                connection,
-                state=state,
-                code=code,
-                error=error,
-                iss=iss,
-                tenant=tenant,
-                principal=principal,
-            )
-        )
-
-    def sign_out(
-        self, connection: str, *, tenant: str = "default", principal: str = "", revoke: bool = True
-    ) -> bool:
-        """Forget the token of a principal, or of the app, and say whether there was one."""
-        return self._thread.run(
-            self._target.sign_out(connection, tenant=tenant, principal=principal, revoke=revoke)
-        )
-
-    def schedules(self) -> tuple[ScheduleStatus, ...]:
-        """List the schedules of this app and of its store by name, with when they are due."""
-        return self._thread.run(self._target.schedules())
-
-    def trigger(self, schedule: str, *, dispatch_id: str | None = None) -> SyncSession[Any]:
-        """Start a session of a schedule now, besides its instants, even if it is paused."""
-        return SyncSession(
-            self._thread.run(self._target.trigger(schedule, dispatch_id=dispatch_id)), self._thread
-        )
-
-    def pause_schedule(self, schedule: str) -> None:
-        """Let a schedule fire no more until it is resumed, whichever worker keeps it."""
-        self._thread.run(self._target.pause_schedule(schedule))
-
-    def resume_schedule(self, schedule: str) -> None:
-        """Let a schedule go on with its next instant; what passed meanwhile is not made up for."""
-        self._thread.run(self._target.resume_schedule(schedule))
-
-    def workers(self) -> Sequence[WorkerInfo]:
-        """List the living workers of this store, oldest first."""
-        return self._thread.run(self._target.workers())
-
-    def lanes(
-        self,
-        *,
-        session_id: str | None = None,
-        tenant: str | None = None,
-        agent: str | None = None,
-        status: str | None = None,
-        worker: str | None = None,
-        after: tuple[str, str] | None = None,
-        limit: int = 50,
-    ) -> Sequence[LaneInfo]:
-        """List lanes, those of the newest session first, behind the session and lane `after`."""
-        return self._thread.run(
-            self._target.lanes(
-                session_id=session_id,
-                tenant=tenant,
-                agent=agent,
-                status=status,
-                worker=worker,
-                after=after,
-                limit=limit,
-            )
-        )
-
-    def drain(self, worker: str) -> None:
-        """Ask a worker, wherever it runs, to hand back its lanes and stop."""
-        self._thread.run(self._target.drain(worker))

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from scene import results_of, running
 
-from outlast import Agent, Context, Outlast, Tool, tool
+from outlast import Agent, Context, Outlast, Token, Tool, tool
 from outlast.core.message import ModelAnswer
 from outlast.core.record import DeliveryQueued
 from outlast.errors import DispatchConflict
@@ -47,17 +47,17 @@ def greeter() -> Agent:
 
 async def test_a_repeated_delivery_to_a_token_gets_the_first_receipt_whether_it_started_or_not():
     async with Outlast([greeter()], store="memory://") as app:
-        first = await app.deliver("thread-1", "Hi", agent="greeter", dispatch_id="m-1")
-        again = await app.deliver("thread-1", "Hi", agent="greeter", dispatch_id="m-1")
+        first = await app.send(Token("thread-1", "greeter"), "Hi", dispatch_id="m-1")
+        again = await app.send(Token("thread-1", "greeter"), "Hi", dispatch_id="m-1")
         assert again.delivery_id == first.delivery_id
         assert again.duplicate
         with pytest.raises(DispatchConflict):
-            await app.deliver("thread-1", "Something else", agent="greeter", dispatch_id="m-1")
+            await app.send(Token("thread-1", "greeter"), "Something else", dispatch_id="m-1")
 
 
 async def test_many_first_deliveries_to_a_token_at_once_make_one_session_and_lose_none():
     async with Outlast([greeter()], store="memory://") as app:
-        sent = [app.deliver("thread-2", f"Hi {n}", agent="greeter") for n in range(10)]
+        sent = [app.send(Token("thread-2", "greeter"), f"Hi {n}") for n in range(10)]
         receipts = await asyncio.gather(*sent)
         assert len({receipt.session_id for receipt in receipts}) == 1
         assert len({receipt.delivery_id for receipt in receipts}) == 10

@@ -67,7 +67,7 @@ async def test_a_tool_waits_for_a_call_from_outside_and_returns_what_it_said() -
         info = await session.info()
         assert (info.status, info.lanes[0].worker) == ("sleeping", "")
 
-        await app.callback(token, b'{"cents":5}')
+        await app.callbacks.receive(token, b'{"cents":5}')
 
         assert (await session.wait()).output == "done"
         assert shop.paid == [{"cents": 5}]
@@ -81,7 +81,7 @@ async def test_the_secret_is_neither_in_the_log_nor_in_the_stream() -> None:
     async with running(shop.agent(), public_url=HERE) as app:
         session = await app.start("a", "go")
         token = await shop.parked(session)
-        await app.callback(token, b"{}")
+        await app.callbacks.receive(token, b"{}")
         await session.wait()
 
         assert all(token not in repr(event) for event in await log_of(session))
@@ -101,7 +101,7 @@ async def test_a_call_that_comes_before_the_tool_waits_is_not_lost() -> None:
     async with running(shop.agent(), public_url=HERE) as app:
         session = await app.start("a", "go")
         await ordered.wait()
-        await app.callback(token_of(shop.told[0]), b"1")
+        await app.callbacks.receive(token_of(shop.told[0]), b"1")
         await until(session, "callback.closed")
         arrived.set()
 
@@ -115,14 +115,14 @@ async def test_the_same_call_again_is_accepted_once_and_another_one_refused() ->
         session = await app.start("a", "go")
         token = await shop.parked(session)
 
-        first = await app.callback(token, b"1")
-        again = await app.callback(token, b"1")
+        first = await app.callbacks.receive(token, b"1")
+        again = await app.callbacks.receive(token, b"1")
         assert (again.delivery_id, again.duplicate) == (first.delivery_id, True)
-        assert await code_of(app.callback(token, b"2")) == "UNKNOWN_CALLBACK"
+        assert await code_of(app.callbacks.receive(token, b"2")) == "UNKNOWN_CALLBACK"
         await session.wait()
 
-        assert (await app.callback(token, b"1")).duplicate
-        assert await code_of(app.callback(token, b"2")) == "UNKNOWN_CALLBACK"
+        assert (await app.callbacks.receive(token, b"1")).duplicate
+        assert await code_of(app.callbacks.receive(token, b"2")) == "UNKNOWN_CALLBACK"
         assert shop.paid == [1]
 
 
@@ -134,7 +134,7 @@ async def test_an_address_that_was_never_given_out_leads_nowhere() -> None:
         before = (await session.info()).end
 
         for token in ("", "guess", "\0", "\ud800", "x" * 10_000):
-            assert await code_of(app.callback(token, b"1")) == "UNKNOWN_CALLBACK"
+            assert await code_of(app.callbacks.receive(token, b"1")) == "UNKNOWN_CALLBACK"
 
         assert (await session.info()).end == before
 
@@ -148,7 +148,7 @@ async def test_nobody_calls_in_time() -> None:
 
         assert (await session.wait()).output == "done"
         assert await results_of(session) == ["TOOL_ERROR: nobody called in time"]
-        assert await code_of(app.callback(token, b"1")) == "UNKNOWN_CALLBACK"
+        assert await code_of(app.callbacks.receive(token, b"1")) == "UNKNOWN_CALLBACK"
         [closed] = await the(session, "callback.closed")
         assert closed.data["how"] == "expired"
 
@@ -161,7 +161,7 @@ async def test_an_address_dies_with_its_turn() -> None:
         await session.cancel()
         await session.wait()
 
-        assert await code_of(app.callback(token, b"1")) == "UNKNOWN_CALLBACK"
+        assert await code_of(app.callbacks.receive(token, b"1")) == "UNKNOWN_CALLBACK"
         [closed] = await the(session, "callback.closed")
         assert closed.data["how"] == "cancelled"
 
@@ -180,7 +180,7 @@ async def test_an_address_that_a_tool_never_waits_for_dies_with_the_call() -> No
         session = await app.start("a", "go")
         assert (await session.wait()).output == "done"
 
-        assert await code_of(app.callback(token_of(urls[0]), b"1")) == "UNKNOWN_CALLBACK"
+        assert await code_of(app.callbacks.receive(token_of(urls[0]), b"1")) == "UNKNOWN_CALLBACK"
         assert "callback.closed" in await types_of(session)
 
 
@@ -196,7 +196,7 @@ async def test_each_attempt_has_its_own_address_and_any_of_them_wakes_the_tool()
         assert len(set(shop.urls)) == 2
         assert len(shop.told) == 1  # the bank knows the first one
 
-        await app.callback(token_of(shop.told[0]), b"1")
+        await app.callbacks.receive(token_of(shop.told[0]), b"1")
 
         assert (await session.wait()).output == "done"
         assert shop.paid == [1]
@@ -237,7 +237,7 @@ async def test_a_body_need_not_be_text() -> None:
     ) as app:
         session = await app.start("a", "go")
         await until(session, "session.waiting")
-        await app.callback(token_of(urls[0]), b"\xff\x00", "image/png")
+        await app.callbacks.receive(token_of(urls[0]), b"\xff\x00", "image/png")
 
         assert (await session.wait()).output == "done"
         assert bodies == [("image/png", b"\xff\x00")]
@@ -261,7 +261,7 @@ async def test_a_callback_survives_the_worker_that_opened_it() -> None:
         session_id = (session := await app.start("a", "go")).id
         token = await shop.parked(session)
     async with Outlast([shop.agent()], worker=None, **kept) as app:
-        await app.callback(token, b"7")
+        await app.callbacks.receive(token, b"7")
     async with running(shop.agent(), **kept) as app:
         assert (await (await app.session(session_id)).wait()).output == "done"
         assert shop.paid == [7]

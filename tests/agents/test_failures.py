@@ -7,7 +7,17 @@ import pytest
 from msgspec.structs import replace
 from scene import FAST, Watched, agent, at_standstill, running, the, types_of, until
 
-from outlast import Agent, Decision, Limits, ModelOptions, Outlast, OutlastError, ProposedCall, tool
+from outlast import (
+    Agent,
+    Decision,
+    Limits,
+    ModelOptions,
+    Outlast,
+    OutlastError,
+    ProposedCall,
+    Token,
+    tool,
+)
 from outlast.agents.model.client import (
     FinishedAnswer,
     KeepAlive,
@@ -200,7 +210,7 @@ async def test_a_structural_failure_ends_the_session_and_its_tokens() -> None:
             "session.failed",
         ]
         with pytest.raises(OutlastError) as dead:
-            await app.deliver("ticket", "hello?")
+            await app.send(Token("ticket"), "hello?")
         assert dead.value.code == "NO_ACTIVE_SESSION"
 
 

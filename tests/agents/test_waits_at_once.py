@@ -139,7 +139,9 @@ async def test_tasks_that_do_the_same_are_told_apart_by_what_they_do_first() -> 
         session = await app.start("a", "go")
         await seen(session, "tool.waiting")
         for item, url in ordered.items():
-            await app.callback(url.rpartition("/")[2], f"{item} came".encode(), "text/plain")
+            await app.callbacks.receive(
+                url.rpartition("/")[2], f"{item} came".encode(), "text/plain"
+            )
 
         assert (await session.wait()).output == "done"
         assert await results_of(session) == ['["tea: tea came","rice: rice came"]']
@@ -478,7 +480,7 @@ async def test_a_call_from_outside_is_waited_for_as_long_as_was_said(is_called: 
         await seen(session, "tool.waiting", 3)
         clock.set(START + HOUR - 1)
         if is_called:
-            await app.callback(urls[0].rpartition("/")[2], b"hello", "text/plain")
+            await app.callbacks.receive(urls[0].rpartition("/")[2], b"hello", "text/plain")
         else:
             assert await the(session, "timer.fired") == []
             clock.set(START + HOUR)

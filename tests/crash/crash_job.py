@@ -132,7 +132,7 @@ async def take_in(
         agents(Book(book)), store=store, clock=time, worker=None, **signing_in(provider)
     ) as app:
         say("here")
-        say(await app.complete_authorization("hub", **back))
+        say(await app.connections.complete("hub", **back))
 
 
 JOBS: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {

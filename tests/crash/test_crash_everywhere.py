@@ -261,11 +261,11 @@ async def test_a_tool_that_waits_for_a_callback_survives_a_crash_at_every_commit
         url = await told.get()
         while (await session.info()).status != "sleeping":  # noqa: ASYNC110 - for the same commits
             await asyncio.sleep(0.001)
-        await app.callback(url.rpartition("/")[2], b"17")
+        await app.callbacks.receive(url.rpartition("/")[2], b"17")
         output = (await session.wait()).output
         while not told.empty():  # whoever was told twice may call twice
             with suppress(UnknownCallback):
-                await app.callback(told.get_nowait().rpartition("/")[2], b"17")
+                await app.callbacks.receive(told.get_nowait().rpartition("/")[2], b"17")
         assert (await session.wait()).output == output
         assert not await verify(app.store, session.id)
         return output

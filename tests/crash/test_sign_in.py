@@ -47,7 +47,7 @@ async def test_a_kill_at_any_commit_costs_no_second_sign_in(
 ) -> None:
     async def sign_in_twice(app: Outlast, session: Session[Any]) -> list[Receipt[Any]]:
         back = await visit(remote, session)
-        endings = [await app.complete_authorization("hub", **back) for _ in range(2)]
+        endings = [await app.connections.complete("hub", **back) for _ in range(2)]
         assert endings == ["completed", "used"]
         return []
 

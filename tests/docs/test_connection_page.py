@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import FieldInfo
 
 from outlast import Connection
-from outlast.integration.connection.oauth_callback import Ending
+from outlast.integration.connection.oauth_callback import SignInOutcome
 from outlast.server.route.connection import PAGES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "connections.md").read_text("utf-8")
@@ -28,4 +28,4 @@ def test_every_ending_is_described_with_its_status() -> None:
     rows = re.findall(r"^\| (`.+) \| (\d{3}) \|$", PAGE, re.MULTILINE)
     described = {word: int(status) for text, status in rows for word in re.findall("`(.+?)`", text)}
     assert described == {ending: status for ending, (status, *_) in PAGES.items()}
-    assert set(described) == set(get_args(Ending))
+    assert set(described) == set(get_args(SignInOutcome))

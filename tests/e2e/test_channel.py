@@ -347,7 +347,7 @@ async def test_a_sign_in_is_told_of_in_words_and_its_address_apart_from_them() -
         async with app:
             body = b'{"thread": "room-7", "text": "look", "user": "ada"}'
             headers = sign(SECRET, body, app.clock.now() // 1000, "msg_1")
-            await app.receive("desk", headers, body)
+            await app.channels.receive("desk", headers, body)
             await hook.until(1)
 
     told = hook.posts[0].json
@@ -492,7 +492,7 @@ class Board(Channel):
 
 async def say_to(app: Outlast, thread: str, text: str, id: str) -> str:
     body = msgspec.json.encode({"thread": thread, "text": text, "id": id})
-    received = await app.receive("board", {"FROM": "ada"}, body)
+    received = await app.channels.receive("board", {"FROM": "ada"}, body)
     assert received.receipt is not None
     return str(received.receipt.session_id)
 
@@ -554,7 +554,7 @@ async def test_what_is_nothing_for_an_agent_starts_nothing() -> None:
     clerk: Agent[Any, Any] = Agent("clerk", ScriptedModel([]))
     app = Outlast([clerk], store="memory://", worker=None, channels=[Board()])
     async with app:
-        received = await app.receive("board", {"from": "ada"}, b"{}")
+        received = await app.channels.receive("board", {"from": "ada"}, b"{}")
         assert (received.receipt, received.answer) == (None, None)
         assert await app.sessions() == []
 
@@ -634,7 +634,7 @@ async def test_what_the_channel_itself_has_posted_is_not_taken_in() -> None:
     body = b'{"thread":"room-7","text":"hello"}'
     async with front_desk() as desk:
         headers = sign(SECRET, body, desk.app.clock.now() // 1000, "msg_a")
-        assert (await desk.app.receive("desk", headers, body)).receipt is not None
+        assert (await desk.app.channels.receive("desk", headers, body)).receipt is not None
         await desk.hook.until(1)
         [post] = desk.hook.posts
         async with desk.bank.caller(peer="203.0.113.9") as caller:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from client_scene import far_away
 
+from outlast import Token
 from outlast.client import Client
 from outlast.errors import InvalidInput
 
@@ -38,7 +39,7 @@ async def test_a_bookmark_moves_on_with_what_is_read_and_is_gone_on_from() -> No
         more = [event async for event in later.events()]
         assert more[0].type == "delivery.queued"
         assert [event async for event in later.events(0)] == whole + more
-        sent = await far.client.deliver(early.bookmark["continuation_token"] or "", "again")
+        sent = await far.client.send(Token(early.bookmark["continuation_token"] or ""), "again")
         assert sent.session_id == session.id
         assert sent.session.bookmark["continuation_token"] == "mine"
 

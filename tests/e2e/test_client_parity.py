@@ -15,7 +15,7 @@ from client_scene import AGENTS, Plan, far_away, planner
 from http_scene import FAST, teller
 from webhook_receiver import Receiver, Reply
 
-from outlast import Event, Image, Outlast, Receipt
+from outlast import Event, Image, Key, Outlast, Receipt, Token
 from outlast.client import Client, RemoteSession
 from outlast.errors import CursorAhead, InvalidInput, OutlastError, UnknownLane
 from outlast.server import ServerSettings
@@ -95,10 +95,10 @@ async def talk(place: Place, seen: list[Any]) -> None:
 
     found = await place.session(session.id)
     token = await found.continuation_token()
-    seen.append(await (await place.deliver(token, "by token")).result())
-    prompted = await place.prompt("teller", "a/../b?", "by key")
+    seen.append(await (await place.send(Token(token), "by token")).result())
+    prompted = await place.send(Key("teller", "a/../b?"), "by key")
     seen.append(await prompted.result())
-    again = await place.prompt("teller", "a/../b?", "again")
+    again = await place.send(Key("teller", "a/../b?"), "again")
     seen += [again.session_id == prompted.session_id, await again.result()]
 
     await session.end("good bye")
@@ -181,7 +181,7 @@ async def test_listings_come_in_pages_with_a_cursor() -> None:
         for listing, name, key in (
             (far.client.sessions, "before", "session_id"),
             (far.client.requests, "after", "request_id"),
-            (far.client.lanes, "after", "session_id"),
+            (far.client.workers.lanes, "after", "session_id"),
         ):
             first = await listing(agent="teller", limit=2)
             rest = await listing(agent="teller", limit=2, **{name: first.cursor})
@@ -189,9 +189,9 @@ async def test_listings_come_in_pages_with_a_cursor() -> None:
             assert (len(first), len(rest), rest.cursor) == (2, 1, None)
             assert len(set(found)) == 3
         assert len(await far.client.requests(kinds=["question"])) == 0
-        assert len(await far.client.lanes(session_id=ids[0], status="waiting")) == 1
-        [worker] = await far.client.workers()
-        [known] = await far.app.workers()
+        assert len(await far.client.workers.lanes(session_id=ids[0], status="waiting")) == 1
+        [worker] = await far.client.workers.list()
+        [known] = await far.app.workers.list()
         assert (worker.worker, worker.pid, worker.agents) == (known.worker, known.pid, known.agents)
 
 
@@ -199,9 +199,10 @@ async def test_an_output_is_of_the_type_that_is_given_or_that_the_agent_has() ->
     expected = Plan(title="move", hours=3)
     async with far_away() as far:
         for number, given in enumerate(({"agent": planner}, {"agent": "planner", **PLAN})):
-            session = await far.client.start(message="plan", **given)
-            receipt = await far.client.deliver(f"token {number}", "plan", **given)
-            prompted = await far.client.prompt(key=f"key {number}", message="plan", **given)
+            agent, kind = given.pop("agent"), given
+            session = await far.client.start(agent, "plan", **kind)
+            receipt = await far.client.send(Token(f"token {number}", agent), "plan", **kind)
+            prompted = await far.client.send(Key(agent, f"key {number}"), "plan", **kind)
 
             assert (await session.wait()).unwrap() == expected
             assert (await receipt.result()).output == expected
@@ -267,7 +268,7 @@ MISTAKES: dict[str, Mistake] = {
     "TOKEN_TAKEN": lambda place, session, request: place.start(
         "teller", "hi", continuation_token="mine"
     ),
-    "NO_ACTIVE_SESSION": lambda place, session, request: place.deliver("nobody's", "hi"),
+    "NO_ACTIVE_SESSION": lambda place, session, request: place.send(Token("nobody's"), "hi"),
     "NOTHING_TO_RETRY": lambda place, session, request: session.retry(),
 }
 
@@ -332,7 +333,7 @@ def test_a_remote_session_can_do_what_a_session_can() -> None:
     left_out = {"query", "explain"}
     public = {name for name in vars(Session) if not name.startswith("_")} - left_out
     assert public - set(dir(RemoteSession)) == set()
-    shared = "start session deliver prompt erase requests sessions workers lanes open close"
+    shared = "start session send erase requests sessions workers open close"
     assert set(shared.split()) - set(dir(Client)) == set()
 
 

@@ -13,7 +13,7 @@ from client_scene import LOST, BadWire, Far, Hasty, answer, far_away
 from free_port import free_port
 from webhook_receiver import Post, Receiver, Reply
 
-from outlast import Receipt
+from outlast import Key, Receipt, Token
 from outlast.client import Client, RemoteSession
 from outlast.client.retry import LONGEST_PAUSE
 from outlast.errors import (
@@ -41,11 +41,11 @@ Send = Callable[[Client, RemoteSession[Any], str], Awaitable[Any]]
 SENDERS: dict[str, Send] = {
     "start": lambda client, session, request: client.start("teller", "hi"),
     "send": lambda client, session, request: session.send("hi"),
-    "deliver": lambda client, session, request: client.deliver("mine", "hi"),
-    "deliver and start": lambda client, session, request: client.deliver(
-        "another", "hi", agent="teller"
+    "deliver": lambda client, session, request: client.send(Token("mine"), "hi"),
+    "deliver and start": lambda client, session, request: client.send(
+        Token("another", "teller"), "hi"
     ),
-    "prompt": lambda client, session, request: client.prompt("teller", "key", "hi"),
+    "prompt": lambda client, session, request: client.send(Key("teller", "key"), "hi"),
     "answer": lambda client, session, request: session.answer(request, "approve"),
 }
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from stream_scene import Scene, serving
 
-from outlast import Session
+from outlast import Key, Session
 from outlast.clock import Clock
 from outlast.server import ServerSettings
 from outlast.server.stream.protocol import next_cursor
@@ -279,7 +279,7 @@ async def test_the_cursor_never_goes_back(monkeypatch: pytest.MonkeyPatch) -> No
 
 async def test_an_agent_and_a_key_lead_to_the_same_stream() -> None:
     async with serving() as scene:
-        receipt = await scene.app.prompt("talker", "customer 7", "look")
+        receipt = await scene.app.send(Key("talker", "customer 7"), "look")
         await receipt.session.wait()
 
         page = await scene.http.get("/agents/talker/customer 7")

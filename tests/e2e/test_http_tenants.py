@@ -59,7 +59,7 @@ async def settle(bank: Scene, caller: Caller) -> Victim:
     await caller.result(prompted["session_id"])
     hooked, path = await bank.hooked(caller)
     asked = (await caller.ask("GET", f"/requests?session_id={session}"))["requests"][0]
-    lane = (await bank.app.lanes(session_id=session))[0]
+    lane = (await bank.app.workers.lanes(session_id=session))[0]
     names = {
         "session_id": session,
         "request_id": asked["request_id"],

@@ -134,7 +134,7 @@ async def test_a_sign_in_there_is_shown_here_until_it_is_done(remote: Remote) ->
         assert (await session.wait()).status == "waiting"
 
         back = brought(await remote.visit(asked.data["url"], ""))
-        assert await pair.far.complete_authorization("hub", **back) == "completed"
+        assert await pair.far.connections.complete("hub", **back) == "completed"
         done = await until(pair.near, session, "authorization.completed")
         assert done.data["request_id"] == asked.data["request_id"]
         await until(pair.near, session, "turn.completed")
@@ -152,7 +152,7 @@ async def test_a_sign_in_here_says_nothing_of_one_there(remote: Remote, tmp_path
             session = await near.start("boss", "go")
             asked = await required(session)
             back = await visit(here, await near.start("local", "go"))
-            assert await near.complete_authorization("hub", **back) == "completed"
+            assert await near.connections.complete("hub", **back) == "completed"
         # By the time that the app is closed, all who wait for it were told.
         async with Outlast(store=store, worker=None) as closed:
             [left] = await closed.store.listing.requests(session.id, kinds=("authorization",))
@@ -167,7 +167,7 @@ async def test_a_sign_in_that_is_denied_there_fails_here(remote: Remote) -> None
         asked = await required(session)
         back = brought(await remote.visit(asked.data["url"], "access_denied"))
         back.pop("error_description", None)
-        assert await pair.far.complete_authorization("hub", **back) == "denied"
+        assert await pair.far.connections.complete("hub", **back) == "denied"
         failed = await until(pair.near, session, "authorization.failed")
         assert failed.data.get("how", "denied") == "denied"
         await until(pair.near, session, "turn.completed")

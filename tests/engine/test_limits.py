@@ -22,6 +22,8 @@ from outlast import (
     Limits,
     ModelOptions,
     Outlast,
+    QueueLimits,
+    Token,
     WorkerSettings,
     tool,
 )
@@ -315,7 +317,7 @@ async def test_a_session_whose_queue_is_full_refuses_a_message_and_says_so(store
         return calls(("hold", {})) if len(request.view.messages) == 1 else say("Done.")
 
     agent = Agent("a", ScriptedModel(script), tools=[hold])
-    async with running(agent, store=store, max_queued=2) as app:
+    async with running(agent, store=store, queue_limits=QueueLimits(session=2)) as app:
         session = await app.start(agent, "Go")
         await until(session, "tool.started")
         for text in ("one", "two"):
@@ -489,7 +491,7 @@ async def test_a_token_that_no_database_can_keep_is_refused(database):
         failed = await the(session, "tool.failed")
         assert [event.data["error"]["code"] for event in failed] == ["INVALID_NAME"] * 3
         with pytest.raises(InvalidName):
-            await app.deliver("token", "Hi", agent=agent, tenant="a\0b")
+            await app.send(Token("token", agent), "Hi", tenant="a\0b")
 
 
 async def test_a_call_that_no_worker_comes_for_loses_its_place_to_the_next(monkeypatch):

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from scene import Watched, agent, results_of, running, the, types_of, until
 
-from outlast import Agent, Context, DedupeKey, OutlastError, ToolError, tool
+from outlast import Agent, Context, DedupeKey, OutlastError, Token, ToolError, tool
 from outlast.log.reader import Wakeups
 from outlast.log.verify import verify
 from outlast.testing.scripted import ScriptedError, ScriptedModel, ScriptedReply, call, calls, say
@@ -305,7 +305,7 @@ async def test_an_ended_session_takes_nothing_more_and_its_token_is_dead() -> No
         with pytest.raises(OutlastError) as over:
             await session.send("one more thing")
         with pytest.raises(OutlastError) as dead:
-            await app.deliver("ticket-1", "hello?")
+            await app.send(Token("ticket-1"), "hello?")
         assert (over.value.code, dead.value.code) == ("SESSION_OVER", "NO_ACTIVE_SESSION")
 
 

@@ -119,7 +119,7 @@ async def test_a_tool_that_runs_is_told_with_its_owner_fence_and_lease() -> None
         told = await session.explain()
 
         [owner], [runs] = links(told, "owner"), links(told, "tool")
-        [info] = await app.workers()
+        [info] = await app.workers.list()
         assert owner.text.startswith("worker w1 on ")
         assert (owner.worker, owner.fence, owner.until) == ("w1", 1, info.lease_until)
         assert runs.text == "the tool gate runs in attempt 1"

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from scene import agent, results_of, running, the
 
-from outlast import Agent, Context, Outlast, OutlastError, tool
+from outlast import Agent, Context, Outlast, OutlastError, Token, tool
 from outlast.errors import NoActiveSession
 from outlast.log.verify import verify
 from outlast.stores.sqlite import MemoryStore
@@ -20,13 +20,13 @@ async def move(ctx: Context, to: str, revoke: list[str] | None = None) -> str:
 
 async def delivered_to(app: Outlast, token: str) -> str:
     """The session that a message to a token wakes."""
-    return (await app.deliver(token, "hello?")).session_id
+    return (await app.send(Token(token), "hello?")).session_id
 
 
 async def test_a_message_to_a_continuation_token_wakes_its_session() -> None:
     async with running(agent([say("one"), say("two")])) as app:
         session = await app.start("a", "hi", continuation_token="thread-1")
-        receipt = await app.deliver("thread-1", "hello?")
+        receipt = await app.send(Token("thread-1"), "hello?")
 
         assert receipt.session_id == session.id
         assert (await receipt.result()).output == "two"
@@ -54,8 +54,8 @@ async def test_tokens_are_not_shown_to_readers() -> None:
 
 async def test_a_delivery_starts_a_session_where_an_agent_is_given() -> None:
     async with running(agent([say("one"), say("two")])) as app:
-        first = await app.deliver("thread-1", "hi", agent="a")
-        second = await app.deliver("thread-1", "hello?", agent="a")
+        first = await app.send(Token("thread-1", "a"), "hi")
+        second = await app.send(Token("thread-1", "a"), "hello?")
 
         assert first.session_id == second.session_id
         assert (await second.result()).output == "two"
@@ -64,7 +64,7 @@ async def test_a_delivery_starts_a_session_where_an_agent_is_given() -> None:
 async def test_a_delivery_to_an_unknown_token_is_refused() -> None:
     async with running(agent([say("one")])) as app:
         with pytest.raises(OutlastError) as refused:
-            await app.deliver("nowhere", "hello?")
+            await app.send(Token("nowhere"), "hello?")
 
     assert refused.value.code == "NO_ACTIVE_SESSION"
 
@@ -87,7 +87,7 @@ async def test_the_same_token_in_another_tenant_is_another_token() -> None:
         ours = await app.start("a", "hi", continuation_token="thread-1")
         theirs = await app.start("a", "hi", continuation_token="thread-1", tenant="acme")
 
-        receipt = await app.deliver("thread-1", "hello?", tenant="acme")
+        receipt = await app.send(Token("thread-1"), "hello?", tenant="acme")
         assert receipt.session_id == theirs.id != ours.id
 
 
@@ -110,7 +110,7 @@ async def test_a_revoked_token_leads_nowhere() -> None:
         await session.wait()
 
         with pytest.raises(OutlastError) as dead:
-            await app.deliver("old", "hello?")
+            await app.send(Token("old"), "hello?")
         assert dead.value.code == "NO_ACTIVE_SESSION"
         assert await delivered_to(app, "new") == session.id
 
@@ -140,12 +140,12 @@ async def test_a_delivery_keeps_its_receipt_when_its_token_leads_nowhere_any_mor
 ) -> None:
     async with running(agent([say("one"), say("two")]), store=place) as app:
         session = await app.start("a", "hi", continuation_token="here")
-        first = await app.deliver("here", "hello?", dispatch_id="d-1")
+        first = await app.send(Token("here"), "hello?", dispatch_id="d-1")
         await first.result()
         await session.end()
         await session.wait()
 
-        again = await app.deliver("here", "hello?", dispatch_id="d-1")
+        again = await app.send(Token("here"), "hello?", dispatch_id="d-1")
         assert (again.delivery_id, again.duplicate) == (first.delivery_id, True)
         assert (await again.result()).output == "two"
         for message, dispatch_id, code in (
@@ -154,18 +154,18 @@ async def test_a_delivery_keeps_its_receipt_when_its_token_leads_nowhere_any_mor
             ("other", "d-1", "DISPATCH_CONFLICT"),
         ):
             with pytest.raises(OutlastError) as refused:
-                await app.deliver("here", message, dispatch_id=dispatch_id)
+                await app.send(Token("here"), message, dispatch_id=dispatch_id)
             assert refused.value.code == code
 
 
 async def test_a_delivery_keeps_its_receipt_when_its_token_leads_elsewhere(place: str) -> None:
     async with running(agent([say("one"), say("two")]), store=place) as app:
-        first = await app.deliver("here", "hello?", agent="a", dispatch_id="d-1")
+        first = await app.send(Token("here", "a"), "hello?", dispatch_id="d-1")
         await first.session.end()
         await first.session.wait()
-        other = await app.deliver("here", "hi", agent="a")
+        other = await app.send(Token("here", "a"), "hi")
 
-        again = await app.deliver("here", "hello?", agent="a", dispatch_id="d-1")
+        again = await app.send(Token("here", "a"), "hello?", dispatch_id="d-1")
         assert again.session_id == again.session.id == first.session_id != other.session_id
         assert (await again.result()).status == (await first.result()).status
 
@@ -234,9 +234,9 @@ async def test_a_delivery_to_a_session_that_ends_meanwhile_finds_none(starts: bo
 
         store.ends = end
         if starts:
-            receipt = await app.deliver("thread-1", "hello?", agent="a")
+            receipt = await app.send(Token("thread-1", "a"), "hello?")
             assert receipt.session_id != session.id
             assert (await receipt.result()).output == "hello"
         else:
             with pytest.raises(NoActiveSession):
-                await app.deliver("thread-1", "hello?")
+                await app.send(Token("thread-1"), "hello?")

@@ -132,7 +132,7 @@ async def test_a_session_whose_key_another_call_has_holds_nothing_and_gets_its_o
         [request] = (await first.wait()).requests
         second = await app.start("a", "go")
         rests = await until(second, "session.waiting")
-        lanes = await app.lanes()
+        lanes = await app.workers.lanes()
 
         assert rests.data["wait"] == ("key",)
         assert [(lane.status, lane.worker) for lane in lanes] == [("sleeping", ""), ("waiting", "")]

@@ -4,7 +4,7 @@ import logging
 import pytest
 from scene import agent, running
 
-from outlast import OutlastError, tool
+from outlast import Key, OutlastError, tool
 from outlast.testing.scripted import call, say
 
 
@@ -68,17 +68,17 @@ async def test_a_retried_start_of_an_erased_session_starts_nothing() -> None:
 
 async def test_prompts_with_the_same_key_go_to_the_same_session() -> None:
     async with running(agent([say("one"), say("two")])) as app:
-        first = await app.prompt("a", "customer-7", "hello", principal="ada")
+        first = await app.send(Key("a", "customer-7"), "hello", principal="ada")
         assert (await first.result()).output == "one"
-        second = await app.prompt("a", "customer-7", "and now?")
+        second = await app.send(Key("a", "customer-7"), "and now?")
 
-        assert second.session_id == first.session_id == await app.find("a", "customer-7")
+        assert second.session_id == first.session_id == await app.find(Key("a", "customer-7"))
         assert (await second.result()).output == "two"
 
 
 async def test_first_prompts_at_once_start_one_session() -> None:
     async with running(agent(lambda _: say("ok"))) as app:
-        prompts = (app.prompt("a", "k", f"message {n}") for n in range(20))
+        prompts = (app.send(Key("a", "k"), f"message {n}") for n in range(20))
         receipts = await asyncio.gather(*prompts)
 
         assert len({receipt.session_id for receipt in receipts}) == 1
@@ -87,42 +87,44 @@ async def test_first_prompts_at_once_start_one_session() -> None:
 
 async def test_keys_of_other_tenants_and_agents_are_others() -> None:
     async with running(agent(lambda _: say("ok"))) as app:
-        mine = await app.prompt("a", "k", "hello")
+        mine = await app.send(Key("a", "k"), "hello")
 
-        assert await app.find("a", "k", tenant="other") is None
-        assert (await app.prompt("a", "k", "hello", tenant="other")).session_id != mine.session_id
+        assert await app.find(Key("a", "k"), tenant="other") is None
+        assert (
+            await app.send(Key("a", "k"), "hello", tenant="other")
+        ).session_id != mine.session_id
 
 
 async def test_a_repeated_prompt_is_accepted_once() -> None:
     async with running(agent(lambda _: say("ok"))) as app:
-        first = await app.prompt("a", "k", "hello", dispatch_id="d")
+        first = await app.send(Key("a", "k"), "hello", dispatch_id="d")
         await first.result()
-        again = await app.prompt("a", "k", "hello", dispatch_id="d")
+        again = await app.send(Key("a", "k"), "hello", dispatch_id="d")
 
         assert (again.delivery_id, again.duplicate) == (first.delivery_id, True)
         with pytest.raises(OutlastError) as refused:
-            await app.prompt("a", "k", "something else", dispatch_id="d")
+            await app.send(Key("a", "k"), "something else", dispatch_id="d")
         assert refused.value.code == "DISPATCH_CONFLICT"
 
 
 async def test_a_key_whose_session_is_over_takes_no_prompt_and_is_still_found() -> None:
     async with running(agent(lambda _: say("ok"))) as app:
-        receipt = await app.prompt("a", "k", "hello")
+        receipt = await app.send(Key("a", "k"), "hello")
         await receipt.session.end()
         await receipt.session.wait()
 
         with pytest.raises(OutlastError) as refused:
-            await app.prompt("a", "k", "again")
+            await app.send(Key("a", "k"), "again")
 
         assert refused.value.code == "SESSION_OVER"
-        assert await app.find("a", "k") == receipt.session_id
+        assert await app.find(Key("a", "k")) == receipt.session_id
 
 
 @pytest.mark.parametrize("key", ["", "\0", "x" * 300])
 async def test_a_key_that_cannot_be_one_is_refused(key: str) -> None:
     async with running(agent([])) as app:
         with pytest.raises(OutlastError) as refused:
-            await app.prompt("a", key, "hello")
+            await app.send(Key("a", key), "hello")
         assert refused.value.code == "INVALID_NAME"
 
 

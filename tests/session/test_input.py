@@ -6,7 +6,20 @@ from typing import Any
 import pytest
 from scene import FAST, agent, log_of, running
 
-from outlast import Agent, File, Image, Outlast, OutlastError, Session, Text, Webhook, tool
+from outlast import (
+    Agent,
+    File,
+    Image,
+    Key,
+    Outlast,
+    OutlastError,
+    QueueLimits,
+    Session,
+    Text,
+    Token,
+    Webhook,
+    tool,
+)
 from outlast.core.record import CancelRequested
 from outlast.errors import InvalidInput, StoreUnavailable
 from outlast.integration.outbox.settings import WebhookSettings
@@ -126,30 +139,30 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
     "remember no lane": (lambda _, s: s.history("nope"), "UNKNOWN_LANE"),
     "end for nothing": (lambda _, s: s.end(None), "INVALID_INPUT"),
     "end by nobody": (lambda _, s: s.end(principal=None), "INVALID_NAME"),
-    "deliver to a number": (lambda app, _: app.deliver(7, "hi"), "INVALID_NAME"),
+    "deliver to a number": (lambda app, _: app.send(Token(7), "hi"), "INVALID_NAME"),
     "deliver for nobody": (
-        lambda app, _: app.deliver("here", "hi", principal=None),
+        lambda app, _: app.send(Token("here"), "hi", principal=None),
         "INVALID_NAME",
     ),
     "deliver with a number": (
-        lambda app, _: app.deliver("here", "hi", dispatch_id=7),
+        lambda app, _: app.send(Token("here"), "hi", dispatch_id=7),
         "INVALID_NAME",
     ),
     "deliver anew with a number": (
-        lambda app, _: app.deliver("there", "hi", agent="a", dispatch_id=7),
+        lambda app, _: app.send(Token("there", "a"), "hi", dispatch_id=7),
         "INVALID_NAME",
     ),
     "prompt for nobody": (
-        lambda app, _: app.prompt("a", "k", "hi", principal=None),
+        lambda app, _: app.send(Key("a", "k"), "hi", principal=None),
         "INVALID_NAME",
     ),
     "prompt with a number": (
-        lambda app, _: app.prompt("a", "k", "hi", dispatch_id=7),
+        lambda app, _: app.send(Key("a", "k"), "hi", dispatch_id=7),
         "INVALID_NAME",
     ),
     "list a few sessions": (lambda app, _: app.sessions(limit="a few"), "INVALID_INPUT"),
     "list strange sessions": (lambda app, _: app.sessions(status="x"), "INVALID_INPUT"),
-    "list strange lanes": (lambda app, _: app.lanes(status=["idle"]), "INVALID_INPUT"),
+    "list strange lanes": (lambda app, _: app.workers.lanes(status=["idle"]), "INVALID_INPUT"),
     "list no requests": (lambda app, _: app.requests(limit=0), "INVALID_INPUT"),
     "list requests of a number": (lambda app, _: app.requests(kinds=7), "INVALID_INPUT"),
     "list requests of a word": (lambda app, _: app.requests(kinds="approval"), "INVALID_INPUT"),
@@ -161,12 +174,15 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
     "list sessions in halves": (lambda app, _: app.sessions(agent="\ud800"), "INVALID_NAME"),
     "list requests of nobody": (lambda app, _: app.requests(tenant=7), "INVALID_NAME"),
     "list requests after half": (lambda app, _: app.requests(after="\ud800"), "INVALID_NAME"),
-    "list lanes after a number": (lambda app, _: app.lanes(after=5), "INVALID_INPUT"),
-    "list lanes after a word": (lambda app, _: app.lanes(after="ab"), "INVALID_INPUT"),
-    "list lanes of half a worker": (lambda app, _: app.lanes(worker="\ud800"), "INVALID_NAME"),
+    "list lanes after a number": (lambda app, _: app.workers.lanes(after=5), "INVALID_INPUT"),
+    "list lanes after a word": (lambda app, _: app.workers.lanes(after="ab"), "INVALID_INPUT"),
+    "list lanes of half a worker": (
+        lambda app, _: app.workers.lanes(worker="\ud800"),
+        "INVALID_NAME",
+    ),
     "erase what cannot be": (lambda app, _: app.erase("\ud800"), "UNKNOWN_SESSION"),
-    "drain what cannot be": (lambda app, _: app.drain("\ud800"), "UNKNOWN_WORKER"),
-    "call back nowhere": (lambda app, _: app.callback(None, b""), "UNKNOWN_CALLBACK"),
+    "drain what cannot be": (lambda app, _: app.workers.drain("\ud800"), "UNKNOWN_WORKER"),
+    "call back nowhere": (lambda app, _: app.callbacks.receive(None, b""), "UNKNOWN_CALLBACK"),
     "send by the end of time": (
         lambda _, s: s.send("hi", deadline=datetime.max.replace(tzinfo=FAR_WEST)),
         "INVALID_INPUT",
@@ -175,7 +191,7 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
         lambda _, s: s.send("hi", deadline=timedelta.max),
         "INVALID_INPUT",
     ),
-    "list less than no lanes": (lambda app, _: app.lanes(limit=-1), "INVALID_INPUT"),
+    "list less than no lanes": (lambda app, _: app.workers.lanes(limit=-1), "INVALID_INPUT"),
     "read from a word": (lambda _, s: log_of(s, after="x"), "INVALID_INPUT"),
     "read from before": (lambda _, s: log_of(s, after=-1), "INVALID_INPUT"),
     "read children too": (lambda _, s: log_of(s, after=None, children=True), "INVALID_INPUT"),
@@ -267,9 +283,9 @@ async def test_a_webhook_that_cannot_be_is_refused(webhook: Any) -> None:
 @pytest.mark.parametrize(
     "option",
     [
-        {"max_queued": "x"},
-        {"max_queued": -1},
-        {"max_queued_per_tenant": None},
+        {"queue_limits": QueueLimits(session="x")},
+        {"queue_limits": QueueLimits(session=-1)},
+        {"queue_limits": QueueLimits(tenant=None)},
         {"public_url": 7},
         {"agents": 7},
         {"agents": None},
@@ -286,7 +302,7 @@ async def test_a_webhook_that_cannot_be_is_refused(webhook: Any) -> None:
 )
 def test_an_app_that_cannot_work_is_refused(option: dict[str, Any]) -> None:
     [what] = option
-    with pytest.raises(InvalidInput, match=f"^{what} "):
+    with pytest.raises(InvalidInput, match=rf"^{what}\b"):
         Outlast(**{"agents": [agent([])], "store": "memory://", **option})
 
 
@@ -341,8 +357,8 @@ async def test_an_app_that_was_not_opened_takes_nothing_in(store: str) -> None:
     app = Outlast([agent([say("hi")])], store=store)
     for attempt in (
         app.start("a", "hello"),
-        app.deliver("token", "hello", agent="a"),
-        app.prompt("a", "key", "hello"),
+        app.send(Token("token", "a"), "hello"),
+        app.send(Key("a", "key"), "hello"),
     ):
         with pytest.raises(StoreUnavailable, match="not open"):
             await attempt

@@ -71,7 +71,7 @@ async def visit(
 async def sign_in(app: Outlast, hub: Hub, session: Session[Any], number: int = 1) -> str:
     """Sign in and come back; return how that ended."""
     back = await visit(hub, session, number=number)
-    return await app.complete_authorization("hub", **without_description(back))
+    return await app.connections.complete("hub", **without_description(back))
 
 
 def without_description(back: dict[str, str]) -> dict[str, str]:

@@ -20,10 +20,24 @@ from pathlib import Path
 from types import ModuleType
 
 from outlast.app import Outlast
+from outlast.integration.channel.receiver import ChannelReceiver
+from outlast.integration.connection.control import ConnectionControl
+from outlast.integration.schedule.schedules import ScheduleControl
 from outlast.session import Receipt, Session
+from outlast.session.callback import Callbacks
+from outlast.session.listing import WorkerControl
 
 FILE = Path(__file__).parents[2] / "src" / "outlast" / "sync.py"
-BRIDGED: tuple[type, ...] = (Receipt, Session, Outlast)
+BRIDGED: tuple[type, ...] = (
+    Receipt,
+    Session,
+    Callbacks,
+    ChannelReceiver,
+    ConnectionControl,
+    ScheduleControl,
+    WorkerControl,
+    Outlast,
+)
 TWINS = {each.__name__: f"Sync{each.__name__}" for each in BRIDGED}
 LEFT_OUT = {
     # `opened` opens and closes it; the rest needs no loop, and the async app is at hand.

@@ -82,5 +82,5 @@ async def row(store: Store, name: str = "a") -> ScheduleInfo:
 
 
 async def standing(app: Outlast, name: str = "a") -> ScheduleStatus:
-    [found] = [each for each in await app.schedules() if each.name == name]
+    [found] = [each for each in await app.schedules.list() if each.name == name]
     return found

@@ -28,8 +28,11 @@ from outlast.client.session import RemoteSession
 from outlast.clock import Clock
 from outlast.core.message import Said
 from outlast.core.name import MAIN, check_id
-from outlast.errors import UnknownSession
+from outlast.errors import InvalidInput, UnknownSession
 from outlast.session import Request
+from outlast.session.listing import Status
+from outlast.session.request import RequestKind
+from outlast.session.router import Key, Token
 from outlast.session.start import NewSession, SessionMode, Webhook
 from outlast.store import LaneInfo, SessionInfo, WorkerInfo
 
@@ -72,6 +75,11 @@ class Client:
             trust_env=trust_env,
             tls=tls,
         )
+
+    @property
+    def workers(self) -> RemoteWorkers:
+        """The workers of the server, and the lanes that they carry."""
+        return RemoteWorkers(self._connection)
 
     def __repr__(self) -> str:
         return f"Client({self.url!r})"
@@ -153,46 +161,35 @@ class Client:
             cursor=found["after"],
         )
 
-    async def deliver(
+    async def send(
         self,
-        continuation_token: str,
+        to: Token | Key,
         message: Said,
         *,
-        agent: Agent[Any, Any] | str | None = None,
         dispatch_id: str | None = None,
         output_type: type[Any] | None = None,
     ) -> RemoteReceipt[Any]:
-        """Send a message to wherever a token leads; start a session there if an agent is given.
+        """Send a message to an address, and start a session there if it needs one.
 
-        The same `dispatch_id` again returns the first receipt, whichever of both it did.
+        A `Token` starts one only if it names an agent; a `Key` with its first message. The same
+        `dispatch_id` again returns the first receipt.
         """
-        body = some(
-            continuation_token=continuation_token,
-            message=message_out(message),
-            agent=None if agent is None else name_of(agent),
-            dispatch_id=dispatch_out(dispatch_id, self._clock),
-        )
-        raw = await self._connection.call("POST", "/deliver", body=body)
-        return self._receipt(raw, type_of(agent, output_type), is_ours=dispatch_id is None)
-
-    async def prompt(
-        self,
-        agent: Agent[Any, Any] | str,
-        key: str,
-        message: Said,
-        *,
-        dispatch_id: str | None = None,
-        output_type: type[Any] | None = None,
-    ) -> RemoteReceipt[Any]:
-        """Send a message to the one session of an agent that has a key, and start it first if
-        there is none."""
-        path = f"/agents/{segment(name_of(agent))}/{segment(check_id('key', key))}"
+        if isinstance(to, Token):
+            path = "/deliver"
+            agent = None if to.agent is None else name_of(to.agent)
+            where = some(continuation_token=to.token, agent=agent)
+        elif isinstance(to, Key):
+            path = f"/agents/{segment(name_of(to.agent))}/{segment(check_id('key', to.key))}"
+            where = {}
+        else:
+            raise InvalidInput(f"a message is sent to a Token or a Key, not to {to!r}")
         body = {
+            **where,
             "message": message_out(message),
             "dispatch_id": dispatch_out(dispatch_id, self._clock),
         }
         raw = await self._connection.call("POST", path, body=body)
-        return self._receipt(raw, type_of(agent, output_type), is_ours=dispatch_id is None)
+        return self._receipt(raw, type_of(to.agent, output_type), is_ours=dispatch_id is None)
 
     async def erase(self, session_id: str, *, cancel_remote: bool = True) -> None:
         """End a session and erase all that is known of it, now and for good.
@@ -219,7 +216,7 @@ class Client:
         self,
         *,
         agent: str | None = None,
-        status: str | None = None,
+        status: Status | None = None,
         before: str | None = None,
         limit: int = 50,
     ) -> ListPage[SessionInfo]:
@@ -234,7 +231,7 @@ class Client:
         *,
         session_id: str | None = None,
         agent: str | None = None,
-        kinds: Sequence[str] | None = None,
+        kinds: Sequence[RequestKind] | None = None,
         after: str | None = None,
         limit: int = 50,
     ) -> ListPage[Request]:
@@ -244,12 +241,19 @@ class Client:
         found = decode(raw, WireRequests)
         return ListPage((each.value() for each in found.requests), found.next_cursor)
 
+
+class RemoteWorkers:
+    """The workers of a server: `client.workers`."""
+
+    def __init__(self, connection: ServerConnection) -> None:
+        self._connection = connection
+
     async def lanes(
         self,
         *,
         session_id: str | None = None,
         agent: str | None = None,
-        status: str | None = None,
+        status: Status | None = None,
         after: str | None = None,
         limit: int = 50,
     ) -> ListPage[LaneInfo]:
@@ -259,7 +263,7 @@ class Client:
         found = decode(raw, WireLanes)
         return ListPage((each.value() for each in found.lanes), found.next_cursor)
 
-    async def workers(self) -> Sequence[WorkerInfo]:
+    async def list(self) -> Sequence[WorkerInfo]:
         """List the living workers, oldest first."""
         found = decode(await self._connection.call("GET", "/workers"), WireWorkers)
         return tuple(each.value() for each in found.workers)

@@ -23,11 +23,12 @@ from outlast.session.inbox import Inbox, callback_value
 from outlast.store import RequestInfo, Store
 
 NOTHING = "null"
+NO_HEADERS: Mapping[str, str] = {}
 UNKNOWN_CALLBACK = "this address leads nowhere: it was never given out, was used, or has expired"
 
 
 class Callbacks:
-    """Hands what comes in at an address to whoever waits there."""
+    """The callbacks that tools of an app wait for: `app.callbacks`."""
 
     def __init__(
         self,
@@ -43,10 +44,21 @@ class Callbacks:
         self._inbox = inbox
         self._handle = handle
 
-    async def take(
-        self, token: str, body: bytes, content_type: str, headers: Mapping[str, str]
+    async def receive(
+        self,
+        token: str,
+        body: bytes,
+        content_type: str = "application/json",
+        headers: Mapping[str, str] = NO_HEADERS,
     ) -> Receipt[Any] | None:
-        """Take in what was posted to an address: see `Outlast.callback`."""
+        """Hand over what was posted to the address of a waiting tool.
+
+        The server does this at `/v1/callbacks/{token}`. The same body again returns the first
+        receipt. To an address that was never given out, has been used or has expired,
+        UnknownCallback is raised. Where the tool takes only what is signed, anything else raises
+        InvalidSignature, and the address stays open; what is signed and comes later does nothing,
+        and has no receipt.
+        """
         request = await self._find(token)
         info = await self._store.listing.session(request.session_id) if request else None
         if request is None or info is None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from outlast.agents.agent import Agent
@@ -16,6 +17,7 @@ from outlast.core.message import Said, content_of
 from outlast.core.name import MAIN, check_dispatch, check_id, check_token, check_who
 from outlast.core.record import DeliveryQueued
 from outlast.errors import (
+    InvalidInput,
     NoActiveSession,
     SessionOver,
     TokenTaken,
@@ -30,6 +32,23 @@ from outlast.store import Store
 
 NOWHERE = ""
 """The id of no session: only what was sent before can be sent there again."""
+
+
+class Token(Struct, frozen=True):
+    """A continuation token, as the address of a message.
+
+    With an `agent`, a session of it is started where the token leads to no living one.
+    """
+
+    token: str
+    agent: Agent[Any, Any] | str | None = None
+
+
+class Key(Struct, frozen=True):
+    """The one session of an agent that has a key, as the address of a message."""
+
+    agent: Agent[Any, Any] | str
+    key: str
 
 
 class SessionRouter:
@@ -79,25 +98,37 @@ class SessionRouter:
         addressed = replace(addressed, scope=scope)
         return await self._bring(addressed, agent, living=True)
 
-    async def prompt(
+    async def send(
         self,
-        agent: Agent[Any, Any] | str,
-        key: str,
+        to: Token | Key,
         message: Said,
         *,
         dispatch_id: str | None,
         tenant: str,
         principal: str,
     ) -> Receipt[Any]:
-        """Send a message to the one session of an agent that has a key, over or not."""
-        token = keyed_token(name_of(agent, self._agents), key)
-        addressed = addressed_to("prompt", token, message, dispatch_id, tenant, principal)
-        return await self._bring(addressed, agent, living=False)
+        """Send a message to an address, and start a session there if it needs one."""
+        if isinstance(to, Token):
+            return await self.deliver(
+                check_token(to.token),
+                message,
+                agent=to.agent,
+                dispatch_id=dispatch_id,
+                tenant=tenant,
+                principal=principal,
+            )
+        if not isinstance(to, Key):
+            raise InvalidInput(f"a message is sent to a Token or a Key, not to {to!r}")
+        addressed = addressed_to("key", self._token_of(to), message, dispatch_id, tenant, principal)
+        return await self._bring(addressed, to.agent, living=False)
 
-    async def find(self, agent: Agent[Any, Any] | str, key: str, tenant: str) -> str | None:
+    async def find(self, key: Key, tenant: str) -> str | None:
         """Return the session of an agent that has a key, over or not."""
-        token = keyed_token(name_of(agent, self._agents), key)
+        token = self._token_of(key)
         return await self._store.listing.find_token(check_id("tenant", tenant), token, living=False)
+
+    def _token_of(self, key: Key) -> str:
+        return keyed_token(name_of(key.agent, self._agents), key.key)
 
     async def _bring(
         self, message: AddressedMessage, agent: Agent[Any, Any] | str | None, *, living: bool

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from outlast import Agent, Event, Outlast
+from outlast import Agent, Event, Outlast, Token
 from outlast.core.message import File, Image, Text
 from outlast.errors import (
     AddressRefused,
@@ -138,7 +138,7 @@ async def test_a_token_of_a_channel_is_the_channels_own() -> None:
     channel = desk()
     async with Outlast([POET], store="memory://", worker=None, channels=[channel]) as app:
         with pytest.raises(InvalidName, match="channel's own"):
-            await app.deliver(channel.token("7"), "hello", agent=POET)
+            await app.send(Token(channel.token("7"), POET), "hello")
         with pytest.raises(InvalidName, match="channel's own"):
             await app.start(POET, "hello", continuation_token=channel.token("7"))
         assert await app.sessions() == []

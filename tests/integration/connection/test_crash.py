@@ -43,7 +43,7 @@ async def test_a_crash_at_any_commit_repeats_neither_a_sign_in_nor_a_model_call(
     async def scenario(app: Outlast) -> list[Any]:
         session = await app.start("a", "go", **ADA)
         back = await visit(hub, session)
-        endings = [await app.complete_authorization("hub", **back) for _ in range(2)]
+        endings = [await app.connections.complete("hub", **back) for _ in range(2)]
         result = await session.wait()
         kinds = ("authorization.required", "message.completed")
         counts = [len(await the(session, kind)) for kind in kinds]
@@ -108,9 +108,9 @@ async def test_who_was_cut_off_on_the_way_in_comes_again_and_is_taken_in(
         exchanges = await remote.calls("token")
         store.at = (what, when)
         with pytest.raises(StoreUnavailable):
-            await app.complete_authorization("hub", **back)
+            await app.connections.complete("hub", **back)
 
-        again = await app.complete_authorization("hub", **back)
+        again = await app.connections.complete("hub", **back)
 
         # A code is good once: if what it gave was not kept, the link has to be opened again.
         is_lost = (what, when) == ("keep", "before")
@@ -130,8 +130,8 @@ async def test_who_comes_back_while_no_worker_lives_is_taken_in(remote: Remote) 
         session_id = (session := await app.start("a", "go", **ADA)).id
         back = await visit(hub, session)
     async with Outlast([hub.agent()], store=store, worker=None, **hub.app) as app:
-        assert await app.complete_authorization("hub", **back) == "completed"
-        assert await app.complete_authorization("hub", **back) == "used"
+        assert await app.connections.complete("hub", **back) == "completed"
+        assert await app.connections.complete("hub", **back) == "used"
     async with running(hub.agent(), store=store, **hub.app) as app:
         session = await app.session(session_id)
         assert (await session.wait()).output == "done"
@@ -149,5 +149,5 @@ async def test_who_comes_back_too_late_is_told_so_even_if_nobody_has_noticed_yet
     clock.advance(DAY)
     exchanges = await remote.calls("token")
     async with Outlast([hub.agent()], worker=None, **kept) as app:
-        assert await app.complete_authorization("hub", **back) == "expired"
+        assert await app.connections.complete("hub", **back) == "expired"
     assert await remote.calls("token") == exchanges

@@ -266,10 +266,10 @@ async def test_who_signs_out_is_known_no_more_here_or_there(hub: Hub) -> None:
     async with signed_in(hub) as (app, _):
         assert await hub.remote.user(hub.tokens[-1]) == 200
 
-        assert await app.sign_out("hub", **ADA)
+        assert await app.connections.sign_out("hub", **ADA)
 
         assert await hub.remote.user(hub.tokens[-1]) == 401
-        assert not await app.sign_out("hub", **ADA)
+        assert not await app.connections.sign_out("hub", **ADA)
         session = await app.start("a", "go", **ADA)
         await sign_in(app, hub, session)
         assert (await session.wait()).output == "done"
@@ -279,18 +279,18 @@ async def test_a_provider_that_cannot_be_told_leaves_all_as_it_is(remote: Remote
     hub = Hub(remote, revoke_url="http://127.0.0.1:9/revoke")
     async with signed_in(hub) as (app, _):
         with pytest.raises(OutlastError) as failed:
-            await app.sign_out("hub", **ADA)
+            await app.connections.sign_out("hub", **ADA)
         assert failed.value.code == "UNREACHABLE"
         assert await results_of(await looked(app)) == ["status 200"]
 
-        assert await app.sign_out("hub", **ADA, revoke=False)
+        assert await app.connections.sign_out("hub", **ADA, revoke=False)
         assert (await (await app.start("a", "go", **ADA)).wait()).status == "waiting"
 
 
 async def test_a_refresh_does_not_bring_back_who_has_signed_out_meanwhile(hub: Hub) -> None:
     async with signed_in(hub) as (app, clock):
         clock.advance(HOUR)
-        before_keeping(app, lambda: app.sign_out("hub", **ADA, revoke=False))
+        before_keeping(app, lambda: app.connections.sign_out("hub", **ADA, revoke=False))
         session = await app.start("a", "go", **ADA)
 
         assert (await session.wait()).status == "waiting"
@@ -328,7 +328,7 @@ async def test_without_the_old_key_somebody_has_to_sign_in_again(hub: Hub) -> No
         # What was under way cannot be completed, and says so.
         state = dict(pair.split("=") for pair in back.partition("?")[2].split("&"))["state"]
         brought = {"state": state, "code": "x", "iss": hub.connection.issuer}
-        assert await app.complete_authorization("hub", **brought) == "failed"
+        assert await app.connections.complete("hub", **brought) == "failed"
 
 
 async def test_what_is_sealed_for_one_is_no_use_to_another(hub: Hub) -> None:

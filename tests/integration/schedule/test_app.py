@@ -79,7 +79,7 @@ async def test_an_app_that_does_not_work_fires_nothing() -> None:
         [sleeper()], store="memory://", worker=None, schedules=[hourly("* * * * *")]
     ) as app:
         assert await app.store.document.schedules() == []
-        assert [each.status for each in await app.schedules()] == ["new"]
+        assert [each.status for each in await app.schedules.list()] == ["new"]
 
 
 async def test_queue_keeps_what_is_due_until_the_session_before_is_over() -> None:
@@ -123,12 +123,12 @@ async def test_a_paused_schedule_fires_nothing_and_makes_up_for_nothing() -> Non
     async with at_half_past_eight() as (app, clock):
         keeper = timekeeper(app.store, clock, hourly(catch_up="all", overlap="cancel"))
         await keeper.run_once()
-        await app.pause_schedule("a")
+        await app.schedules.pause("a")
         clock.set(at(11.5))
         await keeper.run_once()
         assert await started(app.store) == []
 
-        await app.resume_schedule("a")
+        await app.schedules.resume("a")
         await keeper.run_once()
         clock.set(at(12))
         await keeper.run_once()
@@ -142,7 +142,7 @@ async def test_resuming_what_is_not_paused_loses_nothing() -> None:
         await keeper.run_once()
         clock.set(at(9))
 
-        await app.resume_schedule("a")
+        await app.schedules.resume("a")
         await keeper.run_once()
 
         assert await messages(app.store) == ["09:00"]
@@ -151,17 +151,17 @@ async def test_resuming_what_is_not_paused_loses_nothing() -> None:
 async def test_a_schedule_is_triggered_besides_its_instants() -> None:
     async with at_half_past_eight(hourly(name="digest", message="Go.")) as (app, _):
         await armed(app)
-        await app.pause_schedule("digest")
+        await app.schedules.pause("digest")
 
-        session = await app.trigger("digest", dispatch_id="d")
-        again = await app.trigger("digest", dispatch_id="d")
+        session = await app.schedules.trigger("digest", dispatch_id="d")
+        again = await app.schedules.trigger("digest", dispatch_id="d")
 
         info = await session.info()
         assert (session.id, info.mode, info.agent) == (again.id, "task", "a")
         assert await messages(app.store) == ["Go."]
         listed = await standing(app, "digest")
         assert (listed.status, listed.next_at, listed.session_id) == ("paused", at(9), "")
-        other = await app.trigger("digest")
+        other = await app.schedules.trigger("digest")
         assert other.id != session.id
         with pytest.raises(DispatchConflict):
             await app.start("a", "other", dispatch_id="d")
@@ -170,10 +170,10 @@ async def test_a_schedule_is_triggered_besides_its_instants() -> None:
 async def test_a_trigger_is_safe_to_repeat_where_its_message_says_the_time() -> None:
     schedule = hourly(name="digest", message=lambda at: f"It is {at:%H:%M:%S}.")
     async with at_half_past_eight(schedule) as (app, clock):
-        session = await app.trigger("digest", dispatch_id="d")
+        session = await app.schedules.trigger("digest", dispatch_id="d")
         clock.set(clock.now() + 1000)
 
-        assert (await app.trigger("digest", dispatch_id="d")).id == session.id
+        assert (await app.schedules.trigger("digest", dispatch_id="d")).id == session.id
         assert await messages(app.store) == ["It is 08:30:00."]
 
 
@@ -191,11 +191,11 @@ async def test_no_dispatch_id_of_a_user_takes_an_instants_place() -> None:
 async def test_names_that_nobody_knows_are_refused() -> None:
     async with at_half_past_eight(hourly(name="digest")) as (app, _):
         with pytest.raises(UnknownSchedule, match="it has: digest"):
-            await app.trigger("other")
+            await app.schedules.trigger("other")
         with pytest.raises(UnknownSchedule, match="knows no schedule 'other'"):
-            await app.pause_schedule("other")
+            await app.schedules.pause("other")
         with pytest.raises(UnknownSchedule, match="knows no schedule 'other'"):
-            await app.resume_schedule("other")
+            await app.schedules.resume("other")
 
 
 async def test_schedules_are_listed_with_how_they_stand() -> None:
@@ -215,7 +215,7 @@ async def test_schedules_are_listed_with_how_they_stand() -> None:
     ]
     app = Outlast([sleeper()], store=store, clock=clock, worker=None, schedules=code)
 
-    listed = {each.name: each for each in await app.schedules()}
+    listed = {each.name: each for each in await app.schedules.list()}
 
     assert {name: each.status for name, each in listed.items()} == {
         "gone": "gone",
@@ -242,9 +242,9 @@ async def test_it_is_listed_how_the_last_instant_ended() -> None:
         await keeper.run_once()
         now = await standing(app)
         ends.append((now.last_at, now.last))
-    await app.pause_schedule("a")
+    await app.schedules.pause("a")
     clock.set(at(12.01))
-    await app.resume_schedule("a")
+    await app.schedules.resume("a")
     await keeper.run_once()
     now = await standing(app)
 

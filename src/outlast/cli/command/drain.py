@@ -30,7 +30,7 @@ async def drain(
     Example: outlast drain wrk_01J9ZK --wait
     """
     async with open_place(store) as app:
-        await app.drain(worker)
+        await app.workers.drain(worker)
         if wait:
             await until_gone(app.store, worker)
     if as_json:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
-from outlast.app import STATUSES
 from outlast.cli.terminal.option import DEFAULT_STORE, AsJson, StoreUrl, open_place
 from outlast.cli.terminal.output import json_out, moment, out, table
 from outlast.cli.terminal.run import command
+from outlast.session.listing import STATUSES, Status
 from outlast.store import LaneInfo
 
 HEADERS = ("SESSION", "LANE", "AGENT", "STATUS", "TURN", "QUEUED", "READY", "WORKER", "FENCE")
@@ -39,11 +39,11 @@ async def lanes(
             f"{status!r} is none of: {', '.join(STATUSES)}", param_hint="'--status'"
         )
     async with open_place(store) as app:
-        found = await app.lanes(
+        found = await app.workers.lanes(
             session_id=session,
             tenant=tenant,
             agent=agent,
-            status=status,
+            status=cast("Status | None", status),
             worker=worker,
             limit=limit,
         )

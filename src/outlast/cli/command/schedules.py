@@ -62,7 +62,7 @@ async def list_schedules(
     """
     if app:
         async with opened(app) as its:
-            found: Sequence[ScheduleStatus] = await its.schedules()
+            found: Sequence[ScheduleStatus] = await its.schedules.list()
     else:
         async with open_place(store) as place:
             found = [as_armed(row) for row in await place.store.document.schedules()]
@@ -112,7 +112,7 @@ async def pause_schedule(
     Example: outlast schedules pause digest
     """
     async with open_place(store) as place:
-        await place.pause_schedule(name)
+        await place.schedules.pause(name)
     say(f"paused {name}", as_json=as_json, name=name, paused=True)
 
 
@@ -125,7 +125,7 @@ async def resume_schedule(
     Example: outlast schedules resume digest
     """
     async with open_place(store) as place:
-        await place.resume_schedule(name)
+        await place.schedules.resume(name)
         next_at = (await find(place.store, name)).next_at
     due = f"; it is due at {moment(next_at)}" if next_at is not None else ""
     say(f"resumed {name}{due}", as_json=as_json, name=name, paused=False, next_at=next_at)
@@ -146,7 +146,7 @@ async def trigger_schedule(
     Example: outlast schedules trigger shop:app digest
     """
     async with opened(app) as its:
-        session = await its.trigger(name, dispatch_id=dispatch_id)
+        session = await its.schedules.trigger(name, dispatch_id=dispatch_id)
         await note_idleness(its.store, as_json=as_json)
     again = session.receipt is not None and session.receipt.duplicate
     told = f"{session.id} was started before; nothing was started" if again else ""

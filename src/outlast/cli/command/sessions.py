@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 from msgspec.structs import asdict
 
-from outlast.app import STATUSES
 from outlast.cli.terminal.option import DEFAULT_STORE, AsJson, StoreUrl, open_place
 from outlast.cli.terminal.output import json_out, moment, out, table
 from outlast.cli.terminal.run import command
+from outlast.session.listing import STATUSES, Status
 from outlast.store import SessionInfo
 
 
@@ -35,7 +35,9 @@ async def sessions(
             f"{status!r} is none of: {', '.join(STATUSES)}", param_hint="'--status'"
         )
     async with open_place(store) as app:
-        found = await app.sessions(tenant=tenant, agent=agent, status=status, limit=limit)
+        found = await app.sessions(
+            tenant=tenant, agent=agent, status=cast("Status | None", status), limit=limit
+        )
     if as_json:
         json_out([plain(info) for info in found])
     elif found:

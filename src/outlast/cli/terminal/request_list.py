@@ -44,7 +44,7 @@ class RequestList:
     async def refresh(self) -> None:
         """Look what is open now, and what became of what was."""
         found = await self._app.requests(tenant=self._tenant, agent=self._agent, limit=self._limit)
-        self.has_worker = bool(await self._app.workers())
+        self.has_worker = bool(await self._app.workers.list())
         there = {request.request_id for request in found}
         for number, request in list(self.open.items()):
             if request.request_id not in there:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from outlast.clock import Clock
 from outlast.core.name import OF_CHANNEL, check_id, storable_key
 from outlast.errors import (
     SessionOver,
@@ -29,20 +30,27 @@ TRIES = 3
 
 
 class ChannelReceiver:
-    """Verifies inbound requests and routes them."""
+    """The channels of an app, as messages come in through them: `app.channels`."""
 
     def __init__(
-        self, channels: Mapping[str, Channel], store: Store, router: SessionRouter
+        self, channels: Mapping[str, Channel], store: Store, clock: Clock, router: SessionRouter
     ) -> None:
         self._channels = channels
         self._store = store
+        self._clock = clock
         self._router = router
 
-    async def receive(self, name: str, request: InboundRequest) -> ReceivedRequest:
-        """Verify a request and deliver it to its session. A refused one changes nothing."""
+    async def receive(self, name: str, headers: Mapping[str, str], body: bytes) -> ReceivedRequest:
+        """Bring what was posted to a channel to its session, and say what became of it.
+
+        The server does this at `/v1/channels/{name}`. What the channel cannot verify raises
+        InvalidSignature and changes nothing; the same again returns the first receipt.
+        """
         channel = self._channels.get(name)
         if channel is None:
             raise UnknownChannel(f"this app has no channel {name}", channel=name)
+        lower = {name.lower(): value for name, value in headers.items()}
+        request = InboundRequest(headers=lower, body=body, at=self._clock.now() // 1000)
         channel.verify(request)
         found = channel.read(request)
         if not isinstance(found, Inbound):

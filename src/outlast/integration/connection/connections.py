@@ -17,7 +17,7 @@ from outlast.errors import InvalidDefinition, InvalidInput, UnknownConnection
 from outlast.integration.connection.connection import Connection
 from outlast.integration.connection.encryption import SecretBox
 from outlast.integration.connection.grant import Grant
-from outlast.integration.connection.oauth_callback import Ending, OAuthCallback
+from outlast.integration.connection.oauth_callback import OAuthCallback, SignInOutcome
 from outlast.integration.connection.oauth_flow import Admit, OAuthFlow
 from outlast.integration.connection.provider import OAuthProvider, OpenClient, guarded
 from outlast.integration.connection.token_refresh import TokenRefresher
@@ -118,7 +118,7 @@ class Connections:
         redirect_uri = f"{self._public_url()}/v1/connections/{connection.name}/callback"
         return await self._flow.begin(account, wanted, now + max(1, span), redirect_uri)
 
-    async def finish(self, connection: str, back: OAuthCallback) -> Ending:
+    async def finish(self, connection: str, back: OAuthCallback) -> SignInOutcome:
         """Complete a sign-in with what the provider put into the callback."""
         found = self._connections.get(connection)
         return await self._flow.finish(found, back) if found else "unknown"

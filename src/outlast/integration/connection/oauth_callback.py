@@ -9,7 +9,7 @@ from typing import Literal
 
 from outlast.integration.connection.connection import Redacted
 
-Ending = Literal[
+SignInOutcome = Literal[
     "completed",
     "denied",
     "failed",

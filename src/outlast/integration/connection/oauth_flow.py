@@ -30,7 +30,7 @@ from outlast.errors import (
 )
 from outlast.integration.connection.connection import Connection
 from outlast.integration.connection.grant import PendingSignIn, refusal
-from outlast.integration.connection.oauth_callback import Ending, OAuthCallback
+from outlast.integration.connection.oauth_callback import OAuthCallback, SignInOutcome
 from outlast.integration.connection.provider import OAuthProvider
 from outlast.integration.connection.single_flight import SingleFlight, holding
 from outlast.integration.connection.token_store import Account, TokenStore
@@ -63,7 +63,7 @@ class OAuthFlow:
         self._clock = clock
         self._providers = providers
         self._admit = admit
-        self._endings: SingleFlight[Ending] = SingleFlight()
+        self._endings: SingleFlight[SignInOutcome] = SingleFlight()
         self._wakings: SingleFlight[None] = SingleFlight()
 
     async def close(self) -> None:
@@ -88,7 +88,7 @@ class OAuthFlow:
 
     # The callback
 
-    async def finish(self, connection: Connection, back: OAuthCallback) -> Ending:
+    async def finish(self, connection: Connection, back: OAuthCallback) -> SignInOutcome:
         """Complete a sign-in with a callback, and return how it ended.
 
         What was begun with the provider is finished even if the caller goes away.
@@ -112,7 +112,9 @@ class OAuthFlow:
         brought = f"{request.request_id}\n{back.error}\n{back.code}"
         return await self._endings.join(brought, partial(self._settle, account, request, back))
 
-    async def _settle(self, account: Account, request: RequestInfo, back: OAuthCallback) -> Ending:
+    async def _settle(
+        self, account: Account, request: RequestInfo, back: OAuthCallback
+    ) -> SignInOutcome:
         if back.error in PASSING or not (back.error or back.code):
             return "again"
         if back.error:
@@ -132,7 +134,9 @@ class OAuthFlow:
         seconds = 2 * account.connection.timeout + 10
         return holding(self._store, self._clock, f"sign-in/{request.request_id}", seconds)
 
-    async def _sign_in(self, account: Account, request: RequestInfo, back: OAuthCallback) -> Ending:
+    async def _sign_in(
+        self, account: Account, request: RequestInfo, back: OAuthCallback
+    ) -> SignInOutcome:
         request_id = request.request_id
         known = await self._store.listing.request(request_id)
         if known is None or known.state != "open":
@@ -152,8 +156,8 @@ class OAuthFlow:
         self._wakings.start(request_id, partial(self._tell_others, account))
         return "completed"
 
-    async def _refuse(self, request: RequestInfo, reason: str) -> Ending:
-        how: Ending = "denied" if reason == "access_denied" else "failed"
+    async def _refuse(self, request: RequestInfo, reason: str) -> SignInOutcome:
+        how: SignInOutcome = "denied" if reason == "access_denied" else "failed"
         if not await self._tell(request, how, reason):
             return "closed"
         await self._tokens.drop_pending(request.tenant, request.request_id)
@@ -206,7 +210,7 @@ def is_stranger(account: Account, back: OAuthCallback) -> bool:
     return back.tenant not in (None, account.tenant)
 
 
-def how_closed(request: RequestInfo) -> Ending:
+def how_closed(request: RequestInfo) -> SignInOutcome:
     match request.state:
         case "answered":
             return "used"

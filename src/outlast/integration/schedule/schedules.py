@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
 from outlast.clock import Clock
+from outlast.core.name import check_dispatch
 from outlast.core.setting import listed
 from outlast.errors import InvalidDefinition, UnknownAgent, UnknownSchedule
 from outlast.integration.schedule.launch import ScheduleLauncher
 from outlast.integration.schedule.mark import SKIPPED, mark
 from outlast.integration.schedule.schedule import Schedule, read_fingerprint
 from outlast.integration.schedule.status import ScheduleStatus, as_armed, as_written
+from outlast.session import Session
 from outlast.store import AdmissionReceipt, ScheduleInfo, Store
 
 
@@ -70,6 +73,35 @@ class Schedules:
             session_id=row.session_id,
         )
         await self._store.document.pause_schedule(name, False)
+
+
+class ScheduleControl:
+    """The schedules of an app and of its store: `app.schedules`."""
+
+    def __init__(
+        self,
+        schedules: Schedules,
+        handle: Callable[[str, AdmissionReceipt | None], Session[Any]],
+    ) -> None:
+        self._schedules = schedules
+        self._handle = handle
+
+    async def list(self) -> tuple[ScheduleStatus, ...]:
+        """List the schedules by name, with when they are due."""
+        return await self._schedules.standings()
+
+    async def trigger(self, schedule: str, *, dispatch_id: str | None = None) -> Session[Any]:
+        """Start a session of a schedule now, besides its instants, even if it is paused."""
+        receipt = await self._schedules.trigger(schedule, check_dispatch(dispatch_id))
+        return self._handle(receipt.session_id, receipt)
+
+    async def pause(self, schedule: str) -> None:
+        """Let a schedule fire no more until it is resumed, whichever worker keeps it."""
+        await self._schedules.pause(schedule)
+
+    async def resume(self, schedule: str) -> None:
+        """Let a schedule go on with its next instant; what passed meanwhile is not made up for."""
+        await self._schedules.resume(schedule)
 
 
 async def find(store: Store, name: str) -> ScheduleInfo:

@@ -17,6 +17,7 @@ from outlast.server.principal import INTERNALS
 from outlast.server.stream.durable import durable_response
 from outlast.server.stream.protocol import DurableQuery, asked
 from outlast.server.stream.route import DURABLE
+from outlast.session.router import Key
 
 router = APIRouter(prefix="/agents", tags=["agents"], route_class=JsonRoute)
 
@@ -28,9 +29,8 @@ async def prompt_agent(
     name: Id, key: Id, body: PromptIn, caller: Sender, backend: Served, request: Request
 ) -> PromptedOut:
     """Send a message to the one session of an agent and a key; the first one starts it."""
-    receipt = await backend.app.prompt(
-        name,
-        key,
+    receipt = await backend.app.send(
+        Key(name, key),
         said(body.message),
         dispatch_id=body.dispatch_id,
         tenant=caller.tenant,
@@ -53,7 +53,7 @@ async def read_agent(
     """Read the stream of that session by the Durable Streams protocol."""
     if wanted.internals:
         backend.principal(request, INTERNALS)
-    session_id = await backend.app.find(name, key, tenant=caller.tenant)
+    session_id = await backend.app.find(Key(name, key), tenant=caller.tenant)
     if session_id is None:
         raise UnknownSession(f"the agent {name} has no session with this key", key=key)
     info = await backend.owned_session(caller, session_id)

@@ -40,7 +40,9 @@ async def call_back(token: str, request: Request, backend: Served) -> AcceptedOu
     if not is_id(token):
         raise UnknownCallback(UNKNOWN_CALLBACK)
     headers = dict(request.headers)
-    await in_time(backend.app.callback(token, body, kind, headers), backend.settings.timeout)
+    await in_time(
+        backend.app.callbacks.receive(token, body, kind, headers), backend.settings.timeout
+    )
     return AcceptedOut()
 
 

@@ -47,7 +47,7 @@ async def take_in(name: str, request: Request, backend: Served) -> ReceivedOut |
     body = await read_body(request, backend.settings.max_callback)
     if not is_id(name):
         raise UnknownChannel("this app has no such channel")
-    work = backend.app.receive(name, dict(request.headers), body)
+    work = backend.app.channels.receive(name, dict(request.headers), body)
     received = await in_time(work, backend.settings.timeout)
     return at_once(received.answer) if received.answer else receipt_of(received)
 

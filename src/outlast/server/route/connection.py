@@ -13,7 +13,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse
 
 from outlast.errors import StoreError
-from outlast.integration.connection.oauth_callback import Ending
+from outlast.integration.connection.oauth_callback import SignInOutcome
 from outlast.server.backend import ServerBackend, is_id
 from outlast.server.body import in_time
 from outlast.server.dependency import ERRORS, Served
@@ -22,7 +22,7 @@ from outlast.server.model.shape import ErrorBody
 
 router = APIRouter(prefix="/connections", tags=["connections"])
 
-PAGES: dict[Ending, tuple[int, str, str]] = {
+PAGES: dict[SignInOutcome, tuple[int, str, str]] = {
     "completed": (200, "Signed in", "The task goes on. You can close this page."),
     "denied": (200, "Not signed in", "You did not allow it. The task is told so."),
     "failed": (200, "Not signed in", "The service refused the sign-in. The task is told so."),
@@ -67,7 +67,7 @@ async def come_back(
     """Complete a sign-in when the user returns from the provider. The state is the key."""
     try:
         tenant, principal = await caller_of(request, backend)
-        work = backend.app.complete_authorization(
+        work = backend.app.connections.complete(
             name if is_id(name) else "",
             state=state,
             code=code,

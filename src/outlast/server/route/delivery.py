@@ -24,6 +24,7 @@ from outlast.server.model.request import RequestAnswerIn
 from outlast.server.principal import APPROVE, SEND, Principal
 from outlast.session import Receipt, Session
 from outlast.session.inbox import deadline_of
+from outlast.session.router import Token
 
 router = APIRouter(tags=["deliveries"], route_class=JsonRoute)
 
@@ -86,10 +87,9 @@ async def answer_all(
 @router.post("/deliver", status_code=202, responses=answers(404, 409, body=True))
 async def deliver(body: DeliverIn, caller: Sender, backend: Served, request: Request) -> StartedOut:
     """Send a message to where a continuation token leads; start a session if an agent is named."""
-    receipt = await backend.app.deliver(
-        body.continuation_token,
+    receipt = await backend.app.send(
+        Token(body.continuation_token, body.agent),
         said(body.message),
-        agent=body.agent,
         dispatch_id=body.dispatch_id,
         tenant=caller.tenant,
         principal=caller.name,

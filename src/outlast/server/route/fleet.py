@@ -8,7 +8,6 @@ from typing import Annotated
 import msgspec
 from fastapi import APIRouter, Query
 
-from outlast.app import Status
 from outlast.engine.counters import counters_of
 from outlast.errors import InvalidInput
 from outlast.server.backend import is_id
@@ -18,6 +17,7 @@ from outlast.server.model.fleet import LaneOut, LanePage, WorkerOut, WorkersOut
 from outlast.server.model.shape import Id, instant, instant_or_none
 from outlast.server.principal import INTERNALS
 from outlast.server.route.session import Limit
+from outlast.session.listing import Status
 from outlast.store import LaneInfo, WorkerInfo
 
 router = APIRouter(tags=["fleet"], route_class=JsonRoute)
@@ -36,7 +36,7 @@ async def list_lanes(
     """List lanes, those of the newest session first."""
     if session_id is not None:
         await backend.owned_session(caller, session_id)
-    found = await backend.app.lanes(
+    found = await backend.app.workers.lanes(
         session_id=session_id,
         tenant=caller.tenant,
         agent=agent,
@@ -84,7 +84,7 @@ def place_of(cursor: str) -> tuple[str, str]:
 @router.get("/workers", responses=answers())
 async def list_workers(caller: Insider, backend: Served) -> WorkersOut:
     """List the living workers, oldest first. Workers belong to no tenant."""
-    return WorkersOut(workers=[worker_out(info) for info in await backend.app.workers()])
+    return WorkersOut(workers=[worker_out(info) for info in await backend.app.workers.list()])
 
 
 def worker_out(info: WorkerInfo) -> WorkerOut:

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from outlast.app import Status
 from outlast.server.body import JsonRoute
 from outlast.server.dependency import Admin, Reader, Sender, Served, answers
 from outlast.server.model.delivery import StartedOut, StartIn, receipt_out
@@ -14,6 +13,7 @@ from outlast.server.model.session import SessionItem, SessionOut, SessionPage, i
 from outlast.server.model.shape import Id
 from outlast.server.session_view import portray
 from outlast.session import Session
+from outlast.session.listing import Status
 
 router = APIRouter(prefix="/sessions", tags=["sessions"], route_class=JsonRoute)
 

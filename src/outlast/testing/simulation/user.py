@@ -30,6 +30,7 @@ from outlast.errors import (
     UnknownCallback,
 )
 from outlast.session import Receipt, Request, Session
+from outlast.session.router import Token
 from outlast.session.start import SessionMode
 from outlast.testing.simulation.history import (
     CallbackMade,
@@ -190,10 +191,9 @@ class SimulatedUser:
         principal = self._chance.choice(["ada", "bob"])
 
         async def deliver() -> Receipt[Any]:
-            return await self._app.deliver(
-                f"{tenant} {number}",
+            return await self._app.send(
+                Token(f"{tenant} {number}", agent),
                 text,
-                agent=agent,
                 dispatch_id=dispatch,
                 tenant=tenant,
                 principal=principal,
@@ -241,7 +241,7 @@ class SimulatedUser:
         token, body = address.rpartition("/")[2], f"call {self._chance.randrange(3)}"
         self._history.note(CallbackMade, request_id=callback_name(token), body=body)
         receipt = await insist(
-            lambda: self._app.callback(token, body.encode(), "text/plain; charset=utf-8")
+            lambda: self._app.callbacks.receive(token, body.encode(), "text/plain; charset=utf-8")
         )
         assert receipt is not None, "no tool here takes only what is signed"
         self._keep(receipt, "reply")
@@ -267,7 +267,7 @@ class SimulatedUser:
             await self._come_back(self._chance.choice(self._backs))
 
     async def _come_back(self, back: dict[str, str]) -> None:
-        ending = await insist(lambda: self._app.complete_authorization(HUB, **back))
+        ending = await insist(lambda: self._app.connections.complete(HUB, **back))
         self._history.note(UserAsked, what=f"sign in: {ending}", session_id="")
 
     # Changing one's mind

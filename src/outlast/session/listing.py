@@ -1,0 +1,99 @@
+"""What may be asked of a list: statuses, kinds of requests, how many, and from where on.
+
+Owns the checks of filters and the listing of workers and lanes. Knows no database: the store
+answers, see `store/listing.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, get_args
+
+from outlast.core.index import PEOPLE
+from outlast.core.name import check_who, is_id
+from outlast.errors import InvalidInput, UnknownWorker
+from outlast.store import LaneInfo, Store, WorkerInfo
+
+Status = Literal["running", "queued", "waiting", "sleeping", "idle", "completed", "failed", "ended"]
+"""How a session, or a lane of one, stands."""
+STATUSES: tuple[str, ...] = get_args(Status)
+MOST = 1_000_000
+"""How many can be listed at once."""
+
+
+class WorkerControl:
+    """The workers on the app's store, in whichever process they run: `app.workers`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def list(self) -> Sequence[WorkerInfo]:
+        """List the living workers of this store, oldest first."""
+        return await self._store.work.workers()
+
+    async def lanes(
+        self,
+        *,
+        session_id: str | None = None,
+        tenant: str | None = None,
+        agent: str | None = None,
+        status: Status | None = None,
+        worker: str | None = None,
+        after: tuple[str, str] | None = None,
+        limit: int = 50,
+    ) -> Sequence[LaneInfo]:
+        """List lanes, those of the newest session first, behind the session and lane `after`."""
+        return await self._store.listing.lanes(
+            session_id=check_sought("session", session_id),
+            tenant=check_sought("tenant", tenant),
+            agent=check_sought("agent", agent),
+            status=check_status(status),
+            worker=check_sought("worker", worker),
+            after=check_place(after),
+            limit=check_limit(limit),
+        )
+
+    async def drain(self, worker: str) -> None:
+        """Ask a worker to hand back its lanes and stop."""
+        is_known = await self._store.work.drain(worker) if is_id(worker) else False
+        if not is_known:
+            raise UnknownWorker(f"no living worker is called {worker}", worker=worker)
+
+
+def check_kinds(kinds: Any) -> Sequence[str]:
+    """Return the kinds of questions that are wanted, by default all."""
+    if kinds is None:
+        return PEOPLE
+    is_several = isinstance(kinds, Iterable) and not isinstance(kinds, str)
+    wanted = list(kinds) if is_several else [kinds]
+    if not is_several or any(kind not in PEOPLE for kind in wanted):
+        raise InvalidInput(f"kinds are a list of some of {', '.join(PEOPLE)}, not {kinds!r}")
+    return tuple(kind for kind in PEOPLE if kind in wanted)
+
+
+def check_limit(limit: Any) -> int:
+    """Return how many are listed, if that many can be."""
+    if not isinstance(limit, int) or not 1 <= limit <= MOST:
+        raise InvalidInput(f"a limit is a whole number from 1 to {MOST:,}, not {limit!r}")
+    return limit
+
+
+def check_sought(what: str, value: Any) -> str | None:
+    """Return what is looked for by its name, or that it does not matter."""
+    return None if value is None else check_who(what, value)
+
+
+def check_status(status: Any) -> str | None:
+    """Return how what is looked for stands, or that it does not matter."""
+    if status is not None and status not in STATUSES:
+        raise InvalidInput(f"a status is one of {', '.join(STATUSES)}, not {status!r}")
+    return None if status is None else str(status)
+
+
+def check_place(after: Any) -> tuple[str, str] | None:
+    """Return the session and lane behind which a list goes on."""
+    if after is None:
+        return None
+    if not isinstance(after, tuple | list) or len(after) != 2 or not all(map(is_id, after)):
+        raise InvalidInput(f"a list goes on after a session and a lane of it, not {after!r}")
+    return after[0], after[1]
