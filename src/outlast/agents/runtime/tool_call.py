@@ -44,13 +44,13 @@ LONGEST_FAILURE = 10_000
 
 def failure_of(error: BaseException) -> Failure:
     """Return an exception as the model and the log get it: never endless, always storable."""
-    sentence = storable(words_of(error))
+    sentence = storable(sentence_of(error))
     if len(sentence) > LONGEST_FAILURE:
         sentence = sentence[:LONGEST_FAILURE] + "…"
     return Failure(code_of(error), sentence)
 
 
-def words_of(error: BaseException) -> str:
+def sentence_of(error: BaseException) -> str:
     """Return what an exception says, of what kind it is, where it can say anything."""
     kind = type(error).__name__
     try:
