@@ -39,7 +39,10 @@ Step = Callable[[Lane, Any], Lane]
 def fold(lane: Lane, record: AnyRecord, offset: int = 0) -> Lane:
     """Return the lane after one more record. Only arrivals need to know their offset."""
     kind = type(record)
-    if step := FACTS.get(kind):
+    if within_turn := TURN_FACTS.get(kind):
+        assert lane.turn is not None
+        return replace(lane, turn=within_turn(lane.turn, record))
+    if step := LANE_FACTS.get(kind):
         return step(lane, record)
     arrival = ARRIVALS.get(kind)
     return arrival(lane, record, offset) if arrival else lane
@@ -176,24 +179,25 @@ def end_turn(lane: Lane, last: TurnEnd) -> Lane:
     return replace(lane, turn=None, unsettled=(*lane.unsettled, *told), last=last)
 
 
-def turn_stopping(lane: Lane, e: r.TurnStopping) -> Lane:
-    return lane.with_turn(
+def turn_stopping(turn: Turn, e: r.TurnStopping) -> Turn:
+    return replace(
+        turn,
         stopping=StoppingTurn(
             reason=e.reason,
             superseded=e.superseded,
             delivery_id=e.delivery_id,
             error=e.error,
             structural=e.structural,
-        )
+        ),
     )
 
 
-def step_started(lane: Lane, e: r.StepStarted) -> Lane:
-    return lane.with_turn(step=e.step, model=None, answer="", calls={}, misfit=False)
+def step_started(turn: Turn, e: r.StepStarted) -> Turn:
+    return replace(turn, step=e.step, model=None, answer="", calls={}, misfit=False)
 
 
-def step_failed(lane: Lane, e: r.StepFailed) -> Lane:
-    return lane.with_turn(failure=e.error, structural=e.structural)
+def step_failed(turn: Turn, e: r.StepFailed) -> Turn:
+    return replace(turn, failure=e.error, structural=e.structural)
 
 
 def delivery_joined(lane: Lane, e: r.DeliveryJoined) -> Lane:
@@ -222,64 +226,58 @@ def delivery_settled(lane: Lane, e: r.DeliverySettled) -> Lane:
 # Model calls
 
 
-def model_started(lane: Lane, e: r.ModelStarted) -> Lane:
-    assert lane.turn is not None
-    before = lane.turn.model or ModelCall(e.call_id, 0)
-    return lane.with_turn(
-        model=replace(before, attempt=e.attempt, status=RUNNING, partial="", parked=False)
+def model_started(turn: Turn, e: r.ModelStarted) -> Turn:
+    before = turn.model or ModelCall(e.call_id, 0)
+    return replace(
+        turn, model=replace(before, attempt=e.attempt, status=RUNNING, partial="", parked=False)
     )
 
 
-def with_model(lane: Lane, **changes: object) -> Lane:
-    assert lane.turn is not None
-    assert lane.turn.model is not None
-    return lane.with_turn(model=replace(lane.turn.model, **changes))
+def with_model(turn: Turn, **changes: object) -> Turn:
+    assert turn.model is not None
+    return replace(turn, model=replace(turn.model, **changes))
 
 
-def model_retrying(lane: Lane, e: r.ModelRetrying) -> Lane:
-    assert lane.turn is not None
-    assert lane.turn.model is not None
+def model_retrying(turn: Turn, e: r.ModelRetrying) -> Turn:
+    assert turn.model is not None
     return with_model(
-        lane,
+        turn,
         status="retry",
         lost=0,
-        failed=lane.turn.model.failed + (not e.parked),
+        failed=turn.model.failed + (not e.parked),
         not_before=e.not_before,
         parked=e.parked,
     )
 
 
-def message_delta(lane: Lane, e: r.MessageDelta) -> Lane:
-    assert lane.turn is not None
-    assert lane.turn.model is not None
-    broken = e.tool or lane.turn.model.partial == "broken"
-    return with_model(lane, partial="broken" if broken else "text")
+def message_delta(turn: Turn, e: r.MessageDelta) -> Turn:
+    assert turn.model is not None
+    broken = e.tool or turn.model.partial == "broken"
+    return with_model(turn, partial="broken" if broken else "text")
 
 
-def reasoning_delta(lane: Lane, e: r.ReasoningDelta) -> Lane:
-    assert lane.turn is not None
-    assert lane.turn.model is not None
-    return with_model(lane, partial=lane.turn.model.partial or "reasoning")
+def reasoning_delta(turn: Turn, e: r.ReasoningDelta) -> Turn:
+    assert turn.model is not None
+    return with_model(turn, partial=turn.model.partial or "reasoning")
 
 
-def message_aborted(lane: Lane, e: r.MessageAborted) -> Lane:
-    return with_model(lane, partial="")
+def message_aborted(turn: Turn, e: r.MessageAborted) -> Turn:
+    return with_model(turn, partial="")
 
 
-def message_completed(lane: Lane, e: r.MessageCompleted) -> Lane:
+def message_completed(turn: Turn, e: r.MessageCompleted) -> Turn:
     calls = {
         part.call_id: OpenCall(part.call_id, part.tool, part.args, "")
         for part in e.parts
         if isinstance(part, ToolCall)
     }
-    lane = lane.with_turn(model=None, answer=e.call_id, calls=calls)
-    return corrected(lane, misfit=True) if e.misfit else lane
+    turn = replace(turn, model=None, answer=e.call_id, calls=calls)
+    return corrected(turn, misfit=True) if e.misfit else turn
 
 
-def corrected(lane: Lane, **changes: object) -> Lane:
+def corrected(turn: Turn, **changes: object) -> Turn:
     """Count once more that the model is asked to correct something."""
-    assert lane.turn is not None
-    return lane.with_turn(corrections=lane.turn.corrections + 1, **changes)
+    return replace(turn, corrections=turn.corrections + 1, **changes)
 
 
 def usage_recorded(lane: Lane, e: r.UsageRecorded) -> Lane:
@@ -300,8 +298,8 @@ def add_usage(before: Tokens, e: r.UsageRecorded) -> Tokens:
 # Tool calls
 
 
-def tool_requested(lane: Lane, e: r.ToolRequested) -> Lane:
-    return lane.with_call(
+def tool_requested(turn: Turn, e: r.ToolRequested) -> Turn:
+    return turn.with_call(
         e.call_id,
         digest=e.digest,
         asks=e.asks,
@@ -312,8 +310,8 @@ def tool_requested(lane: Lane, e: r.ToolRequested) -> Lane:
     )
 
 
-def tool_started(lane: Lane, e: r.ToolStarted) -> Lane:
-    return lane.with_call(
+def tool_started(turn: Turn, e: r.ToolStarted) -> Turn:
+    return turn.with_call(
         e.call_id,
         status=RUNNING,
         attempt=e.attempt,
@@ -324,17 +322,16 @@ def tool_started(lane: Lane, e: r.ToolStarted) -> Lane:
     )
 
 
-def tool_step_recorded(lane: Lane, e: r.ToolStepRecorded) -> Lane:
-    return remember(lane, e.call_id, e.name, e.value)
+def tool_step_recorded(turn: Turn, e: r.ToolStepRecorded) -> Turn:
+    return remember(turn, e.call_id, e.name, e.value)
 
 
-def tool_waiting(lane: Lane, e: r.ToolWaiting) -> Lane:
+def tool_waiting(turn: Turn, e: r.ToolWaiting) -> Turn:
     """Stop a call. A time that it does not wait for any more is forgotten."""
-    assert lane.turn is not None
     waits_for = (e.name, *e.also)
-    timers = lane.turn.calls[e.call_id].timers
+    timers = turn.calls[e.call_id].timers
     timers = {name: due_at for name, due_at in timers.items() if name in waits_for}
-    return lane.with_call(
+    return turn.with_call(
         e.call_id,
         status="waiting",
         waits_for=waits_for,
@@ -345,8 +342,8 @@ def tool_waiting(lane: Lane, e: r.ToolWaiting) -> Lane:
     )
 
 
-def tool_woken(lane: Lane, e: r.ToolWoken) -> Lane:
-    return lane.with_call(e.call_id, status="woken", waits_for=())
+def tool_woken(turn: Turn, e: r.ToolWoken) -> Turn:
+    return turn.with_call(e.call_id, status="woken", waits_for=())
 
 
 def tool_completed(lane: Lane, e: r.ToolCompleted) -> Lane:
@@ -358,19 +355,18 @@ def tool_completed(lane: Lane, e: r.ToolCompleted) -> Lane:
     return replace(lane, unknown={d: call for d, call in lane.unknown.items() if d != digest})
 
 
-def tool_failed(lane: Lane, e: r.ToolFailed) -> Lane:
-    assert lane.turn is not None
+def tool_failed(turn: Turn, e: r.ToolFailed) -> Turn:
     if e.again_at:
-        return lane.with_call(
+        return turn.with_call(
             e.call_id,
             status="again",
             due_at=e.again_at,
-            failed=lane.turn.calls[e.call_id].failed + 1,
+            failed=turn.calls[e.call_id].failed + 1,
             failure=e.error,
             lost=0,
         )
-    lane = lane.with_call(e.call_id, status="done")
-    return corrected(lane) if e.error.code == "RETRY" else lane
+    turn = turn.with_call(e.call_id, status="done")
+    return corrected(turn) if e.error.code == "RETRY" else turn
 
 
 def tool_interrupted(lane: Lane, e: r.ToolInterrupted) -> Lane:
@@ -383,8 +379,8 @@ def tool_interrupted(lane: Lane, e: r.ToolInterrupted) -> Lane:
     return replace(lane, unknown={**lane.unknown, call.digest: call.call_id})
 
 
-def tool_denied(lane: Lane, e: r.ToolDenied) -> Lane:
-    return lane.with_call(e.call_id, status="done")
+def tool_denied(turn: Turn, e: r.ToolDenied) -> Turn:
+    return turn.with_call(e.call_id, status="done")
 
 
 # Ownership
@@ -416,7 +412,7 @@ def lane_taken_over(lane: Lane, e: r.LaneTakenOver) -> Lane:
 
 SESSION_WIDE = (r.SessionStarted, r.SessionCompleted, r.SessionFailed, r.SessionEnded)
 
-FACTS: dict[type, Step] = {
+LANE_FACTS: dict[type, Step] = {
     r.SessionWaiting: session_waiting,
     r.SessionResumed: session_resumed,
     r.SessionCompleted: session_over("completed"),
@@ -426,27 +422,30 @@ FACTS: dict[type, Step] = {
     r.TurnCompleted: turn_completed,
     r.TurnFailed: turn_failed,
     r.TurnCancelled: turn_cancelled,
+    r.DeliveryJoined: delivery_joined,
+    r.DeliverySettled: delivery_settled,
+    r.UsageRecorded: usage_recorded,
+    r.ToolCompleted: tool_completed,
+    r.ToolInterrupted: tool_interrupted,
+    r.LaneTakenOver: lane_taken_over,
+}
+
+TURN_FACTS: dict[type, Callable[[Turn, Any], Turn]] = {
     r.TurnStopping: turn_stopping,
     r.StepStarted: step_started,
     r.StepFailed: step_failed,
-    r.DeliveryJoined: delivery_joined,
-    r.DeliverySettled: delivery_settled,
     r.ModelStarted: model_started,
     r.ModelRetrying: model_retrying,
     r.MessageDelta: message_delta,
     r.ReasoningDelta: reasoning_delta,
     r.MessageAborted: message_aborted,
     r.MessageCompleted: message_completed,
-    r.UsageRecorded: usage_recorded,
     r.ToolRequested: tool_requested,
     r.ToolStarted: tool_started,
     r.ToolStepRecorded: tool_step_recorded,
     r.ToolWaiting: tool_waiting,
     r.ToolWoken: tool_woken,
-    r.ToolCompleted: tool_completed,
     r.ToolFailed: tool_failed,
-    r.ToolInterrupted: tool_interrupted,
     r.ToolDenied: tool_denied,
-    r.LaneTakenOver: lane_taken_over,
     **WAITS,
 }

@@ -224,6 +224,11 @@ class Turn(Struct, frozen=True, gc=False, omit_defaults=True):
     handed_back: bool = False
     is_recovering: bool = False
 
+    def with_call(self, call_id: str, **changes: object) -> Turn:
+        """Return the turn with one of its calls changed."""
+        calls = {**self.calls, call_id: replace(self.calls[call_id], **changes)}
+        return replace(self, calls=calls)
+
 
 class DeliveryOutcome(Struct, frozen=True, gc=False):
     """What became of a delivery, and in which turn, if it was taken up by one."""
@@ -287,5 +292,4 @@ class Lane(Struct, frozen=True, gc=False, omit_defaults=True):
     def with_call(self, call_id: str, **changes: object) -> Lane:
         """Return the lane with one call of its open turn changed."""
         assert self.turn is not None
-        calls = {**self.turn.calls, call_id: replace(self.turn.calls[call_id], **changes)}
-        return self.with_turn(calls=calls)
+        return replace(self, turn=self.turn.with_call(call_id, **changes))
