@@ -74,7 +74,7 @@ def _opening(lane: Lane, action: AnyAction, now: int) -> Iterable[AnyRecord]:
         case CallModel():
             return model_call_opens(lane, action, now)
         case RunTools():
-            return tools_open(lane, action)
+            return tools_open(lane, turn_of(lane), action)
         case AskHuman():
             return [ask(lane, action)]
         case TakeReply():
@@ -88,9 +88,9 @@ def _opening(lane: Lane, action: AnyAction, now: int) -> Iterable[AnyRecord]:
         case SettleDeliveries():
             return deliveries_settled(action)
         case CompleteTurn():
-            return turn_completes(lane, action)
+            return turn_completes(turn_of(lane), action)
         case CancelTurn() | FailTurn():
-            return stop_opens(lane, action)
+            return stop_opens(lane, turn_of(lane), action)
         case CompleteSession():
             return session_completes(action)
         case FailSession():
@@ -98,6 +98,12 @@ def _opening(lane: Lane, action: AnyAction, now: int) -> Iterable[AnyRecord]:
         case Park():
             return park(lane, action, now)
     return []
+
+
+def turn_of(lane: Lane) -> Turn:
+    """Return the open turn of a lane that has one, as its action says."""
+    assert lane.turn is not None
+    return lane.turn
 
 
 def model_call_opens(lane: Lane, action: CallModel, now: int) -> Iterator[AnyRecord]:
@@ -118,10 +124,9 @@ def model_call_opens(lane: Lane, action: CallModel, now: int) -> Iterator[AnyRec
     yield r.ModelStarted(call_id=action.call_id, attempt=action.attempt)
 
 
-def tools_open(lane: Lane, action: RunTools) -> Iterator[AnyRecord]:
-    assert lane.turn is not None
+def tools_open(lane: Lane, turn: Turn, action: RunTools) -> Iterator[AnyRecord]:
     for call_id in action.report:
-        call = lane.turn.calls[call_id]
+        call = turn.calls[call_id]
         yield r.ToolInterrupted(call_id=call_id, attempt=call.attempt, reason=call.reason)
         yield from close_opened(lane, call_id)
     for start in action.start:
@@ -132,20 +137,18 @@ def tools_open(lane: Lane, action: RunTools) -> Iterator[AnyRecord]:
         yield r.ToolStarted(call_id=start.call_id, attempt=start.attempt)
 
 
-def turn_completes(lane: Lane, action: CompleteTurn) -> Iterator[AnyRecord]:
-    assert lane.turn is not None
+def turn_completes(turn: Turn, action: CompleteTurn) -> Iterator[AnyRecord]:
     yield r.StepCompleted(turn=action.turn, step=action.step)
     yield r.TurnCompleted(
-        turn=action.turn, call_id=action.call_id, output=action.output, usage=lane.turn.usage
+        turn=action.turn, call_id=action.call_id, output=action.output, usage=turn.usage
     )
 
 
-def stop_opens(lane: Lane, action: CancelTurn | FailTurn) -> list[AnyRecord]:
+def stop_opens(lane: Lane, turn: Turn, action: CancelTurn | FailTurn) -> list[AnyRecord]:
     """Close what the turn waits for. From then on it cannot go on, so it is said that it ends."""
-    assert lane.turn is not None
     is_superseded = isinstance(action, CancelTurn) and action.superseded
     closed = [*close_requests(lane, "superseded" if is_superseded else "cancelled")]
-    if closed and not lane.turn.stopping:
+    if closed and not turn.stopping:
         return [turn_stops(action), *closed]
     return closed
 
@@ -212,22 +215,24 @@ def outcome(
 def _outcome(
     lane: Lane, action: AnyAction, result: Result, policy: Policy, now: int, slices: Slices
 ) -> Iterable[AnyRecord]:
+    assert lane.turn is not None
+    turn = lane.turn
     match result:
         case Answered():
-            return answered(lane, result, policy, slices)
+            return answered(lane, turn, result, policy, slices)
         case ModelFailed():
-            return model_failed(lane, result, policy, now)
+            return model_failed(turn, result, policy, now)
         case TurnStopped():
-            return stopped(lane, action, result, policy, now)
+            return stopped(lane, turn, action, result, policy, now)
         case _:
-            assert lane.turn is not None
-            return tool_ended(lane, lane.turn.calls[result.call_id], result, policy, now)
+            return tool_ended(lane, turn.calls[result.call_id], result, policy, now)
 
 
-def answered(lane: Lane, result: Answered, policy: Policy, slices: Slices) -> Iterator[AnyRecord]:
-    assert lane.turn is not None
-    assert lane.turn.model is not None
-    model = lane.turn.model
+def answered(
+    lane: Lane, turn: Turn, result: Answered, policy: Policy, slices: Slices
+) -> Iterator[AnyRecord]:
+    assert turn.model is not None
+    model = turn.model
     yield from result.deltas
     for number, part in enumerate(result.parts):
         if isinstance(part, Reasoning) and number in result.streamed:
@@ -282,11 +287,10 @@ def usage(call_id: str, attempt: int, used: Usage) -> AnyRecord:
     )
 
 
-def model_failed(lane: Lane, result: ModelFailed, policy: Policy, now: int) -> Iterator[AnyRecord]:
+def model_failed(turn: Turn, result: ModelFailed, policy: Policy, now: int) -> Iterator[AnyRecord]:
     """Try again where that may help, after a while; else give the step up."""
-    assert lane.turn is not None
-    assert lane.turn.model is not None
-    model = lane.turn.model
+    assert turn.model is not None
+    model = turn.model
     yield from result.deltas
     parked = result.retry_after > policy.patience
     if result.kind == "transient" and (parked or model.failed + 1 < policy.max_attempts):
@@ -301,8 +305,8 @@ def model_failed(lane: Lane, result: ModelFailed, policy: Policy, now: int) -> I
     if model.partial or result.deltas:
         yield r.MessageAborted(call_id=model.call_id, attempt=model.attempt)
     yield r.StepFailed(
-        turn=lane.turn.id,
-        step=lane.turn.step,
+        turn=turn.id,
+        step=turn.step,
         error=result.error,
         structural=result.kind == "structural",
     )
@@ -410,16 +414,15 @@ def authorization_required(call: OpenCall, name: str, new: NewAuthorization) -> 
 
 
 def stopped(
-    lane: Lane, action: AnyAction, result: TurnStopped, policy: Policy, now: int
+    lane: Lane, turn: Turn, action: AnyAction, result: TurnStopped, policy: Policy, now: int
 ) -> Iterator[AnyRecord]:
     """Give every call of the turn an outcome, then end the turn."""
-    assert lane.turn is not None
     ended = {end.call_id: end for end in result.ends}
-    if lane.turn.model and lane.turn.model.partial:
+    if turn.model and turn.model.partial:
         # Of a turn that failed it is dropped: should it be tried again, it begins anew.
-        model, kept = lane.turn.model, isinstance(action, CancelTurn)
+        model, kept = turn.model, isinstance(action, CancelTurn)
         yield r.MessageAborted(call_id=model.call_id, attempt=model.attempt, kept=kept)
-    for call in lane.turn.calls.values():
+    for call in turn.calls.values():
         end = ended.get(call.call_id)
         if isinstance(end, Returned) or (isinstance(end, Raised) and not call.is_done):
             yield from tool_ended(lane, call, end, NO_RETRIES, now)
@@ -427,7 +430,7 @@ def stopped(
             yield call_stopped(call)
             # It may have gone on for a while after the turn's requests were closed.
             yield from close_opened(lane, call.call_id)
-    yield from turn_ends(lane.turn, action)
+    yield from turn_ends(turn, action)
 
 
 NO_RETRIES = Policy()
