@@ -90,7 +90,7 @@ class PostgresPlace:
 
     async def until_up_for(self, seconds: float) -> None:
         async with await psycopg.AsyncConnection.connect(self.url) as connection:
-            await connection.execute("SELECT outlast.note_server()")
+            await connection.execute("SELECT outlast.note_server_start()")
             await connection.execute(
                 "SELECT pg_sleep(greatest(0, %s - outlast.uptime_ms() / 1000.0))", [seconds]
             )

@@ -107,7 +107,7 @@ async def test_a_value_that_goes_after_it_was_found_is_written_anew(postgres_url
         writing = asyncio.create_task(write(store, commit(second, large_result())))
         await rival.has_waiting()
         await rival.run("DELETE FROM blobs")
-        await rival.run("DELETE FROM blob_uses")
+        await rival.run("DELETE FROM blob_users")
         await rival.commit()
         await writing
         assert await last_of(store, second.session_id) == large_result()

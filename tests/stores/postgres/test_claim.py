@@ -282,8 +282,8 @@ async def test_a_place_is_found_by_index_however_many_wait(postgres_url: str) ->
         direct = read_url(postgres_url).direct
         async with await psycopg.AsyncConnection.connect(direct) as connection:
             for _ in range(7):
-                await connection.execute("SELECT call_up(ARRAY[%s])", [ONE.name])
-                await connection.execute("SELECT pid FROM in_line(%s, 1)", [ONE.name])
+                await connection.execute("SELECT wake_grantable(ARRAY[%s])", [ONE.name])
+                await connection.execute("SELECT pid FROM waiting_calls(%s, 1)", [ONE.name])
             cursor = await connection.execute(
                 "SELECT seq_scan, idx_tup_fetch FROM pg_stat_xact_user_tables"
                 " WHERE relname = 'permits' AND schemaname = %s",

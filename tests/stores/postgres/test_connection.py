@@ -382,9 +382,8 @@ async def test_behind_a_pooler_signs_are_shown_on_the_direct_connection(
         opened(postgres_url) as other,
     ):
         lease = await enlist(store, clock)
-        [(sign,)] = await other._access.parts().readers.ask(  # what no method tells
-            other._queries["namesake"].bind({"worker": "w1", "class": other._place.number})
-        )
+        named = {"worker": "w1", "class": read_url(postgres_url).number}
+        [(sign,)] = await other._access.ask("find_living_worker", named)  # what no method tells
         assert sign == 1
         heard = asyncio.Event()
         store.work.listen(lambda *_: heard.set())

@@ -1,7 +1,7 @@
 """An admission as the database takes it, and the meaning of its answer.
 
-functions/admit.sql checks and writes it. Admissions that a commit sends to other sessions go out
-with the commit: `commit.py`.
+functions/admission.sql checks and writes it. Admissions that a commit sends to other sessions go
+out with the commit: `commit.py`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from outlast.stores.postgres.writer import GroupBuffer, Hints, WriteItem, WriteR
 
 
 class AdmissionJson(WriteRequest, omit_defaults=True, kw_only=True):
-    """An admission as functions/admit.sql reads it."""
+    """An admission as functions/admission.sql reads it."""
 
     tenant: str
     lane: str

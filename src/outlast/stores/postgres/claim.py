@@ -1,7 +1,8 @@
-"""Who gets which lane: a claim, and what else is asked on the same way.
+"""A claim of lanes, as an item of the writer's next group.
 
-Functions/claim.sql decides. One round trip also brings when the next lane gets ready and,
-about once a second, which workers show no sign of life: so an idle worker asks once a second.
+functions/claim.sql decides which lanes a worker gets. The same round trip brings when the next lane
+gets ready and, about once a second, which workers show no sign of life: so an idle worker asks once
+a second.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ LOOK_ALONG_AFTER = 0.4
 
 
 class ClaimAnswer(msgspec.Struct):
-    """A claim's answer: lanes, and the first instant at which another one gets ready."""
+    """The lanes of a claim, and the first instant at which another one gets ready."""
 
     claims: list[tuple[Any, ...]]
     now: int
@@ -34,7 +35,7 @@ _decode = msgspec.json.Decoder(ClaimAnswer).decode
 
 
 class ClaimItem:
-    """A claim on its way."""
+    """A claim, and with it a look at the signs of life if one is due."""
 
     limits = ()
     size = 0

@@ -1,6 +1,6 @@
-"""What PostgreSQL's errors mean: try again, ask on another connection, or which error of ours.
+"""The meaning of PostgreSQL's errors: try again, ask on another connection, or raise one of ours.
 
-What the driver says of a connection is cleaned of the password before it is repeated.
+The driver's text about a connection is cleaned of the password before it is repeated.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from outlast.errors import (
     StoreUnavailable,
 )
 
-# Two transactions met: a deadlock, a serialization failure, or both wrote the same new key
-# (the one that lost finds it when it looks again), or a lock could not be had.
+# Two transactions conflicted: a deadlock, a serialization failure, the same new key (the second
+# finds it when it looks again), or a lock that was not to be had in time.
 PASSING = {"40001", "40P01", "23505", "55P03"}
 DISK_FULL = "53100"
-# What the same may not meet a moment later: a time limit of the server's, an administrator who
-# cancels, others' locks for longer than we try, too little memory, a disk that fails to answer.
+# Errors that the same statement may not meet a moment later: a time limit of the server's, an
+# administrator's cancel, locks for longer than we try, too little memory, a disk that is away.
 FOR_NOW = ("25P04", "40001", "40P01", "53", "55P03", "57", "58000", "58030")
 UNREADABLE = ("XX001", "XX002")
 # The schema is not what the version table says.
 MISSING = ("3F000", "42P01")
-# A function or a column is gone that was there when this process looked at the version.
+# A function or a column is missing that was there when this process looked at the version.
 CHANGED = ("42883", "42703")
 DENIED = ("28", "42501", "3D000", "25006")
 
@@ -51,12 +51,12 @@ def is_passing(error: BaseException) -> bool:
 
 
 def is_put_off(error: BaseException) -> bool:
-    """Whether a transaction broke at its end what was to be checked then: none of it is ours."""
+    """Whether a deferred constraint failed at COMMIT: none of them is ours, so it is the tool's."""
     return state_of(error).startswith(("23", "P0"))
 
 
 def is_of_the_connection(error: BaseException) -> bool:
-    """Whether the server or the way to it is gone, whatever was asked of it."""
+    """Whether the connection or the server is lost, whatever was asked."""
     if isinstance(error, ConnectionLost):
         return True
     if not isinstance(error, psycopg.Error):
@@ -64,8 +64,8 @@ def is_of_the_connection(error: BaseException) -> bool:
     state = state_of(error)
     if not state:
         return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
-    # 08: connection; 57P01-05: the server stops, has crashed or is starting; 53300: is full of
-    # connections; 25P03 and 57014 are for who asked.
+    # 08: connection; 57P01-05: the server stops, has crashed or is starting; 53300: it has no room
+    # for connections. 25P03 and 57014 concern the one statement only.
     return state.startswith("08") or state in {"57P01", "57P02", "57P03", "57P05", "53300"}
 
 

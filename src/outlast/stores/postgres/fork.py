@@ -1,7 +1,7 @@
-"""What a forked child must let go of at once: connections that say "I am alive".
+"""Connections that a forked child must give up at once, as they say "this process is alive".
 
-A connection belongs to all who share its descriptor. Were a child to keep one, the server
-would not see its parent die, and a child that closed it in order would close it for both.
+A connection belongs to all processes that share its descriptor. If a child kept one, the server
+would not see its parent die; if it closed one in order, it would close it for both.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from outlast.errors import UsedAfterFork
 
 
 class ForkGuarded:
-    """Wraps a connection, so that it can be forgotten without being kept alive."""
+    """A connection in a weak set: listed here, but not kept alive by that."""
 
     def __init__(self, connection: PGconn) -> None:
         self.connection = connection
@@ -27,7 +27,7 @@ _guarded: WeakSet[ForkGuarded] = WeakSet()
 
 
 def _abandon_all() -> None:
-    """Put nothing in the place of each socket: its number may not be used by another file."""
+    """Replace each socket by /dev/null, so that no other file gets its number."""
     nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for holder in list(_guarded):
         try:

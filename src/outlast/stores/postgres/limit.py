@@ -57,7 +57,7 @@ class PermitItem:
 
     def __init__(self, query: Query, requests: Sequence[PermitRequest]) -> None:
         self.limits = [bound.name for request in requests for bound in request.bounds]
-        self._statement = query.bind({"wishes": msgspec.json.encode(requests).decode()})
+        self._statement = query.bind({"requests": msgspec.json.encode(requests).decode()})
 
     def compose(self) -> Sequence[Statement]:
         return [self._statement]

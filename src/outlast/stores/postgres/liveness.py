@@ -1,8 +1,8 @@
-"""Signs of life: advisory locks that go away with the connection that holds them.
+"""Signs of life: advisory locks, which end with the connection that holds them.
 
-A worker's sign is a lock with its number, held on a connection that is this process's alone,
-and on that of the worker's lease. A pooler's connections outlive the process, so there is no
-sign behind one; then the lease decides. On the process's connection hints are heard.
+A worker's sign is a lock with its number, held on one connection of this process and on that of the
+worker's lease (`worker_lease.py`). A pooler's connections outlive the process, so there is no sign
+behind one; then the lease decides. The process's connection also receives hints (`notify.py`).
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ LONG_GONE = 24 * 3_600_000
 
 
 class HeartbeatConnection:
-    """This process's own connection: shows its workers' signs, and hears what others say.
+    """This process's own connection: it shows the workers' signs and receives hints.
 
-    Lost, it is opened again at once, with all signs: they would be missed before long.
+    When it is lost it is opened again at once, with all signs: without them the workers would soon
+    look dead.
     """
 
     def __init__(
@@ -53,13 +54,13 @@ class HeartbeatConnection:
         self.is_possible = bool(place.direct)
 
     def want(self) -> None:
-        """Have the connection, if there can be one, from soon on and for good."""
+        """Open the connection soon, if there can be one, and keep it open."""
         if self.is_possible and not self._is_wanted:
             self._is_wanted = True
             self._task = asyncio.create_task(self._reopen(), name="outlast direct")
 
     async def show(self, worker: str) -> int | None:
-        """Show a new sign of a worker's life, and return its number, if there can be one."""
+        """Show a sign of life for a worker, and return its number, or None behind a pooler."""
         self._is_wanted = True
         link = await self._open()
         if link is None:
@@ -73,14 +74,14 @@ class HeartbeatConnection:
         return int(sign)
 
     async def hide(self, sign: int) -> None:
-        """Take a sign away: whoever looks sees that the worker is gone."""
+        """Remove a sign: other workers see that this one is gone."""
         if sign in self._signs:
             del self._signs[sign]
             if self._link and self._link.is_open:
                 await self._link.ask(self.lock("hide_sign", sign))
 
     def until_shown(self) -> Awaitable[None] | None:
-        """Return what to wait for before anything is written: all signs of life, shown."""
+        """Return something to await before a write while signs of life are not shown, else None."""
         return self._wait() if self._signs and not self._shown.is_set() else None
 
     async def _wait(self) -> None:
@@ -89,8 +90,8 @@ class HeartbeatConnection:
                 await self._shown.wait()
         except TimeoutError:
             raise StoreUnavailable(
-                f"the {self._place.label} cannot be reached directly, so nobody can see that"
-                " this worker is alive; check the parameter direct of the store's URL",
+                f"the {self._place.label} cannot be reached directly, so other workers cannot"
+                " see that this one is alive; check the parameter direct of the store's URL",
                 store=self._place.label,
             ) from None
 
@@ -98,7 +99,7 @@ class HeartbeatConnection:
         return self._queries[name].bind({"class": self._place.number, "sign": sign})
 
     async def _open(self) -> PipelinedConnection | None:
-        """Open the connection, show what was shown on the last, and listen; not at a pooler."""
+        """Open the connection, show the signs again, and listen; return None at a pooler."""
         async with self._opening:
             if not self.is_possible:
                 return None
@@ -123,14 +124,14 @@ class HeartbeatConnection:
             return link
 
     async def _is_direct(self, link: PipelinedConnection) -> bool:
-        """Whether the server itself answers. A pooler's connections would outlive our signs."""
+        """Whether the server itself answers: at a pooler our signs would outlive this process."""
         [(backend,)] = await link.ask(self._queries["find_backend"].bind({}))
         self.is_possible = backend == link.backend
         if not self.is_possible:
             log.warning(
-                "a pooler answers for the database, so nobody would see a worker die or could"
-                " tell it of new work at once; name the database itself, or none, in the"
-                " parameter direct of the store's URL",
+                "a pooler answers for the database, so the death of a worker is seen only when its"
+                " lease ends, and new work is found by polling; name the database itself, or none,"
+                " in the parameter direct of the store's URL",
                 extra={"store": self._place.label},
             )
         return self.is_possible
@@ -148,13 +149,13 @@ class HeartbeatConnection:
                 missed = sorted(self._signs.values())
                 log.warning("no direct connection", extra={"workers": missed, "code": error.code})
             else:
-                self._heard("")  # whatever was said meanwhile went unheard
+                self._heard("")  # hints that came meanwhile are lost: look everywhere
                 return
             await asyncio.sleep(self._clock.jitter(pause))
             pause = min(pause * 2, LONGEST_PAUSE)
 
     async def close(self) -> None:
-        """Let go of all signs; whoever looks sees that the process is gone."""
+        """Remove all signs: other workers see that this process is gone."""
         if self._task:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -164,7 +165,7 @@ class HeartbeatConnection:
 
 
 class LivenessObserver:
-    """Remembers since when it has seen a worker's sign missing."""
+    """Remembers since when the signs of workers have been missing."""
 
     def __init__(self, place: StoreAddress, clock: Clock, queries: Mapping[str, Query]) -> None:
         self._clock = clock
@@ -176,14 +177,14 @@ class LivenessObserver:
         self._dead: list[str] = []
 
     def is_due(self, after: float) -> bool:
-        """Whether nobody has looked for so many seconds, or somebody was missing."""
+        """Whether the last look was so many seconds ago, or found a sign missing."""
         return bool(self._missing) or self._clock.monotonic() - self._looked_at >= after
 
     def look(self) -> Statement:
         return self._statement
 
     def note(self, rows: Rows) -> None:
-        """Take in who is missing now: dead is who was missing 300 ms ago or earlier too."""
+        """Note the workers without a sign; one that had none 300 ms ago either is dead."""
         now = self._clock.monotonic()
         before, self._looked_at = self._missing, now
         self._missing = {worker: before.get(worker, now) for worker, _ in rows}
@@ -195,7 +196,7 @@ class LivenessObserver:
 
     @property
     def pause(self) -> float:
-        """Return how long to wait until somebody has been missing for long enough."""
+        """Return how long to wait until a sign has been missing for long enough."""
         now = self._clock.monotonic()
         waits = [MISSING_FOR - (now - since) for since in self._missing.values()]
         return max(0.0, *waits) if waits and not self._dead else 0.0

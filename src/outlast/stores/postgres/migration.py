@@ -33,8 +33,8 @@ NEWEST = 1 + len(MIGRATIONS)
 OLDEST_SERVER = 14
 TRIES = 200  # ten minutes of them
 ENCODINGS = ("UTF8", "SQL_ASCII")  # the latter keeps whatever bytes it is given
-# What a server says that will let us in before long: it is starting, or has no room just now. Of
-# a connection that was not opened the driver tells these words, and no code.
+# The words of a server that will accept connections before long: it is starting, or has no room
+# now. For a connection that was not opened the driver gives these words and no code.
 SOON = (
     "starting up",
     "not yet accepting",
@@ -47,7 +47,7 @@ Connection = psycopg.AsyncConnection[Any]
 
 
 class SchemaState(NamedTuple):
-    """What the database holds before anything is changed."""
+    """The state of the database before anything is changed."""
 
     server: int
     exists: bool
@@ -135,7 +135,7 @@ async def find_version(
 
 
 def check_server(state: SchemaState, place: StoreAddress) -> None:
-    """Refuse a server that is too old, or set up in a way that would lose letters or order."""
+    """Refuse a server that is too old, or set up in a way that would lose text or order."""
     if state.server // 10_000 < OLDEST_SERVER:
         raise UnsupportedStore(
             f"the {place.label} is PostgreSQL {state.server // 10_000}, and Outlast needs"

@@ -1,8 +1,8 @@
 """Hints that something was written: within the process by a call, beyond it by NOTIFY.
 
-They may be lost, and nothing depends on them: beneath, whoever waits polls. The first line
-of a payload names the process; each further one is 1 or 0 (whether something arrived or was
-given back) and a session's id.
+Hints may be lost, and nothing depends on them: waiting code also polls. The first line of a payload
+names the process; each further one is 1 or 0 (whether something arrived or a lane was released) and
+a session's id.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ def to_payload(name: str, hints: Mapping[str, bool]) -> str:
 
 
 def from_payload(payload: str) -> tuple[str, Mapping[str, bool]]:
-    """Return who said it and what; what is not of ours is a hint of nothing in particular."""
+    """Return the process and its hints; any other text is a hint to look everywhere."""
     name, *lines = payload.split("\n")
     hints = {line[1:]: line[0] == "1" for line in lines if line[:1] in ("0", "1")}
     return name, hints or ANYTHING
 
 
 class Notifier:
-    """Tells other processes, at most once in 20 ms: what comes meanwhile goes together."""
+    """Tells other processes, at most once in 20 ms; hints that come meanwhile go together."""
 
     def __init__(
         self, channel: str, clock: Clock, query: Query, readers: Readers, listeners: Listeners
@@ -70,10 +70,10 @@ class Notifier:
         try:
             await self._readers.ask(statement)
         except StoreError:
-            return  # whoever needed the hint polls
+            return  # the listeners poll
 
     def heard(self, payload: str) -> None:
-        """Pass on what another process said; what this one said it knows."""
+        """Pass on the hints of another process; this one's own were passed on already."""
         name, hints = from_payload(payload)
         if name != self._name:
             self._pass_on(hints)

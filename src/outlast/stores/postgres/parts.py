@@ -45,7 +45,7 @@ class StoreParts:
         self.writer = Writer(
             ReconnectingConnection(place, clock, queries["set_clock"], self.heartbeat.until_shown),
             queries["write"],
-            queries["hold_limits"],
+            queries["lock_limits"],
             place.label,
             self.notifier.tell,
         )
@@ -60,7 +60,7 @@ class StoreParts:
         self.ungrouped = connection()
 
     async def close(self) -> None:
-        """Finish what is under way, then let go of everything."""
+        """Finish what is under way, then close all connections."""
         self.listeners.clear()
         await self.writer.stop()
         await self.ungrouped.finish()

@@ -1,10 +1,10 @@
 """One connection on the event loop: batches of statements go out, their answers come in.
 
-A batch is sent without waiting and is one transaction of its own: the server commits at the
-batch's end, and the whole takes one round trip. Several batches may be under way. Nothing
-here leaves state in the server's session, so any statement may reach any session of a
-pooler. The driver opens the connection; statements then go to libpq directly, which takes
-the client half of the time (docs/explanation/internals.md has the figures).
+A batch is sent without waiting and is one transaction: the server commits at the batch's end, and
+the whole takes one round trip. Several batches may be under way. No statement here leaves state in
+the server's session, so each may reach any session of a pooler. psycopg opens the connection;
+statements then go to libpq directly, which takes half of the client's time
+(docs/explanation/internals.md has the figures).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DONE = {pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK}
 
 
 class PipelinedConnection:
-    """A connection, and the batches whose answers are due."""
+    """A connection, and the batches that wait for their answers."""
 
     def __init__(self, connection: psycopg.AsyncConnection[Any], label: str) -> None:
         self._connection = connection
@@ -92,7 +92,7 @@ class PipelinedConnection:
         return rows
 
     def _write(self) -> None:
-        """Hand to the system what it takes; the rest when it takes more."""
+        """Hand the bytes to the system, the rest when it takes more."""
         try:
             is_left = bool(self._raw.flush())
         except psycopg.Error:
@@ -128,7 +128,7 @@ class PipelinedConnection:
             return
         results, self._results = self._results, []
         answer = self._due.popleft()
-        if answer.done():  # whoever asked has gone
+        if answer.done():  # the caller was cancelled
             return
         for result in results:
             if result.status not in DONE:
@@ -141,7 +141,7 @@ class PipelinedConnection:
         return lost(self._label) if is_of_the_connection(error) else error
 
     def _lose(self) -> None:
-        """Give up the connection: the fate of what is under way is unknown."""
+        """Give up the connection: the outcome of the batches under way is unknown."""
         if not self.is_open:
             return
         self._let_go(lost(self._label))
@@ -149,7 +149,7 @@ class PipelinedConnection:
             self.on_lost()
 
     def close(self) -> None:
-        """Let go of the connection; who still waits for an answer is told so."""
+        """Close the connection; callers that still wait for an answer get an error."""
         self._let_go(closed())
 
     def _let_go(self, reason: StoreUnavailable) -> None:

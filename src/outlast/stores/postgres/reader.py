@@ -1,4 +1,7 @@
-"""The connections that read: questions go out as they come, answers in their order."""
+"""The connections that read: queries go out as they come, answers come in their order.
+
+Nothing is written here, so a query may go out twice; NOTIFY is the one exception (`notify.py`).
+"""
 
 from __future__ import annotations
 
@@ -10,25 +13,25 @@ from outlast.stores.postgres.statement import Query, Statement
 
 
 class Readers:
-    """Asks on the line with the fewest questions under way; any question may be asked twice."""
+    """Asks on the connection with the fewest queries under way."""
 
     def __init__(
-        self, lines: Sequence[ReconnectingConnection], queries: Mapping[str, Query]
+        self, connections: Sequence[ReconnectingConnection], queries: Mapping[str, Query]
     ) -> None:
-        self._lines = lines
+        self._connections = connections
         self._blobs = queries["blobs"]
         self._heads = queries["heads_of_blobs"]
 
     async def ask(self, statement: Statement) -> Rows:
-        line = min(self._lines, key=lambda line: line.load)
-        return await line.ask(statement)
+        least = min(self._connections, key=lambda connection: connection.load)
+        return await least.ask(statement)
 
     async def blobs(self, tenant: str, names: Sequence[str]) -> Mapping[str, bytes]:
         """Return large values by their names, as they are stored."""
         return await self._by_name(self._blobs, tenant, names)
 
     async def heads(self, tenant: str, names: Sequence[str]) -> Mapping[str, bytes]:
-        """Return of large values by their names what says how large they are."""
+        """Return the first bytes of large values by their names, which tell their size."""
         return await self._by_name(self._heads, tenant, names)
 
     async def _by_name(self, query: Query, tenant: str, names: Sequence[str]) -> dict[str, bytes]:
@@ -36,9 +39,10 @@ class Readers:
         return dict(await self.ask(query.bind({"tenant": tenant, "hashes": hashes})))
 
     async def close(self) -> None:
-        """Answer what was asked, then let go."""
-        while any(line.is_asked for line in self._lines):  # the next may be asked on another
-            for line in self._lines:
-                await line.until_idle()
-        for line in self._lines:
-            line.close()
+        """Finish what was asked, then close."""
+        # The answer on one connection may lead to a query on another.
+        while any(connection.is_asked for connection in self._connections):
+            for connection in self._connections:
+                await connection.until_idle()
+        for connection in self._connections:
+            connection.close()

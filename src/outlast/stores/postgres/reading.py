@@ -1,4 +1,7 @@
-"""What can be read of the log: pages of it, and what a fold needs. Changes nothing."""
+"""Reading a session's log: pages of it, and the rows and snapshots of a fold. Changes nothing.
+
+functions/reading.sql selects the rows; `row.py` unpacks them.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from outlast.stores.postgres.statement import Params, Query
 
 
 class LogRange(NamedTuple):
-    """A session's log as functions/read.sql gives it: its end, and what was asked for."""
+    """A session's log as functions/reading.sql gives it: its end, and what was asked for."""
 
     tenant: str
     end: int

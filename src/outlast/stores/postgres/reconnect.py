@@ -1,6 +1,7 @@
-"""A way to the server: a connection that is opened when it is needed, and again when lost.
+"""A connection that is opened when it is needed, and again when it is lost.
 
-What goes out here may go out twice: whoever sends has to be told the same both times.
+Statements may go out twice, so they must have the same effect both times. The bytes on the wire are
+the affair of `pipeline.py`.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ Compose = Callable[[], Sequence[Statement]]
 
 
 class ReconnectingConnection:
-    """One connection at a time to the same place, and the patience to open another.
+    """One connection at a time; another one is opened if it is lost.
 
-    `until_ready` returns what to wait for before something is sent, if there is something.
+    `until_ready` returns something to await before statements are sent, or None.
     """
 
     def __init__(
@@ -61,10 +62,10 @@ class ReconnectingConnection:
     async def send(
         self, compose: Compose, doubt: Callable[[], None] | None = None
     ) -> Sequence[Rows]:
-        """Have statements done as one transaction, and return the rows of each.
+        """Run statements as one transaction, and return the rows of each.
 
-        They are composed anew for every try; `doubt` is called before one that comes after a
-        lost connection, when the last try may have been done.
+        They are composed anew for every try. After a lost connection `doubt` is called before the
+        next try, since the last one may have been committed.
         """
         trial: RetryState | None = None
         while True:
@@ -133,7 +134,8 @@ class ReconnectingConnection:
 class RetryState:
     """How often and for how long something has been tried since it first failed.
 
-    What hung until then on a connection that had gone dead says nothing of the next one.
+    The time before the first failure does not count: a connection that hung says nothing of the
+    next one.
     """
 
     def __init__(self, clock: Clock, tries: int = TRIES) -> None:
@@ -153,7 +155,7 @@ class RetryState:
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether somebody else was quicker too often."""
+        """Whether other transactions were in the way too often."""
         return self._times >= self._tries
 
     async def pause(self) -> None:

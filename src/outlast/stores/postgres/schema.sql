@@ -5,13 +5,14 @@
 --   a session has lanes, and one log that they share
 --   a lane has deliveries, requests to humans, and a snapshot of its fold
 --
--- All that is here besides the log can be built anew from it, but for who owns what, who may
--- come in, how far outbox cursors have told, when schedules are due, secrets, and the names of what was
--- erased. The schema's name is the store's: wherever it says `outlast.`, the name from the URL is put.
--- The tenant is in every key, so that a database that has become too small can be split by
--- it; ids come first in theirs, so that they are found without it. Ids are stored once, and
--- joined by the integer `sid`. Texts compare by their bytes. No foreign keys: all writing
--- is done by functions of ours, and checking again would cost a lookup per row.
+-- Everything here can be rebuilt from the log, except the owners of lanes, the keys to the server, the
+-- positions of outbox cursors, schedules, secrets, and the names of what was erased.
+--
+-- `outlast.` stands for the schema's name in the URL. The tenant is in every key, so that a database
+-- that has become too small can be split by it; ids come first in their keys, so that they are found
+-- without it. Ids are stored once, and joined by the integer `sid`. Texts compare by their bytes.
+-- There are no foreign keys: only our own functions write, and a second check would cost a lookup per
+-- row.
 
 CREATE TABLE outlast.sessions (
     sid bigint GENERATED ALWAYS AS IDENTITY,
@@ -21,21 +22,21 @@ CREATE TABLE outlast.sessions (
     mode text NOT NULL,
     created_at bigint NOT NULL,
     over text NOT NULL DEFAULT '' CHECK (over IN ('', 'completed', 'failed', 'ended')),
-    -- Where the log ends. Whoever adds to the log holds this row, so offsets become visible
-    -- in order and without gaps.
+    -- The log's end. A transaction that adds to the log locks this row, so offsets become visible in
+    -- order and without gaps.
     last_offset integer NOT NULL DEFAULT 0 CHECK (last_offset >= 0),
     last_at bigint NOT NULL,
-    -- The offset up to which slices have changed: who has not seen it makes no update of them.
+    -- The offset of the last change of slices: an owner that has not seen it may not update them.
     slices_changed integer NOT NULL DEFAULT 0,
     PRIMARY KEY (tenant, sid),
     UNIQUE (id, tenant)
 ) WITH (fillfactor = 60);
 
--- For listing, and for nothing else: a statement that does not say `id <> ''` has one index less
--- to take by mistake.
+-- For listing only: without `id <> ''` in its text, no other statement can take it by mistake.
 CREATE INDEX sessions_of_tenant ON outlast.sessions (tenant, id) WHERE id <> '';
 
--- Which session started which. A session whose parent was erased is doomed: it goes too.
+-- The parents of sessions that another one started. A session whose parent was erased is doomed: a
+-- worker erases it as well.
 CREATE TABLE outlast.children (
     tenant text COLLATE "C" NOT NULL,
     sid bigint NOT NULL,
@@ -47,7 +48,7 @@ CREATE TABLE outlast.children (
 CREATE INDEX children_of_parent ON outlast.children (parent, sid);
 CREATE INDEX children_doomed ON outlast.children (sid) WHERE doomed;
 
--- One row per commit. Rows are compressed before they come here, and kept in one piece.
+-- One row per commit. Rows come compressed and are kept in one piece.
 CREATE TABLE outlast.log (
     tenant text COLLATE "C" NOT NULL,
     sid bigint NOT NULL,
@@ -56,7 +57,7 @@ CREATE TABLE outlast.log (
     lane text COLLATE "C" NOT NULL,
     at bigint NOT NULL,
     -- 1: an arrival. 2: changes slices. 4: the session's start or end.
-    -- With these, loading a lane skips what is another lane's without reading it.
+    -- By these, loading a lane skips rows of other lanes without reading them.
     marks smallint NOT NULL CHECK (marks BETWEEN 0 AND 7),
     data bytea NOT NULL,
     PRIMARY KEY (tenant, sid, first_offset)
@@ -98,39 +99,39 @@ CREATE TABLE outlast.log_15 PARTITION OF outlast.log
     FOR VALUES WITH (MODULUS 16, REMAINDER 15) WITH (toast_tuple_target = 8160);
 
 CREATE TABLE outlast.lanes (
-    -- Their order within a session; nothing refers to it.
+    -- The order of lanes within a session; nothing refers to it.
     lid bigint GENERATED ALWAYS AS IDENTITY,
     tenant text COLLATE "C" NOT NULL,
     sid bigint NOT NULL,
     lane text COLLATE "C" NOT NULL,
     agent text COLLATE "C" NOT NULL,
-    -- Who may commit. It stays when the owner's lease has run out: the fence decides.
+    -- The worker that may commit. It stays when its lease has run out: the fence decides.
     worker text COLLATE "C",
     -- Grows with every claim: a worker that comes back late is refused.
     fence bigint NOT NULL DEFAULT 0,
     -- Grows with every commit, so that a commit asked for twice is written once.
     number bigint NOT NULL DEFAULT 0,
-    -- The offset of the last arrival. Nobody parks a lane past one that he has not seen.
+    -- The offset of the last arrival. An owner may not park the lane past one that it has not seen.
     last_arrival integer NOT NULL,
-    -- When to claim the lane, if nobody living owns it; NULL: not before something arrives.
+    -- When to claim the lane, if it has no living owner; NULL: not before something arrives.
     ready_at bigint,
-    -- The newest record format in the lane: who cannot read it does not claim it.
+    -- The newest record format in the lane: a worker that cannot read it does not claim it.
     version integer NOT NULL,
     status text NOT NULL,
     turn text NOT NULL DEFAULT '',
-    -- What a lane that rests within a turn waits for.
+    -- The things that a lane at rest within a turn waits for.
     wait text NOT NULL DEFAULT '',
     -- How many messages wait; counted, so that a long queue costs nothing.
     queued integer NOT NULL DEFAULT 0 CHECK (queued >= 0),
-    -- What the owner's last commit was and where it stands, for who lost its acknowledgement.
+    -- The owner's last commit and its place, for an owner that lost the acknowledgement.
     digest bytea CHECK (length(digest) = 16),
     commit_offset integer,
     commit_at bigint,
     PRIMARY KEY (tenant, sid, lane)
 ) WITH (fillfactor = 60);
 
--- A lane is in one kind of these at most, and moves only when it is claimed or released: an
--- ordinary commit changes nothing that is indexed, so its new row stays beside the old one.
+-- A lane is in one of these at most, and moves only when it is claimed or released: an ordinary
+-- commit changes no indexed column, so its new row stays on the page of the old one.
 CREATE INDEX lanes_ready ON outlast.lanes (ready_at)
     WHERE worker IS NULL AND ready_at IS NOT NULL;
 CREATE INDEX lanes_ready_of_tenant ON outlast.lanes (tenant, ready_at)
@@ -145,21 +146,21 @@ CREATE TABLE outlast.deliveries (
     id text COLLATE "C" NOT NULL,
     lane text COLLATE "C" NOT NULL,
     kind text NOT NULL,
-    -- What was queued before it when it came: the receipt says so again if asked again.
+    -- The number of messages queued before it on arrival, for the receipt of a repeated admission.
     position integer NOT NULL,
     state text NOT NULL CHECK (state IN ('queued', 'running', 'joined', 'settled')),
     outcome text,
     turn text,
     settled_offset integer,
-    -- A digest of what was asked for: the same id with other content is a conflict.
+    -- A digest of the content: the same id with other content is a conflict.
     fingerprint bytea NOT NULL CHECK (length(fingerprint) = 16),
     PRIMARY KEY (tenant, sid, arrival),
     UNIQUE (id, tenant)
 ) WITH (fillfactor = 70);
 
--- Only dispatch ids that a caller chose. One that Outlast made is the delivery's own id.
--- `name` is a digest of scope and id: it outlives the session that it was used for. When that
--- is erased, the ids of all its deliveries are kept here too, as digests: see erase.sql.
+-- Dispatch ids that a caller chose; one that Outlast made is the delivery's own id. `name` is a digest
+-- of scope and id, and outlives the session that it was used for. When that is erased, the ids of its
+-- other deliveries are kept here as well, as digests: see erasure.sql.
 CREATE TABLE outlast.dispatches (
     tenant text COLLATE "C" NOT NULL,
     name bytea NOT NULL CHECK (length(name) = 16),
@@ -168,7 +169,7 @@ CREATE TABLE outlast.dispatches (
     PRIMARY KEY (tenant, name)
 );
 
--- A question to a human: open until the first of answer, expiry and cancel closes it.
+-- A request to a human: open until the first of answer, expiry and cancel closes it.
 CREATE TABLE outlast.requests (
     rid bigint GENERATED ALWAYS AS IDENTITY,
     tenant text COLLATE "C" NOT NULL,
@@ -179,7 +180,7 @@ CREATE TABLE outlast.requests (
     state text NOT NULL
         CHECK (state IN ('open', 'answered', 'cancelled', 'superseded', 'expired')),
     expires_at bigint NOT NULL,
-    -- Where the answer arrived: its lane may close the request otherwise only having seen it.
+    -- The offset of the answer: the lane may close the request in another way only before it.
     answered_offset integer NOT NULL DEFAULT 0,
     data text NOT NULL,
     PRIMARY KEY (id, tenant)
@@ -199,7 +200,7 @@ CREATE TABLE outlast.tokens (
     PRIMARY KEY (tenant, sid, tid)
 );
 
--- A token leads to one session; a dead one may be used again.
+-- A living token leads to one session; a dead one may be taken again.
 CREATE UNIQUE INDEX tokens_living ON outlast.tokens (token, tenant) WHERE living;
 CREATE INDEX tokens_dead ON outlast.tokens (token, tenant, tid) WHERE NOT living;
 
@@ -214,16 +215,16 @@ CREATE TABLE outlast.blobs (
 ALTER TABLE outlast.blobs ALTER COLUMN data SET STORAGE EXTERNAL;
 
 -- The sessions whose logs point at a blob. The blob goes with the last of them.
-CREATE TABLE outlast.blob_uses (
+CREATE TABLE outlast.blob_users (
     tenant text COLLATE "C" NOT NULL,
     hash bytea NOT NULL,
     sid bigint NOT NULL,
     PRIMARY KEY (tenant, hash, sid)
 );
 
-CREATE INDEX blob_uses_of_session ON outlast.blob_uses (tenant, sid);
+CREATE INDEX blob_users_of_session ON outlast.blob_users (tenant, sid);
 
--- Folds, overwritten in place. One made by other rules than today's is ignored.
+-- Folds of lanes, overwritten in place. One made by another version of the fold is ignored.
 CREATE TABLE outlast.snapshots (
     tenant text COLLATE "C" NOT NULL,
     sid bigint NOT NULL,
@@ -247,7 +248,7 @@ CREATE TABLE outlast.slices (
 
 ALTER TABLE outlast.slices ALTER COLUMN data SET STORAGE EXTERNAL;
 
--- Who holds an idempotency key. The scope names its tenant or session.
+-- The calls that have taken idempotency keys. The scope names a tenant or a session.
 CREATE TABLE outlast.effects (
     tenant text COLLATE "C" NOT NULL,
     scope text COLLATE "C" NOT NULL,
@@ -261,22 +262,21 @@ CREATE TABLE outlast.effects (
 
 CREATE INDEX effects_of_session ON outlast.effects (tenant, session_id);
 
--- A limit, and up to when the starts under it are paid for: see core/limit.py. Whoever counts
--- its permits, or changes them, holds this row. A limit is of all tenants that name it.
+-- A limit, shared by all tenants that name it. A transaction that counts or changes its permits locks
+-- this row.
 CREATE TABLE outlast.limits (
     name text COLLATE "C" NOT NULL PRIMARY KEY,
-    -- In microseconds: see core/limit.py.
+    -- Up to when the starts under it are paid for, in microseconds: see core/limit.py.
     paid_until bigint NOT NULL DEFAULT 0,
-    -- How many may hold a permit at once, as was last said.
+    -- How many calls may hold a permit at once, as the last request said.
     most integer NOT NULL DEFAULT 0,
-    -- Whose call began last: it is another tenant's turn.
+    -- The tenant whose call began last: tenants take turns.
     last_tenant text COLLATE "C" NOT NULL DEFAULT ''
 ) WITH (fillfactor = 50);
 
--- A call that holds a permit under a limit, or waits for one behind those of its tenant with a
--- smaller pid; tenants take turns. `most` is how many may hold one at once. A permit is the
--- call's, not its worker's: it stays until whoever owns the lane has recorded what became of the
--- call.
+-- A call that holds a permit under a limit, or waits for one behind those of its tenant with a smaller
+-- pid. `most` is how many may hold one at once. A permit belongs to the call, not to its worker: it
+-- stays until an owner of the lane has recorded the call's outcome.
 CREATE TABLE outlast.permits (
     pid bigint GENERATED ALWAYS AS IDENTITY,
     name text COLLATE "C" NOT NULL,
@@ -286,8 +286,8 @@ CREATE TABLE outlast.permits (
     call_id text COLLATE "C" NOT NULL,
     most integer NOT NULL,
     held boolean NOT NULL,
-    -- Since when it has a place, or was told to ask again: who does not come is passed by, and
-    -- is in no line until he asks.
+    -- Since when it could begin, or should have asked again. A call that does not come is skipped:
+    -- it is `absent`, and in no queue until it asks.
     expected_at bigint,
     absent boolean NOT NULL DEFAULT false,
     PRIMARY KEY (tenant, sid, lane, call_id, name)
@@ -296,21 +296,21 @@ CREATE TABLE outlast.permits (
 CREATE INDEX permits_in_order ON outlast.permits (name, held, tenant, pid) WHERE NOT absent;
 CREATE INDEX permits_expected ON outlast.permits (expected_at) WHERE expected_at IS NOT NULL;
 
--- A cursor over a session's log, from which events of some types are told to somebody outside.
--- A commit that has something to tell makes the outbox cursors of its session due.
+-- A cursor over a session's log, whose events of the types in `events` go to a receiver outside. A
+-- commit with such an event makes the outbox cursors of its session due.
 CREATE TABLE outlast.outbox_cursors (
     tenant text COLLATE "C" NOT NULL,
     sid bigint NOT NULL,
     name text COLLATE "C" NOT NULL,
     url text NOT NULL,
-    -- Signs what is posted to `url`, where the caller brought a secret. It is in no log.
+    -- The caller's secret, which signs what is posted to `url`. It is in no log.
     secret text NOT NULL DEFAULT '',
     events jsonb NOT NULL,
     position integer NOT NULL DEFAULT 0,
-    -- How often there was something new: who settles an outbox cursor sees whether more has come.
+    -- Grows with every such commit: by it, settling the cursor sees whether more has come.
     told bigint NOT NULL DEFAULT 0,
     due_at bigint,
-    -- How often it was given out, and until when nobody else gets it.
+    -- How often the cursor was taken, and until when no other process may take it.
     held bigint NOT NULL DEFAULT 0,
     held_until bigint NOT NULL DEFAULT 0,
     -- Failures since the cursor last moved, and the last of them.
@@ -322,7 +322,7 @@ CREATE TABLE outlast.outbox_cursors (
 CREATE INDEX outbox_cursors_due ON outlast.outbox_cursors (due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX outbox_cursors_failing ON outlast.outbox_cursors (tenant, sid) WHERE tries > 0;
 
--- What an outbox cursor could not tell in time. Said twice it is here once.
+-- Events that could not be delivered in time, each once.
 CREATE TABLE outlast.dead_letters (
     number bigint GENERATED ALWAYS AS IDENTITY,
     tenant text COLLATE "C" NOT NULL,
@@ -338,7 +338,7 @@ CREATE TABLE outlast.dead_letters (
 CREATE INDEX dead_letters_in_order ON outlast.dead_letters (number);
 CREATE INDEX dead_letters_of_tenant ON outlast.dead_letters (tenant, number);
 
--- Keys to the server. Of the secret there is a digest only.
+-- Keys to the server, with a digest of their secrets.
 CREATE TABLE outlast.keys (
     tenant text COLLATE "C" NOT NULL,
     id text COLLATE "C" NOT NULL,
@@ -350,17 +350,17 @@ CREATE TABLE outlast.keys (
     PRIMARY KEY (id, tenant)
 );
 
--- When this run of the server first let somebody in. Recovery after a crash comes before that,
--- and does not count: nobody could show a sign of life meanwhile. A recovery that is no start of
--- the server, after one of its processes was killed, is known by an empty table.
+-- When this run of the server first answered. Recovery after a crash comes before that and does not
+-- count: no worker could show a sign of life meanwhile. A recovery without a start of the server,
+-- after one of its processes was killed, leaves the table empty, as it is not logged.
 CREATE UNLOGGED TABLE outlast.server (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     started_at timestamptz NOT NULL,
     open_since bigint NOT NULL
 );
 
--- The workers not known to be dead, of all tenants. `sign` is the number of the advisory
--- lock that a living one holds; NULL: it has no connection that could hold one.
+-- The workers not known to be dead, of all tenants. `sign` is the number of the advisory lock that a
+-- living one holds; NULL: it has no connection that could hold one.
 CREATE TABLE outlast.workers (
     worker text COLLATE "C" NOT NULL PRIMARY KEY,
     sign integer,
@@ -368,23 +368,23 @@ CREATE TABLE outlast.workers (
     pid integer NOT NULL,
     started_at bigint NOT NULL,
     version text NOT NULL,
-    -- How many lanes it takes on at once, of which agents and names; no names are all.
+    -- How many lanes it runs at once, of which agents and names; an empty list of names means all.
     concurrency integer NOT NULL,
     agents jsonb NOT NULL,
     lanes jsonb NOT NULL,
-    -- Somebody asked it to hand back its lanes and leave.
+    -- An operator asked it to release its lanes and stop.
     draining boolean NOT NULL DEFAULT false,
-    -- What it has counted so far, as JSON text; nothing here reads it.
+    -- Its counters, as JSON text; nothing here reads them.
     tally text NOT NULL DEFAULT '',
     lease bigint NOT NULL CHECK (lease > 0),
     lease_until bigint NOT NULL,
-    -- The agents of which only so many lanes may be at work at once.
+    -- How many lanes of an agent may be at work at once, by agent.
     at_once jsonb NOT NULL DEFAULT '{}'
 ) WITH (fillfactor = 50);
 
 CREATE SEQUENCE outlast.signs AS integer CYCLE;
 
--- Things sealed, which only who sealed them can open. One that has expired is not there.
+-- Encrypted values, which only their callers can decrypt. One that has expired counts as absent.
 CREATE TABLE outlast.secrets (
     tenant text COLLATE "C" NOT NULL,
     name text COLLATE "C" NOT NULL,
@@ -396,7 +396,7 @@ CREATE TABLE outlast.secrets (
 
 CREATE INDEX secrets_expiring ON outlast.secrets (expires_at) WHERE expires_at > 0;
 
--- Who has a name to himself, and until when.
+-- Names that one holder has at a time, each until an instant.
 CREATE TABLE outlast.holds (
     name text COLLATE "C" NOT NULL PRIMARY KEY,
     holder text COLLATE "C" NOT NULL,
@@ -413,8 +413,8 @@ CREATE TABLE outlast.schedules (
     session_id text COLLATE "C" NOT NULL
 ) WITH (fillfactor = 50);
 
--- A session with what follows from its lanes, its tokens and who started it. It is what its liveliest lane
--- is, unless it is over.
+-- A session with everything that follows from its lanes, its tokens and its parent. Its status is that
+-- of its liveliest lane, unless it is over.
 CREATE VIEW outlast.session_list AS
 SELECT s.sid, s.id, s.tenant, s.agent, s.mode, s.created_at, s.over,
        s.last_at AS updated_at, s.last_offset,

@@ -1,7 +1,7 @@
 """A tool's own statements in one transaction with the record of its outcome.
 
-Each has a connection of its own, so nothing else waits for it. After its limit it is
-undone, whatever the tool is doing. Parameters are written as the driver has them: `%s`.
+Each transaction has a connection of its own (`transaction_pool.py`), so nothing else waits for it.
+After its time limit it is rolled back, whatever the tool is doing. Parameters are psycopg's: `%s`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class PostgresTransaction:
         self._running: asyncio.Future[Any] | None = None
         self._undoing: asyncio.Task[None] | None = None
 
-    # The tool's
+    # For the tool
 
     async def execute(self, sql: str, params: Sequence[Any] = ()) -> int:
         cursor = await self._run(sql, params)
@@ -66,7 +66,7 @@ class PostgresTransaction:
 
     @property
     def raw(self) -> Any:
-        """The driver's connection; whoever ends the transaction on it has lost its commit."""
+        """The driver's connection; code that ends the transaction on it loses the commit."""
         if self._over:
             raise self._over
         return self._connection
@@ -87,10 +87,10 @@ class PostgresTransaction:
                 raise self._over from error
             if is_of_the_connection(error):
                 raise self._end(lost(self._pool.place.label)) from error
-            raise  # the tool's own affair
+            raise  # for the tool
 
     async def _do(self, work: Awaitable[Any]) -> Any:
-        """Do one thing on the connection; what the timer interrupts says so."""
+        """Await one thing on the connection; if the time limit interrupts it, say so."""
         if self._over:
             close = getattr(work, "close", None)
             if close:
@@ -125,7 +125,7 @@ class PostgresTransaction:
     async def _begin(self) -> None:
         milliseconds = int(self._limit * 1000) + 1000
         await self._connection.execute("BEGIN")
-        # Should this process or its machine be gone, the server ends it.
+        # If this process or its machine dies, the server ends the transaction.
         await self._set("idle_in_transaction_session_timeout", str(milliseconds))
         if type(self._pool.clock) is not Clock:
             await self._set("outlast_clock.now", str(self._pool.clock.now()))
@@ -152,7 +152,7 @@ class PostgresTransaction:
                 if is_of_the_connection(error):
                     return await self._committer.find_out(commit)
                 if is_written and is_put_off(error):
-                    raise  # the tool's own affair, as if its statement had failed
+                    raise  # for the tool, as if its statement had failed
                 told = self._explain(error)
                 if isinstance(told, StoreUnavailable):
                     return UNDONE  # the server itself says that it did not

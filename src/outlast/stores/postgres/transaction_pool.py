@@ -1,4 +1,4 @@
-"""Connections for tools' transactions: opened when needed, and a few kept for the next."""
+"""Connections for tools' transactions (`transaction.py`): opened when needed, a few kept open."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from outlast.stores.postgres.url import StoreAddress
 
 KEPT = 4
 
-# What a tool may have left in the server's session; plans are worth keeping.
+# Statements that undo what a tool may have left in the server's session, except its plans.
 LEFT = ("reset_role", "reset_settings", "drop_locks", "drop_temporary")
 
 Connection = psycopg.AsyncConnection[Any]
 
 
 class TransactionPool:
-    """Each transaction has one for itself."""
+    """Gives each transaction a connection of its own."""
 
     def __init__(self, place: StoreAddress, clock: Clock, queries: Mapping[str, Query]) -> None:
         self.place = place
@@ -50,7 +50,7 @@ class TransactionPool:
         return connection
 
     async def _is_clean(self, connection: Connection) -> bool:
-        """Whether a connection that lay idle still leads somewhere; what was left there is gone.
+        """Clean an idle connection, and return whether it still works.
 
         Behind a pooler the session is not ours to clean.
         """
@@ -70,7 +70,7 @@ class TransactionPool:
             await connection.close()
 
     async def close(self) -> None:
-        """Let go of those that are kept; one that is in use is closed when it is left."""
+        """Close the idle connections; one that is in use is closed when it is left."""
         self._is_closed = True
         idle, self._idle = self._idle, []
         for connection in idle:

@@ -1,4 +1,4 @@
-"""Where the database is: what a URL says, and nothing that it should keep to itself.
+"""The URL of a store, taken apart without repeating a secret.
 
     postgresql://user:password@host/database?schema=outlast&direct=host:5432
 
@@ -25,8 +25,8 @@ RESERVED = re.compile(r"pg_|information_schema$|public$")
 UNKNOWN_PARAMETER = re.compile(r'invalid URI query parameter: "(\w+)"')
 HOST = re.compile(r"[\w.\-]+(:\d+)?")
 
-# A connection that has gone dead must be noticed, or everything would wait for it, and well within
-# a lease: from two thirds of one on nothing new is begun.
+# A dead connection must be noticed well within a lease, or everything would wait for it: a worker
+# begins nothing new after two thirds of its lease.
 DEFAULTS = {
     "application_name": "outlast",
     "client_encoding": "UTF8",

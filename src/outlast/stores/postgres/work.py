@@ -79,7 +79,9 @@ class PostgresWork:
     async def find_arrivals(
         self, heads: Sequence[tuple[str, str, int]]
     ) -> Sequence[tuple[str, str]]:
-        rows = await self._access.ask("arrived", {"heads": msgspec.json.encode(heads).decode()})
+        rows = await self._access.ask(
+            "find_arrivals", {"heads": msgspec.json.encode(heads).decode()}
+        )
         return [(session, lane) for session, lane in rows]
 
     def listen(self, heard: Heard, session_id: str = EVERYTHING) -> Callable[[], None]:
@@ -117,7 +119,7 @@ class PostgresWork:
 
     async def _check_name(self, worker: str) -> None:
         params = {"worker": worker, "class": self._access.address.number}
-        if await self._access.ask("namesake", params):
+        if await self._access.ask("find_living_worker", params):
             raise StoreUnavailable(
                 f"a worker of this name is alive ({worker}); choose another name", worker=worker
             )
@@ -157,7 +159,7 @@ class PostgresWork:
             await self._look()
         found = []
         for worker in self.observer.take_dead():
-            if await self._bury(worker):
+            if await self._remove(worker):
                 found.append(worker)
         return found
 
@@ -170,8 +172,8 @@ class PostgresWork:
     async def _look(self) -> None:
         self.observer.note(await self._access.parts().readers.ask(self.observer.look()))
 
-    async def _bury(self, worker: str) -> bool:
-        statement = self._queries["bury"].bind({"worker": worker})
+    async def _remove(self, worker: str) -> bool:
+        statement = self._queries["remove_worker"].bind({"worker": worker})
         item = SingleStatement(statement, {"": True})
         [(is_ours,)] = await self._access.parts().writer.submit(item)
         return bool(is_ours)

@@ -1,7 +1,8 @@
 """A worker's lease: renewed on the caller's thread, with a connection of its own.
 
-A blocked event loop or a busy writer must not cost a worker its lanes. For the same reason its
-sign of life is shown on this connection as well: missing is who shows it on neither.
+A blocked event loop or a busy writer must not cost a worker its lanes. For the same reason its sign
+of life is shown on this connection as well (`liveness.py`): a worker is missing only if it shows
+its sign on neither.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ LEAST_PATIENCE = 1.0
 class PostgresLease:
     """See `outlast.store.Lease`. `sign` is the number of the worker's sign of life.
 
-    A third of `length` passes between two renewals: a sixth of it, waited for an answer on a
-    connection that has gone dead, leaves time for another.
+    A third of `length` passes between two renewals. A renewal waits a sixth of it for an answer: if
+    the connection is dead, that leaves time for another try.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class PostgresLease:
             return Renewal(*rows[0]) if rows else Renewal(alive=False)
 
     def show(self) -> None:
-        """Open the connection, and with it show the sign."""
+        """Open the connection, and show the sign on it."""
         check_process(self._pid)
         with self._mutex:
             try:
@@ -77,14 +78,14 @@ class PostgresLease:
                 raise explain(error, self._place.label) from error
 
     def release(self) -> None:
-        """Strike the worker from the registry, free its lanes and take its sign away."""
+        """Delete the worker's row, free its lanes and remove its sign."""
         check_process(self._pid)
         with self._mutex:
             if self._released:
                 return
             self._released = True
             try:
-                self._ask("bury")
+                self._ask("remove_worker")
             finally:
                 self._close()
         with suppress(RuntimeError):  # the loop was closed, and the connection with it
@@ -95,13 +96,13 @@ class PostgresLease:
             self._hiding = asyncio.create_task(self._hide_quietly())
 
     async def _hide_quietly(self) -> None:
-        # The worker's row is gone already, or it looks dead before long.
+        # If this fails, the worker's row is deleted already, or the worker soon looks dead.
         with suppress(StoreError, psycopg.Error, TimeoutError):
             async with asyncio.timeout(self._patience):
                 await self._heartbeat.hide(self._sign or 0)
 
     async def let_go(self) -> None:
-        """Take the sign away and leave the row: as if the process had died."""
+        """Remove the sign and leave the row, as if the process had died."""
         self._released = True
         await asyncio.to_thread(self._close_for_good)
         if self._hiding:
@@ -124,7 +125,7 @@ class PostgresLease:
     # On the caller's thread
 
     def _ask(self, name: str, **values: str) -> Rows:
-        """Run a statement; on a connection that has gone meanwhile, once more on another."""
+        """Run a statement; if the connection was lost, once more on another."""
         try:
             return self._try(name, values)
         except ConnectionLost:

@@ -53,7 +53,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class WriteAnswer(msgspec.Struct):
-    """What the function `write` returns: an answer to each item, and sessions with woken calls."""
+    """The result of the function `write`: an answer to each item, and sessions with woken calls."""
 
     answers: list[list[Any]]
     woken: list[str]
@@ -86,7 +86,7 @@ class GroupBuffer:
 
 
 class WriteRequest(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """What the function `write` is told of one item."""
+    """One item as the function `write` takes it."""
 
     session: str
 
@@ -166,13 +166,13 @@ class Writer:
         self,
         connection: ReconnectingConnection,
         query: Query,
-        hold_limits: Query,
+        lock_limits: Query,
         label: str,
         announce: Callable[[Hints], None],
     ) -> None:
         self._connection = connection
         self._query = query
-        self._hold_limits = hold_limits
+        self._lock_limits = lock_limits
         self._label = label
         self._announce = announce
         self.submitted = 0
@@ -230,7 +230,7 @@ class Writer:
 
     async def _write_group(self, pending: list[PendingItem[Any]]) -> None:
         """Send a group, and resolve the futures of its items."""
-        group = WriteGroup(pending, self._query, self._hold_limits)
+        group = WriteGroup(pending, self._query, self._lock_limits)
         hints: Hints = {}
         try:
             group.accept(await self._connection.send(group.compose, group.doubt), hints)
@@ -299,10 +299,10 @@ class WriteGroup:
     """
 
     def __init__(
-        self, pending: Sequence[PendingItem[Any]], query: Query, hold_limits: Query
+        self, pending: Sequence[PendingItem[Any]], query: Query, lock_limits: Query
     ) -> None:
         self._query = query
-        self._hold_limits = hold_limits
+        self._lock_limits = lock_limits
         writes: list[PendingWrite] = []
         self._others: list[tuple[PendingItem[Any], StatementItem[Any]]] = []
         for one in pending:
@@ -354,7 +354,7 @@ class WriteGroup:
         names = sorted({name for _, other in self._others for name in other.limits})
         commits = [one for requests in rounds for one in requests if one.has_permits]
         params = {"names": _encode(names).decode(), "commits": _encode(commits).decode()}
-        return self._hold_limits.bind(params)
+        return self._lock_limits.bind(params)
 
     def accept(self, answers: Sequence[Rows], hints: Hints) -> None:
         """Give every item its result; one that has to go out again has none."""

@@ -1,7 +1,7 @@
--- Keep the blobs of a group that are new, and hold all of them until it is done: first, and in
--- the order in which everybody does. Who erases the last session that used one waits for this,
--- or this for him; one that was there when it was looked for is new again after that.
-CREATE OR REPLACE FUNCTION outlast.lay_blobs(wanted jsonb, data bytea) RETURNS void
+-- Add the blobs of a group that are new, and lock all of them until its end, by hash. A transaction
+-- that erases the last user of one waits for this one, or this one for it; after such a wait a blob
+-- that was there may have to be added again, hence the loop.
+CREATE OR REPLACE FUNCTION outlast.add_blobs(wanted jsonb, data bytea) RETURNS void
     LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -37,19 +37,19 @@ BEGIN
 END
 $$;
 
--- A session's log points at blobs, all of them laid down before.
-CREATE OR REPLACE FUNCTION outlast.use_blobs(owner text, session bigint, wanted jsonb) RETURNS void
+-- Note that a session's log points at blobs, which `add_blobs` has added.
+CREATE OR REPLACE FUNCTION outlast.link_blobs(owner text, session bigint, wanted jsonb) RETURNS void
     LANGUAGE sql
 AS $$
-    INSERT INTO outlast.blob_uses (tenant, hash, sid)
+    INSERT INTO outlast.blob_users (tenant, hash, sid)
     SELECT owner, decode(w->>'hash', 'hex'), session
       FROM jsonb_array_elements(wanted) AS w
         ON CONFLICT DO NOTHING
 $$;
 
--- What was laid down for entries that were refused is nobody's. Among what is given here may
--- be some that were not.
-CREATE OR REPLACE FUNCTION outlast.clear_blobs(wanted jsonb) RETURNS void
+-- Delete the blobs of these entries that no session uses: the entries were refused. Entries that
+-- were written may be among them.
+CREATE OR REPLACE FUNCTION outlast.drop_unused_blobs(wanted jsonb) RETURNS void
     LANGUAGE sql
 AS $$
     DELETE FROM outlast.blobs AS b
@@ -59,17 +59,17 @@ AS $$
      WHERE b.tenant = coalesce(w->>'tenant', s.tenant)
        AND b.hash = decode(x->>'hash', 'hex')
        AND NOT EXISTS (SELECT 1
-                         FROM outlast.blob_uses AS u
+                         FROM outlast.blob_users AS u
                         WHERE u.tenant = b.tenant AND u.hash = b.hash)
 $$;
 
--- Hold the blobs that a session uses against everybody, before they may be let go of.
-CREATE OR REPLACE FUNCTION outlast.seize_blobs(owner text, session bigint) RETURNS void
+-- Lock the blobs that a session uses, so that `unlink_blobs` may delete them.
+CREATE OR REPLACE FUNCTION outlast.lock_blobs(owner text, session bigint) RETURNS void
     LANGUAGE plpgsql
 AS $$
 BEGIN
     PERFORM 1
-       FROM outlast.blob_uses AS u
+       FROM outlast.blob_users AS u
        JOIN outlast.blobs AS b ON b.tenant = u.tenant AND b.hash = u.hash
       WHERE u.tenant = owner AND u.sid = session
       ORDER BY b.hash
@@ -77,18 +77,18 @@ BEGIN
 END
 $$;
 
--- Let go of a session's blobs, all of them seized, and remove those that no other uses.
-CREATE OR REPLACE FUNCTION outlast.release_blobs(owner text, session bigint) RETURNS void
+-- Delete a session's use of its blobs, all of them locked, and the blobs that no other uses.
+CREATE OR REPLACE FUNCTION outlast.unlink_blobs(owner text, session bigint) RETURNS void
     LANGUAGE plpgsql
 AS $$
 BEGIN
     DELETE FROM outlast.blobs AS b
-     USING outlast.blob_uses AS u
+     USING outlast.blob_users AS u
      WHERE u.tenant = owner AND u.sid = session
        AND b.tenant = u.tenant AND b.hash = u.hash
        AND NOT EXISTS (SELECT 1
-                         FROM outlast.blob_uses AS o
+                         FROM outlast.blob_users AS o
                         WHERE o.tenant = u.tenant AND o.hash = u.hash AND o.sid <> session);
-    DELETE FROM outlast.blob_uses AS u WHERE u.tenant = owner AND u.sid = session;
+    DELETE FROM outlast.blob_users AS u WHERE u.tenant = owner AND u.sid = session;
 END
 $$;

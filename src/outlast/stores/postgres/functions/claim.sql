@@ -1,12 +1,12 @@
--- Lanes for a worker: ready, and with no living owner; those that it was given and does not
--- know of come first, since the answer to an earlier claim was lost. Tenants take turns: a
--- lane's place is the number of its tenant's lanes at work and those of its own that are
--- ready for longer. `ready_at` stays: should this worker die before its first commit, the
--- lane is as ready as it was. Touches lanes only, waits for nobody and writes no record.
+-- Give lanes to a worker: ready ones without a living owner. Lanes that it owns and does not know of
+-- come first, since the answer to an earlier claim was lost. Tenants take turns: a lane's place is
+-- the number of its tenant's lanes at work plus those of the tenant that are ready for longer.
+-- `ready_at` stays: if this worker dies before its first commit, the lane is as ready as it was.
+-- The claim changes lanes only, waits for no lock and writes no record.
 --
--- Usually all that is ready fits into `first_ones`. Only behind a backlog are the tenants
--- visited one by one, each with one step in an index, so that a tenant with ten thousand
--- ready lanes costs no more than one with a hundred.
+-- Usually all ready lanes fit into `first_ones`. Only behind a backlog are the tenants visited one by
+-- one, each with one step in an index, so that a tenant with ten thousand ready lanes costs no more
+-- than one with a hundred.
 --
 -- The answer is {"claims": [[session, tenant, lane, agent, fence, number, last arrival, calls
 -- with permits]], "now": what time it is, "next": the first instant at which another lane gets
@@ -16,8 +16,7 @@ CREATE OR REPLACE FUNCTION outlast.claim(
     most_of_agent jsonb
 ) RETURNS jsonb
     LANGUAGE plpgsql
-    -- One plan for good, and one that visits what it needs by index however few or many
-    -- lanes there were when the server last counted them.
+    -- See write.sql: one plan, by index, however many lanes there were at the last ANALYZE.
     SET plan_cache_mode = force_generic_plan
     SET enable_seqscan = off
     SET enable_bitmapscan = off
@@ -30,21 +29,21 @@ CREATE OR REPLACE FUNCTION outlast.claim(
 AS $$
 DECLARE
     now bigint := outlast.now_ms();
-    -- While the server was away nobody could renew: no lease has run out on one that has not
-    -- been up for as long.
+    -- While the server was away no worker could renew: no lease has run out until the server has
+    -- been up for as long as the lease.
     up bigint := outlast.uptime_ms();
-    -- Others may be claiming the same at this moment: look at more than is wanted.
+    -- Other workers may claim the same lanes at this moment: look at more than are wanted.
     enough integer := 4 * most + 100;
     patterns text[] := ARRAY(SELECT jsonb_array_elements_text(names));
     claims jsonb;
 BEGIN
-    PERFORM outlast.note_server();
+    PERFORM outlast.note_server_start();
     IF most > 0 AND EXISTS (SELECT 1
                               FROM outlast.workers AS w
                              WHERE w.worker = claimer
                                AND (w.lease_until > now OR up < w.lease)) THEN
         IF most_of_agent <> '{}' THEN
-            -- What is counted may not change before it is claimed.
+            -- The lanes at work, counted below, must not change before this claim ends.
             PERFORM pg_advisory_xact_lock(hashtextextended('outlast.lanes', 0));
         END IF;
         WITH RECURSIVE
@@ -66,7 +65,7 @@ BEGIN
                                     WHERE w.worker = o.name
                                       AND (w.lease_until > now OR up < w.lease))
             ),
-            -- Agents that have all the lanes at work that they may have.
+            -- Agents that have as many lanes at work as they may have.
             full_agents (name) AS (
                 SELECT m.key
                   FROM jsonb_each_text(most_of_agent) AS m
@@ -135,7 +134,7 @@ BEGIN
                              FROM outlast.lanes AS l
                             WHERE l.worker IS NULL
                               AND l.ready_at IS NOT NULL
-                              -- One tenant's, said so that only its own index will do.
+                              -- One tenant, in a form that only the tenant's index serves.
                               AND l.tenant >= t.name
                               AND (l.tenant, l.ready_at) <= (t.name, now)
                               AND (served IS NULL OR served ? l.agent)
@@ -153,8 +152,7 @@ BEGIN
                 UNION ALL
                 SELECT 1, f.* FROM free AS f
             ),
-            -- Where only one tenant has something to do, and agents have no limit, there is
-            -- nothing to be shared out.
+            -- With one tenant only, and no limit for agents, there is nothing to share out.
             at_work (tenant, agent, lanes) AS (
                 SELECT l.tenant, l.agent, count(*)
                   FROM owners AS o
@@ -187,8 +185,8 @@ BEGIN
                  ORDER BY p.class, p.place, p.ready_at, p.lid
                  LIMIT enough
             ),
-            -- A lane that somebody else has in hand is left to him, and one that changed hands
-            -- since it was looked at is no longer what it was.
+            -- A lane that another transaction has locked is left to it; one whose owner changed
+            -- since it was looked at is no longer a candidate.
             taken AS (
                 SELECT l.tenant, l.sid, l.lane, c.class, c.place, c.ready_at, c.lid
                   FROM chosen AS c
@@ -230,9 +228,9 @@ BEGIN
 END
 $$;
 
--- Record that a worker is gone and free its lanes, in the order in which everybody takes
--- them; say whether nobody had before.
-CREATE OR REPLACE FUNCTION outlast.bury(gone text) RETURNS boolean
+-- Delete a worker and free its lanes, locked in the one order of lanes (see write.sql). Returns
+-- whether this call deleted it.
+CREATE OR REPLACE FUNCTION outlast.remove_worker(gone text) RETURNS boolean
     LANGUAGE plpgsql
     SET enable_seqscan = off
     SET enable_hashjoin = off

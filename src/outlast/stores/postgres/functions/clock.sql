@@ -1,5 +1,5 @@
--- The database's clock, in milliseconds: what decides who owns a lane, whatever the workers'
--- own clocks say. Tests set another instant for one transaction; nothing else ever does.
+-- The database's clock, in milliseconds. It decides which worker owns a lane, whatever the workers'
+-- own clocks say. Tests set another instant for one transaction.
 CREATE OR REPLACE FUNCTION outlast.now_ms() RETURNS bigint
     LANGUAGE sql STABLE PARALLEL SAFE
     RETURN coalesce(
@@ -7,7 +7,7 @@ CREATE OR REPLACE FUNCTION outlast.now_ms() RETURNS bigint
         (extract(epoch FROM clock_timestamp()) * 1000)::bigint
     );
 
--- For how long somebody could ask this server. Where a test sets the time, for ever.
+-- For how long this run of the server has accepted connections; for ever where a test sets the time.
 CREATE OR REPLACE FUNCTION outlast.uptime_ms() RETURNS bigint
     LANGUAGE sql STABLE
     RETURN CASE
@@ -20,9 +20,9 @@ CREATE OR REPLACE FUNCTION outlast.uptime_ms() RETURNS bigint
         )
     END;
 
--- Note when somebody first asks, once for each run of the server: a start, or a recovery after
--- one of its processes crashed, which leaves no row.
-CREATE OR REPLACE FUNCTION outlast.note_server() RETURNS void
+-- Note the first question to this run of the server. A run begins with a start, or with a recovery
+-- after one of its processes crashed, which leaves no row.
+CREATE OR REPLACE FUNCTION outlast.note_server_start() RETURNS void
     LANGUAGE plpgsql
 AS $$
 BEGIN

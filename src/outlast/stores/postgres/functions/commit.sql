@@ -222,7 +222,7 @@ BEGIN
                   AND q.answered_offset > (entry->>'seen')::integer) THEN
         RETURN '["arrivals"]';
     END IF;
-    IF entry ? 'awaits_permit' AND outlast.has_permit_to_come(
+    IF entry ? 'awaits_permit' AND outlast.has_grantable_call(
                owner, session, entry->>'lane', coalesce(entry->'frees', '[]')
            ) THEN
         RETURN '["arrivals"]';
@@ -306,7 +306,7 @@ BEGIN
          WHERE excluded.up_to >= c.up_to OR excluded.fold <> c.fold;
     END IF;
     IF written @? '$[*].blobs' THEN
-        INSERT INTO outlast.blob_uses (tenant, hash, sid)
+        INSERT INTO outlast.blob_users (tenant, hash, sid)
         SELECT w.tenant, decode(b.hash, 'hex'), w.sid
           FROM jsonb_to_recordset(written) AS w (tenant text, sid bigint, blobs jsonb)
          CROSS JOIN LATERAL jsonb_to_recordset(w.blobs) AS b (hash text)

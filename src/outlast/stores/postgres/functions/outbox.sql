@@ -1,6 +1,6 @@
--- The commits of a group that were written and have something to tell make the outbox cursors of
--- their sessions due, by the database's own clock. One that is due already stays so as it was.
-CREATE OR REPLACE FUNCTION outlast.tell(wanted jsonb, answers jsonb[]) RETURNS void
+-- Make the outbox cursors due of sessions whose commits were written and have something to tell, by
+-- the database's clock. A cursor that is due already stays due as it was.
+CREATE OR REPLACE FUNCTION outlast.mark_cursors_due(wanted jsonb, answers jsonb[]) RETURNS void
     LANGUAGE plpgsql
 AS $$
 BEGIN

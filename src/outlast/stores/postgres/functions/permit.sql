@@ -1,16 +1,16 @@
--- Let calls begin as far as their limits allow, in the order in which they asked. A wish is
--- granted under all its limits, or queued at the first that has no place. The answers are
--- ["granted"], ["waits", when to ask again or null] and ["lease_lost"]. What a call has under other
--- limits is another's, since an answer that was lost asked for something else: also returned are
--- the sessions that may go on by that.
-CREATE OR REPLACE FUNCTION outlast.acquire(wishes jsonb) RETURNS jsonb
+-- Grant permits as far as limits allow, in the order of the requests. A request is granted under all
+-- its limits, or waits at the first that is full. The answers are ["granted"], ["waits", when to ask
+-- again or null] and ["lease_lost"]. Permits that a call has under limits that it no longer names are
+-- freed: the answer to an earlier request was lost. Returned beside the answers are the sessions in
+-- which that woke a call.
+CREATE OR REPLACE FUNCTION outlast.acquire(requests jsonb) RETURNS jsonb
     LANGUAGE plpgsql
     SET enable_seqscan = off
     SET enable_hashjoin = off
     SET enable_mergejoin = off
 AS $$
 DECLARE
-    wish jsonb;
+    request jsonb;
     l record;
     bound record;
     answer jsonb;
@@ -18,17 +18,18 @@ DECLARE
     stale text[];
     woken jsonb := '[]';
 BEGIN
-    PERFORM outlast.hold_limits(jsonb_path_query_array(wishes, '$[*].bounds[*].name'), '[]');
-    FOR wish IN SELECT w FROM jsonb_array_elements(wishes) AS w LOOP
+    PERFORM outlast.lock_limits(jsonb_path_query_array(requests, '$[*].bounds[*].name'), '[]');
+    FOR request IN SELECT w FROM jsonb_array_elements(requests) AS w LOOP
         SELECT n.tenant, n.sid, n.lane
           INTO l
           FROM outlast.sessions AS s
           JOIN outlast.lanes AS n ON n.tenant = ANY (ARRAY[s.tenant]) AND n.sid = s.sid
-         WHERE s.id = wish->>'session_id'
-           AND n.lane = wish->>'lane'
-           AND n.worker IS NOT DISTINCT FROM wish->>'worker'
-           AND n.fence = (wish->>'fence')::bigint
-           -- Nobody erases it before this ends; who has begun to holds it, and only he does.
+         WHERE s.id = request->>'session_id'
+           AND n.lane = request->>'lane'
+           AND n.worker IS NOT DISTINCT FROM request->>'worker'
+           AND n.fence = (request->>'fence')::bigint
+           -- The lock keeps the lane from being erased before this ends. A lane that is locked
+           -- against it is being erased.
            FOR KEY SHARE OF n SKIP LOCKED;
         IF NOT FOUND THEN
             answers := answers || '["lease_lost"]'::jsonb;
@@ -37,23 +38,23 @@ BEGIN
         SELECT array_agg(p.name) INTO stale
           FROM outlast.permits AS p
          WHERE p.tenant = l.tenant AND p.sid = l.sid AND p.lane = l.lane
-           AND p.call_id = wish->>'call_id'
-           AND NOT wish @? format('$.bounds[*] ? (@.name == %s)', to_json(p.name))::jsonpath;
+           AND p.call_id = request->>'call_id'
+           AND NOT request @? format('$.bounds[*] ? (@.name == %s)', to_json(p.name))::jsonpath;
         IF stale IS NOT NULL THEN
-            PERFORM outlast.hold_also(stale);
+            PERFORM outlast.lock_more_limits(stale);
             DELETE FROM outlast.permits AS p
              WHERE p.tenant = l.tenant AND p.sid = l.sid AND p.lane = l.lane
-               AND p.call_id = wish->>'call_id' AND p.name = ANY (stale);
-            woken := woken || outlast.call_up(stale);
+               AND p.call_id = request->>'call_id' AND p.name = ANY (stale);
+            woken := woken || outlast.wake_grantable(stale);
         END IF;
         answer := '["granted"]';
         FOR bound IN
             SELECT *
-              FROM jsonb_to_recordset(wish->'bounds')
+              FROM jsonb_to_recordset(request->'bounds')
                        AS b (name text, concurrency integer, rate integer, per bigint)
         LOOP
-            answer := outlast.ask_for_permit(
-                l.tenant, l.sid, l.lane, wish->>'call_id',
+            answer := outlast.request_permit(
+                l.tenant, l.sid, l.lane, request->>'call_id',
                 bound.name, bound.concurrency, bound.rate, bound.per
             );
             EXIT WHEN answer->>0 <> 'granted';
@@ -64,9 +65,9 @@ BEGIN
 END
 $$;
 
--- Hold limits after others are held, which must not wait: should another call have one of them
--- in hand, the transaction is tried again.
-CREATE OR REPLACE FUNCTION outlast.hold_also(names text[]) RETURNS void
+-- Lock limits out of order, after others are locked. This must not wait: if another transaction has
+-- locked one of them, this one is tried again.
+CREATE OR REPLACE FUNCTION outlast.lock_more_limits(names text[]) RETURNS void
     LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -75,14 +76,14 @@ BEGIN
     PERFORM 1 FROM outlast.limits AS m WHERE m.name = ANY (names) FOR UPDATE SKIP LOCKED;
     GET DIAGNOSTICS held = ROW_COUNT;
     IF held < cardinality(names) THEN
-        RAISE EXCEPTION 'another call was quicker' USING ERRCODE = 'serialization_failure';
+        RAISE EXCEPTION 'another transaction has the limit' USING ERRCODE = 'serialization_failure';
     END IF;
 END
 $$;
 
--- Hold limits to the transaction's end, by name, before anything else is held: those named, and
--- those under which the calls of the lanes that commits touch have permits or wait for some.
-CREATE OR REPLACE FUNCTION outlast.hold_limits(named jsonb, commits jsonb) RETURNS void
+-- Lock limits to the transaction's end, by name, before anything else is locked: those named, and
+-- those under which calls of the commits' lanes hold permits or wait for them.
+CREATE OR REPLACE FUNCTION outlast.lock_limits(named jsonb, commits jsonb) RETURNS void
     LANGUAGE plpgsql
     SET enable_seqscan = off
     SET enable_hashjoin = off
@@ -110,9 +111,9 @@ BEGIN
 END
 $$;
 
--- A permit under one limit, which is held. A call that asks for the first time goes to the end of
--- its tenant's part of the line; one that asks again is in it, though it had been passed by.
-CREATE OR REPLACE FUNCTION outlast.ask_for_permit(
+-- Request a permit under one limit, which is locked. A call that asks for the first time goes to the
+-- end of its tenant's queue; one that asks again keeps its place, even if it had been skipped.
+CREATE OR REPLACE FUNCTION outlast.request_permit(
     owner text, session bigint, lane_name text, call text,
     limit_name text, concurrency integer, rate integer, per bigint
 ) RETURNS jsonb
@@ -124,7 +125,7 @@ DECLARE
     mine record;
     running bigint;
     ahead bigint;
-    -- Microseconds that a start pays for: rather one too many than one too few.
+    -- The microseconds that a start pays for, rounded up.
     price bigint := CASE WHEN rate > 0 THEN (per * 1000 + rate - 1) / rate ELSE 0 END;
     start_at bigint := now;
 BEGIN
@@ -146,14 +147,14 @@ BEGIN
      WHERE p.name = limit_name AND p.held AND NOT p.absent;
     IF concurrency > 0 AND NOT EXISTS (
            SELECT 1
-             FROM outlast.in_line(limit_name, concurrency - running) AS w
+             FROM outlast.waiting_calls(limit_name, concurrency - running) AS w
             WHERE w.pid = mine.pid AND w.place + running <= concurrency) THEN
         RETURN '["waits", null]';
     END IF;
     IF rate > 0 THEN
-        -- Of no tenant can more be ahead of it than of its own, and those at work.
+        -- No tenant can have more calls ahead of this one than its own has, plus those at work.
         SELECT w.place - 1 INTO ahead
-          FROM outlast.in_line(
+          FROM outlast.waiting_calls(
                    limit_name,
                    running + (SELECT count(*)
                                 FROM outlast.permits AS p
@@ -191,10 +192,11 @@ BEGIN
 END
 $$;
 
--- Who is in line under a limit, with so many of each tenant at most: as many of the first places
--- are right. Tenants take turns: first comes whose tenant would have the fewest permits with it,
--- and of those who come by name after the one that began last. Each tenant is one step in an index, however many of its calls wait.
-CREATE OR REPLACE FUNCTION outlast.in_line(limit_name text, of_each bigint)
+-- The calls that wait under a limit, in their order, at most `of_each` of each tenant: as many of the
+-- first places are right. Tenants take turns: the next call is one whose tenant would then have the
+-- fewest permits, and among those the first by name after the tenant that began last. Each tenant is
+-- one step in an index, however many of its calls wait.
+CREATE OR REPLACE FUNCTION outlast.waiting_calls(limit_name text, of_each bigint)
     RETURNS TABLE (pid bigint, tenant text, sid bigint, lane text, most integer, place bigint)
     LANGUAGE sql STABLE
     SET enable_seqscan = off
@@ -233,9 +235,9 @@ AS $$
      WHERE m.name = limit_name AND of_each > 0
 $$;
 
--- Take back the permits and places of calls that commits have freed, and wake who has a place
--- by that; returns the sessions of those. Their limits are held, but for one that a call asked
--- under since it was looked for: then the transaction is tried again, and finds it.
+-- Delete the permits and requests of calls that commits have freed, and wake the calls that can now
+-- begin; returns their sessions. The limits are locked, except one that a call asked under since
+-- `lock_limits` looked: then the transaction is tried again and finds it.
 CREATE OR REPLACE FUNCTION outlast.free_permits(commits jsonb) RETURNS jsonb
     LANGUAGE plpgsql
 AS $$
@@ -248,21 +250,21 @@ BEGIN
       JOIN outlast.permits AS p
         ON p.tenant = ANY (ARRAY[s.tenant]) AND p.sid = s.sid AND p.lane = c.lane
      WHERE c.frees ? p.call_id;
-    PERFORM outlast.hold_also(names);
+    PERFORM outlast.lock_more_limits(names);
     DELETE FROM outlast.permits AS p
      USING jsonb_to_recordset(commits) AS c (session text, lane text, frees jsonb),
            outlast.sessions AS s
      WHERE s.id = ANY (ARRAY[c.session])
        AND p.tenant = ANY (ARRAY[s.tenant]) AND p.sid = s.sid AND p.lane = c.lane
        AND c.frees ? p.call_id;
-    RETURN outlast.call_up(names);
+    RETURN outlast.wake_grantable(names);
 END
 $$;
 
--- Wake those who have a place under limits, which are held; returns their sessions. They are
--- expected from now on: a lane that somebody has in hand is passed over, and should its owner not
--- be awake after all, it is missed before long.
-CREATE OR REPLACE FUNCTION outlast.call_up(names text[]) RETURNS jsonb
+-- Wake the calls that can begin under limits, which are locked; returns their sessions. They are
+-- expected from now on. A lane that is locked by another transaction is skipped: if its owner is not
+-- awake after all, `skip_stale` finds the call before long.
+CREATE OR REPLACE FUNCTION outlast.wake_grantable(names text[]) RETURNS jsonb
     LANGUAGE plpgsql
     SET enable_seqscan = off
     SET enable_hashjoin = off
@@ -273,7 +275,7 @@ DECLARE
     woken jsonb;
 BEGIN
     WITH
-        called AS (SELECT * FROM outlast.with_a_place(names)),
+        called AS (SELECT * FROM outlast.grantable_calls(names)),
         expected AS (
             UPDATE outlast.permits AS p
                SET expected_at = now
@@ -302,8 +304,8 @@ BEGIN
 END
 $$;
 
--- The calls that have a place under one of the limits now, and their lanes.
-CREATE OR REPLACE FUNCTION outlast.with_a_place(names text[])
+-- The calls that can begin under one of the limits now, and their lanes.
+CREATE OR REPLACE FUNCTION outlast.grantable_calls(names text[])
     RETURNS TABLE (name text, pid bigint, tenant text, sid bigint, lane text)
     LANGUAGE sql STABLE
 AS $$
@@ -312,14 +314,14 @@ AS $$
      CROSS JOIN LATERAL (SELECT count(*) AS calls
                            FROM outlast.permits AS p
                           WHERE p.name = m.name AND p.held AND NOT p.absent) AS r
-     CROSS JOIN LATERAL outlast.in_line(m.name, m.most - r.calls) AS w
+     CROSS JOIN LATERAL outlast.waiting_calls(m.name, m.most - r.calls) AS w
      WHERE m.name = ANY (names) AND w.most > 0 AND w.place + r.calls <= w.most
 $$;
 
--- Whether a call of a lane that waits should ask again before the lane rests: it has a place
--- under its limit now, or was passed by. Not one that is freed with the same commit. The limits are held to the transaction's end: who frees a
--- permit meanwhile finds the lane at rest, and wakes it.
-CREATE OR REPLACE FUNCTION outlast.has_permit_to_come(
+-- Whether a waiting call of a lane should ask again before the lane rests: it can begin now, or was
+-- skipped. Calls that the same commit frees do not count. The limits are locked to the transaction's
+-- end: a transaction that frees a permit after that finds the lane at rest, and wakes it.
+CREATE OR REPLACE FUNCTION outlast.has_grantable_call(
     owner text, session bigint, lane_name text, frees jsonb
 ) RETURNS boolean
     LANGUAGE plpgsql
@@ -336,13 +338,13 @@ BEGIN
                     WHERE p.tenant = owner AND p.sid = session AND p.lane = lane_name
                       AND NOT frees ? p.call_id
                       AND (p.absent
-                           OR p.pid IN (SELECT w.pid FROM outlast.with_a_place(names) AS w)));
+                           OR p.pid IN (SELECT w.pid FROM outlast.grantable_calls(names) AS w)));
 END
 $$;
 
--- Pass by the calls that have been expected for longer than `patience`: they are in no line until
--- they ask again, which their lanes are ready to, and others are called up in their stead. The
--- answer is how many they were, and the sessions of all who were woken.
+-- Skip the calls that have been expected for longer than `patience`: they are in no queue until they
+-- ask again, for which their lanes are made ready, and other calls are woken in their place. Returns
+-- how many were skipped, and the sessions of all calls that were woken.
 CREATE OR REPLACE FUNCTION outlast.skip_stale(patience bigint) RETURNS jsonb
     LANGUAGE plpgsql
     SET enable_seqscan = off
@@ -364,7 +366,7 @@ BEGIN
     IF names IS NULL THEN
         RETURN '[0, []]';
     END IF;
-    PERFORM outlast.hold_limits(names, '[]');
+    PERFORM outlast.lock_limits(names, '[]');
     WITH
         free AS (
             SELECT l.tenant, l.sid, l.lane
@@ -392,7 +394,7 @@ BEGIN
     SELECT count(*), coalesce(jsonb_agg(DISTINCT s.id), '[]') INTO passed, woken
       FROM missed AS m
       JOIN outlast.sessions AS s ON s.tenant = ANY (ARRAY[m.tenant]) AND s.sid = m.sid;
-    woken := woken || outlast.call_up(ARRAY(SELECT jsonb_array_elements_text(names)));
+    woken := woken || outlast.wake_grantable(ARRAY(SELECT jsonb_array_elements_text(names)));
     RETURN jsonb_build_array(passed, woken);
 END
 $$;

@@ -51,7 +51,7 @@ DECLARE
     with_permits jsonpath := '$[*] ? (exists (@.frees) || exists (@.awaits_permit))';
 BEGIN
     IF own @? with_permits THEN
-        PERFORM outlast.hold_limits('[]', jsonb_path_query_array(own, with_permits));
+        PERFORM outlast.lock_limits('[]', jsonb_path_query_array(own, with_permits));
     END IF;
     has_sends := own @? '$[*].sends';
     IF has_sends THEN
@@ -59,7 +59,7 @@ BEGIN
     END IF;
     has_blobs := entries @? '$[*].blobs';
     IF entries @? '$[*].most_queued_of_tenant' THEN
-        PERFORM outlast.hold_tenants(entries);
+        PERFORM outlast.lock_tenants(entries);
     END IF;
     PERFORM 1
        FROM (SELECT DISTINCT e->>'session' COLLATE "C" AS id
@@ -69,10 +69,10 @@ BEGIN
                 SELECT 1 FROM outlast.sessions AS s WHERE s.id = w.id FOR NO KEY UPDATE
             ) AS s;
     IF has_blobs THEN
-        PERFORM outlast.lay_blobs(entries, data);
+        PERFORM outlast.add_blobs(entries, data);
     END IF;
     IF has_sends THEN
-        PERFORM outlast.hold_lanes(entries);
+        PERFORM outlast.lock_lanes(entries);
     END IF;
     FOR number IN 0 .. jsonb_array_length(rounds) - 1 LOOP
         round := rounds->number;
@@ -99,10 +99,10 @@ BEGIN
         refused := refused || jsonb_path_query_array(own, '$[*].sends[*] ? (exists (@.blobs))');
     END IF;
     IF refused <> '[]' THEN
-        PERFORM outlast.clear_blobs(refused);
+        PERFORM outlast.drop_unused_blobs(refused);
     END IF;
     IF own @? '$[*].tells' THEN
-        PERFORM outlast.tell(own, answers);
+        PERFORM outlast.mark_cursors_due(own, answers);
     END IF;
     IF freeing <> '[]' THEN
         woken := outlast.free_permits(freeing);
@@ -111,8 +111,8 @@ BEGIN
 END
 $$;
 
--- What others added to a lane after the last arrival that its owner has seen: the rows of
--- the log that hold it. The first may begin before it.
+-- The rows of the log with arrivals of a lane after the last one that its owner has seen. The first
+-- row may begin before it.
 CREATE OR REPLACE FUNCTION outlast.arrivals(
     owner text, session bigint, name text, seen integer, last integer
 ) RETURNS jsonb

@@ -69,7 +69,8 @@ SELECT q.id, s.id, q.lane, q.kind, q.state, q.expires_at, q.data, s.tenant, s.ag
  WHERE q.id = :request_id;
 
 -- name: requests_of_session
--- Its own first: in the order of the list those of its whole tenant would be looked through.
+-- The session's own requests are found first: in the order of the list, the planner would read all
+-- requests of the tenant.
 SELECT q.id, s.id, q.lane, q.kind, q.state, q.expires_at, q.data, q.tenant, s.agent
   FROM outlast.sessions AS s
  CROSS JOIN LATERAL (
@@ -86,8 +87,8 @@ SELECT q.id, s.id, q.lane, q.kind, q.state, q.expires_at, q.data, q.tenant, s.ag
  LIMIT :limit;
 
 -- name: requests
--- It is planned anew each time it is asked, so a filter that is not given costs nothing. Each
--- request has one session: said so that it is looked up for those that are listed, and no other.
+-- It is planned for every call, so a filter that is not given costs nothing. LIMIT 1 says that a
+-- request has one session: it is looked up for the listed requests only.
 SELECT q.id, s.id, q.lane, q.kind, q.state, q.expires_at, q.data, q.tenant, s.agent
   FROM outlast.requests AS q
  CROSS JOIN LATERAL (
@@ -112,7 +113,8 @@ SELECT s.id
  WHERE t.tenant = :tenant AND t.token = :token AND t.living AND s.over = '';
 
 -- name: find_last_token
--- Where a token leads, or led before it died; the living and the dead have an index each.
+-- The session that a token leads to, or led to before it died; the living and the dead have an index
+-- each.
 SELECT s.id
   FROM (SELECT t.tenant, t.sid, t.living
           FROM outlast.tokens AS t
@@ -151,7 +153,7 @@ SELECT s.id, s.tenant, s.agent, l.lane,
  LIMIT :limit;
 
 -- name: permits
--- In line tenants take turns, as `in_line` has it; behind it are those who were passed by.
+-- Waiting calls come in the order of `waiting_calls`, then those that were skipped.
 SELECT p.name, s.id, p.lane, p.call_id, p.held, CASE WHEN p.held THEN 0 ELSE p.place - 1 END
   FROM (SELECT o.*,
                row_number() OVER (PARTITION BY o.name, o.held
@@ -170,8 +172,8 @@ SELECT p.name, s.id, p.lane, p.call_id, p.held, CASE WHEN p.held THEN 0 ELSE p.p
  LIMIT :limit;
 
 -- name: census
--- What the lanes of living sessions do, by status and what they wait for; with each kind how
--- many messages wait in them, and since when the one has been ready that nobody owns.
+-- The lanes of sessions that are not over, by status and wait: their number, how many messages are
+-- queued in them, and since when the longest ready one has had no owner.
 SELECT CASE WHEN l.status = 'idle' AND l.queued > 0 THEN 'queued' ELSE l.status END AS doing,
        l.wait, count(*), sum(l.queued)::bigint,
        min(l.ready_at) FILTER (WHERE l.worker IS NULL)

@@ -22,14 +22,14 @@ SELECT current_setting('server_version_num')::integer,
 SELECT max(version), bool_or(version = 1 AND name = '0001_initial.sql') FROM outlast.migrations;
 
 -- name: prepare_migration
--- A migration takes the time that it needs, whatever the role has for other statements; it does
--- not outlive its process for long. Who waits for another that migrates is in nobody's way.
+-- A migration takes the time that it needs, whatever limits the role has, but does not outlive its
+-- process for long. Waiting for another process that migrates blocks no other work.
 SELECT set_config('statement_timeout', '0', true),
        set_config('lock_timeout', '0', true),
        set_config('idle_in_transaction_session_timeout', '30s', true);
 
 -- name: limit_locks
--- Everybody at work queues behind who waits for a table, so the wait is short, and made again.
+-- All other transactions queue behind one that waits for a table, so it waits briefly, and again.
 SELECT set_config('lock_timeout', '2s', true);
 
 -- name: lock_migration
@@ -37,7 +37,8 @@ SELECT set_config('lock_timeout', '2s', true);
 SELECT pg_advisory_xact_lock(:class, 0);
 
 -- name: lock_sessions
--- Whoever writes begins with these. One who has others and waits for them could not be waited for.
+-- Every writer locks sessions first. After this lock no writer can hold another table and wait for
+-- sessions, which would be a deadlock.
 LOCK TABLE outlast.sessions IN ACCESS EXCLUSIVE MODE;
 
 -- name: add_schema

@@ -1,6 +1,6 @@
 -- name: take_outbox_cursors
--- One that somebody has in hand at this moment is passed over, so this waits for nobody. If the
--- answer is lost, what was taken is given out again when the hold on it is over.
+-- A cursor that another transaction has locked is skipped, so this waits for no lock. If the answer
+-- is lost, the cursors can be taken again when the hold on them is over.
 WITH
     due AS (
         SELECT o.tenant, o.sid, o.name
@@ -24,7 +24,7 @@ SELECT s.id, s.tenant, s.agent, o.name, o.url, o.secret, o.events::text, o.posit
  ORDER BY o.due_at, o.sid, o.name;
 
 -- name: settle_outbox_cursor
--- Holds one row, and waits for nobody after that. Settled twice, it comes to the same.
+-- Locks one row, and waits for no other after that. Settling twice has the effect of settling once.
 WITH
     settled AS (
         UPDATE outlast.outbox_cursors AS o

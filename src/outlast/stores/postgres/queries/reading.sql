@@ -12,9 +12,9 @@ SELECT encode(b.hash, 'hex'), b.data
   FROM jsonb_array_elements_text(:hashes) AS w (hash)
   JOIN outlast.blobs AS b ON b.tenant = :tenant AND b.hash = decode(w.hash, 'hex');
 
--- name: arrived
--- Of JSON triples of session, lane and offset: the lanes that something arrived for since. Each is
--- looked up by its keys, one after the other.
+-- name: find_arrivals
+-- Of JSON triples of session, lane and offset, the lanes with a later arrival. Each lane is looked up
+-- by its keys, one after the other.
 SELECT w.one->>0, w.one->>1
   FROM jsonb_array_elements(:heads) AS w (one)
  CROSS JOIN LATERAL (

@@ -1,5 +1,5 @@
 -- name: find_backend
--- Who answers. Where that is not who let us in, a pooler stands between.
+-- The process that answers. If it is not the one that accepted the connection, there is a pooler.
 SELECT pg_backend_pid();
 
 -- name: next_sign
@@ -35,7 +35,7 @@ VALUES (:worker, :sign, :host, :pid, :started_at, :version, :concurrency, :agent
        lease = excluded.lease,
        lease_until = excluded.lease_until;
 
--- name: namesake
+-- name: find_living_worker
 -- Whether a worker of this name shows its sign of life.
 SELECT 1
   FROM outlast.workers AS w
@@ -50,9 +50,9 @@ SELECT 1
  LIMIT 1;
 
 -- name: renew
--- Changes nothing for a worker that was declared dead: its row is gone. A lease that ran out goes
--- on: a lane that somebody took meanwhile has another fence. One that ran out while the server was
--- away was nobody's to take.
+-- Changes nothing for a worker that was declared dead: its row is gone. A lease that ran out goes on:
+-- a lane that was claimed meanwhile has another fence. The third column says whether it ran out; one
+-- that ran out while the server was away did not, as no other worker could claim its lanes.
 UPDATE outlast.workers AS w
    SET lease_until = outlast.now_ms() + w.lease,
        tally = coalesce(nullif(:tally, ''), w.tally)
@@ -67,8 +67,8 @@ UPDATE outlast.workers
  WHERE worker = :worker AND lease_until > outlast.now_ms()
 RETURNING 1;
 
--- name: bury
-SELECT outlast.bury(:worker);
+-- name: remove_worker
+SELECT outlast.remove_worker(:worker);
 
 -- name: living_workers
 -- A lease is renewed by its full length, so its end says when the worker was last heard of.
@@ -80,8 +80,8 @@ SELECT w.worker, w.host, w.pid, w.started_at, w.version, w.concurrency, w.agents
  ORDER BY w.started_at, w.worker;
 
 -- name: missing_workers
--- Those that should show a sign of life and do not, once the server has been up for so long
--- that all who live have had the time to show theirs again; and those not heard of for a day.
+-- Workers that should show a sign of life and do not, once the server has been up for so long that
+-- every living worker had the time to show it again; and workers whose lease ended a day ago.
 SELECT w.worker, w.lease_until < outlast.now_ms() - :long_gone
   FROM outlast.workers AS w
  WHERE w.lease_until < outlast.now_ms() - :long_gone

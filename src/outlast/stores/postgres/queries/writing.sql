@@ -1,5 +1,5 @@
 -- name: set_clock
--- In tests alone: what time it is for the statements that follow in this transaction.
+-- In tests only: the time for the statements that follow in this transaction.
 SELECT set_config('outlast_clock.now', :now, true);
 
 -- name: write
@@ -13,10 +13,10 @@ SELECT outlast.commit_alone(:session, :lane, :worker, :fence, :number, :seen, :a
 SELECT outlast.claim(:worker, :limit, :held, :agents, :version, :lanes, :most)::text;
 
 -- name: acquire
-SELECT outlast.acquire(:wishes)::text;
+SELECT outlast.acquire(:requests)::text;
 
--- name: hold_limits
-SELECT outlast.hold_limits(:names, :commits);
+-- name: lock_limits
+SELECT outlast.lock_limits(:names, :commits);
 
 -- name: has_overdue
 SELECT 1
@@ -28,7 +28,7 @@ SELECT 1
 SELECT outlast.skip_stale(:patience)::text;
 
 -- name: set_here
--- For this transaction alone.
+-- For this transaction only.
 SELECT set_config(:name, :value, true);
 
 -- name: knows_session

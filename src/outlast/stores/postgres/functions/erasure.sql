@@ -1,13 +1,14 @@
--- Take a session away with all that is known of it; the answer is the ids of sessions that
--- somebody was woken in, or nothing where there was no session.
+-- Delete a session and everything about it. Returns the ids of sessions in which a call that waits
+-- for a permit was woken; NULL if there was no session.
 --
--- Limits come first, as everywhere. Whoever writes to the session holds its row, so when this has it nobody is at it, and who
--- comes later finds no session. A claim, a wish for a permit and the settling of an outbox cursor hold
--- less: a lane, an outbox cursor. Those are taken first too, each before what hangs on it is deleted,
--- and every statement here sees what was written before it got its lock.
+-- Limits are locked first, as everywhere. Every transaction that writes to the session locks its row,
+-- so once this one has it no other is at work there, and a later one finds no session. A claim, a
+-- permit request and the settling of an outbox cursor lock less: a lane, an outbox cursor. Those rows
+-- are locked too, each before the rows that depend on it are deleted, and every statement here sees
+-- what was written before it got its lock.
 CREATE OR REPLACE FUNCTION outlast.erase(session text) RETURNS jsonb
     LANGUAGE plpgsql
-    -- Plans that stay right whatever the tables grow to; for what is called from here too.
+    -- See write.sql; for the functions called from here as well.
     SET enable_seqscan = off
     SET enable_hashjoin = off
     SET enable_mergejoin = off
@@ -21,12 +22,12 @@ BEGIN
       FROM outlast.sessions AS r
       JOIN outlast.lanes AS l ON l.tenant = r.tenant AND l.sid = r.sid
      WHERE r.id = session;
-    PERFORM outlast.hold_limits('[]', freeing);
+    PERFORM outlast.lock_limits('[]', freeing);
     SELECT r.tenant, r.sid INTO s FROM outlast.sessions AS r WHERE r.id = session FOR UPDATE;
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
-    PERFORM outlast.seize_blobs(s.tenant, s.sid);
+    PERFORM outlast.lock_blobs(s.tenant, s.sid);
     PERFORM 1
        FROM outlast.lanes AS l
       WHERE l.tenant = s.tenant AND l.sid = s.sid
@@ -42,7 +43,7 @@ BEGIN
     DELETE FROM outlast.tokens AS t WHERE t.tenant = s.tenant AND t.sid = s.sid;
     PERFORM outlast.forget_deliveries(s.tenant, s.sid);
     PERFORM outlast.forget_effects(s.tenant, session);
-    PERFORM outlast.release_blobs(s.tenant, s.sid);
+    PERFORM outlast.unlink_blobs(s.tenant, s.sid);
     SELECT coalesce(jsonb_agg(p), '[]')
       INTO freeing
       FROM (SELECT session, c.lane, jsonb_agg(DISTINCT c.call_id) AS frees
@@ -50,17 +51,17 @@ BEGIN
              WHERE c.tenant = s.tenant AND c.sid = s.sid
              GROUP BY c.lane) AS p;
     freeing := outlast.free_permits(freeing);
-    PERFORM outlast.doom_children(session, s.tenant, s.sid);
+    PERFORM outlast.mark_children_doomed(session, s.tenant, s.sid);
     DELETE FROM outlast.lanes AS l WHERE l.tenant = s.tenant AND l.sid = s.sid;
     DELETE FROM outlast.sessions AS r WHERE r.tenant = s.tenant AND r.sid = s.sid;
     RETURN freeing;
 END
 $$;
 
--- What the session started is to be erased too, by whoever sees it. All that the session added
--- is here: who was about to add more waits for it, and is refused. Rows are held in their order,
+-- Mark the sessions that this one started: a worker erases them as well. No child is missing: a
+-- transaction about to add one waits for the session, and is then refused. Rows are locked in order,
 -- since a child may be erased at the same time.
-CREATE OR REPLACE FUNCTION outlast.doom_children(session text, owner text, own_sid bigint)
+CREATE OR REPLACE FUNCTION outlast.mark_children_doomed(session text, owner text, own_sid bigint)
     RETURNS void
     LANGUAGE plpgsql
 AS $$
@@ -75,7 +76,7 @@ BEGIN
 END
 $$;
 
--- Of deliveries the names stay, so that one that is sent again is known for what it is.
+-- Delete the deliveries and keep their names, so that one that is sent again is recognized.
 CREATE OR REPLACE FUNCTION outlast.forget_deliveries(owner text, session bigint) RETURNS void
     LANGUAGE sql
 AS $$
@@ -87,8 +88,8 @@ AS $$
     DELETE FROM outlast.deliveries AS d WHERE d.tenant = owner AND d.sid = session;
 $$;
 
--- A session's own idempotency keys go with it. One that other sessions share stays used, and
--- nobody knows any more what came of it; one that is free is nobody's.
+-- Delete a session's own idempotency keys and those that are free. A key that it shares with other
+-- sessions stays taken, its outcome unknown.
 CREATE OR REPLACE FUNCTION outlast.forget_effects(owner text, session text) RETURNS void
     LANGUAGE sql
 AS $$

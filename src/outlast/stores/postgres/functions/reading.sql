@@ -1,7 +1,7 @@
--- What a fold needs, from one state of the database: first the session itself (its end and
--- the time of its last record), then the snapshots made by today's rules, then the rows of
--- the log after the older of both that concern the lane: its own, and those of others that
--- change slices, start or end the session. With `after` the rows alone, from there on.
+-- Everything that a fold needs, from one state of the database: the session (its end and the time of
+-- its last record), the snapshots made by today's fold, and the rows of the log after the older of
+-- both that concern the lane: its own, and those of others that change slices, start or end the
+-- session. With `after` only the session and the rows from there on.
 CREATE OR REPLACE FUNCTION outlast.load(session text, name text, today integer, after integer)
     RETURNS TABLE (kind text, first_offset integer, count integer, lane text, at bigint, data bytea)
     LANGUAGE plpgsql STABLE ROWS 100
@@ -49,8 +49,8 @@ BEGIN
 END
 $$;
 
--- A page of the log after a cursor: the session as above, then whole rows until they hold
--- about as many records as wanted, or 8 MiB as they are stored.
+-- A page of the log after a cursor: the session as above, then whole rows until they hold `most`
+-- records or 8 MiB as they are stored.
 CREATE OR REPLACE FUNCTION outlast.read(session text, after integer, most integer)
     RETURNS TABLE (kind text, first_offset integer, count integer, lane text, at bigint, data bytea)
     LANGUAGE plpgsql STABLE ROWS 100

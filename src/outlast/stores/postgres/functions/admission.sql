@@ -1,8 +1,10 @@
--- One arrival: checked first, then written, so that a refusal finds nothing written. The
--- answer is one of ["admitted", offset, position], ["repeated", same content, session, lane,
--- delivery, offset, position], ["erased"] for a repeated one whose session is gone, ["turn",
--- turn] for a cancel that was made out to another turn than the one that is open, and a refusal
--- with what it is about.
+-- One admission: checked first, then written, so that a refusal has nothing to undo. The answers:
+--
+--   ["admitted", offset, position]
+--   ["repeated", same content, session, lane, delivery, offset, position]
+--   ["erased"]                     a repeated one whose session was erased
+--   ["turn", turn]                 a cancel that names another turn than the open one, which is this
+--   a refusal with its subject     see `refuse` in admission.py
 CREATE OR REPLACE FUNCTION outlast.admit(wanted jsonb, data bytea) RETURNS jsonb
     LANGUAGE plpgsql
 AS $$
@@ -61,11 +63,12 @@ BEGIN
             obstacle := '["token_taken"]';
         END IF;
         IF obstacle IS NOT NULL THEN
-            -- Of a session that is not there yet nothing could be held. Sent again after a lost
-            -- connection, it may have been quicker itself: then the group is tried again.
+            -- A session that does not exist yet could not be locked. If this item was sent again
+            -- after a lost connection, its first try may be the obstacle: then the group is tried
+            -- again.
             PERFORM 1 FROM outlast.find_delivery(w.tenant, decode(w.name, 'hex'), w.delivery);
             IF FOUND THEN
-                RAISE EXCEPTION 'it was quicker itself' USING ERRCODE = 'serialization_failure';
+                RAISE EXCEPTION 'the same item was written meanwhile' USING ERRCODE = 'serialization_failure';
             END IF;
             RETURN obstacle;
         END IF;
@@ -111,7 +114,7 @@ BEGIN
     END IF;
 
     arrived := coalesce(s.last_offset, 0) + w.count;
-    -- Who admits has a clock of his own: were it ahead, all that follows would be as late.
+    -- The caller has a clock of its own. If that runs ahead, later records must not be as late.
     w.at := greatest(least(w.at, now), s.last_at);
     IF w.new THEN
         INSERT INTO outlast.sessions (tenant, id, agent, mode, created_at, last_offset, last_at)
@@ -139,8 +142,8 @@ BEGIN
          WHERE r.id = w.session;
     END IF;
     before := coalesce(l.queued, 0);
-    -- An arrival makes its lane ready at once. An owned lane too: were its owner to die
-    -- before it saw the arrival, nobody else would come for it.
+    -- An arrival makes its lane ready at once, an owned lane too: if its owner dies before it sees
+    -- the arrival, another worker claims the lane.
     INSERT INTO outlast.lanes AS n
            (tenant, sid, lane, agent, last_arrival, ready_at, version, status, queued)
     VALUES (w.tenant, s.sid, w.lane, s.agent, arrived, now, w.version, 'idle',
@@ -167,15 +170,15 @@ BEGIN
          WHERE q.id = w.request AND q.tenant IS NOT DISTINCT FROM w.tenant;
     END IF;
     IF wanted ? 'blobs' THEN
-        PERFORM outlast.use_blobs(w.tenant, s.sid, wanted->'blobs');
+        PERFORM outlast.link_blobs(w.tenant, s.sid, wanted->'blobs');
     END IF;
     RETURN jsonb_build_array('admitted', arrived, before);
 END
 $$;
 
--- Who counts all of a tenant's sessions, which others add to, does so alone: hold the tenants of
--- whom a group does, in the order of their names.
-CREATE OR REPLACE FUNCTION outlast.hold_tenants(entries jsonb) RETURNS void
+-- Lock the tenants whose queued messages a group counts, by name: while one transaction counts the
+-- queues of all of a tenant's sessions, no other may add to them.
+CREATE OR REPLACE FUNCTION outlast.lock_tenants(entries jsonb) RETURNS void
     LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -192,9 +195,8 @@ BEGIN
 END
 $$;
 
--- What a dispatch was admitted as before: by the name that its caller chose, or by the id
--- of the delivery, which is what Outlast itself names it by. Of a name whose session was
--- erased there is a row of nothing.
+-- The delivery that a dispatch was admitted as before: found by the name that its caller chose, or
+-- by the delivery's id if Outlast named it. A row of NULLs for a name whose session was erased.
 CREATE OR REPLACE FUNCTION outlast.find_delivery(owner text, dispatch bytea, delivery text)
     RETURNS SETOF outlast.deliveries
     LANGUAGE plpgsql STABLE
@@ -213,7 +215,60 @@ BEGIN
 END
 $$;
 
--- The name under which a delivery that was erased is remembered.
+-- The name under which an erased delivery stays known.
 CREATE OR REPLACE FUNCTION outlast.name_of(delivery text) RETURNS bytea
     LANGUAGE sql IMMUTABLE
     RETURN substr(sha256(convert_to('delivery ' || delivery, 'UTF8')), 1, 16);
+
+-- Admit what a commit sends to other sessions; drop what cannot be admitted. The sessions are
+-- locked, as all of the group's. If two transactions send the same name at once, the second fails on
+-- the index of names; its group is tried again and finds the first.
+CREATE OR REPLACE FUNCTION outlast.send(sends jsonb, data bytea) RETURNS void
+    LANGUAGE plpgsql
+AS $$
+DECLARE
+    item jsonb;
+BEGIN
+    FOR item IN SELECT * FROM jsonb_array_elements(sends) LOOP
+        -- A delivery that exists under another name would fail again each time.
+        IF item->>'name' IS NULL OR NOT EXISTS (
+            SELECT 1 FROM outlast.deliveries AS d WHERE d.id = item->>'delivery'
+        ) THEN
+            PERFORM outlast.admit(item, data);
+        END IF;
+    END LOOP;
+END
+$$;
+
+-- The cancels among the sends that name another turn than the open one: the place of each and the
+-- open turn; NULL if there are none.
+CREATE OR REPLACE FUNCTION outlast.find_other_turns(sends jsonb) RETURNS jsonb
+    LANGUAGE sql
+AS $$
+    SELECT jsonb_build_array(
+               'turns', jsonb_agg(jsonb_build_array(w.place - 1, coalesce(l.turn, '')))
+           )
+      FROM jsonb_array_elements(sends) WITH ORDINALITY AS w (item, place)
+      LEFT JOIN outlast.sessions AS s ON s.id = ANY (ARRAY[w.item->>'session'])
+      LEFT JOIN outlast.lanes AS l
+        ON l.tenant = ANY (ARRAY[s.tenant]) AND l.sid = s.sid AND l.lane = w.item->>'lane'
+     WHERE w.item->>'turn' <> coalesce(l.turn, '')
+    HAVING count(*) > 0
+$$;
+
+-- Lock the lanes of a group that sends, in the order of every transaction that waits for several
+-- (see remove_worker): then they may be written in any order.
+CREATE OR REPLACE FUNCTION outlast.lock_lanes(entries jsonb) RETURNS void
+    LANGUAGE plpgsql
+AS $$
+BEGIN
+    PERFORM 1
+       FROM (SELECT DISTINCT e->>'session' AS session, e->>'lane' AS lane
+               FROM jsonb_array_elements(entries) AS e) AS w
+       JOIN outlast.sessions AS s ON s.id = ANY (ARRAY[w.session])
+       JOIN outlast.lanes AS l
+         ON l.tenant = ANY (ARRAY[s.tenant]) AND l.sid = s.sid AND l.lane = w.lane
+      ORDER BY s.id, l.lane
+        FOR NO KEY UPDATE OF l;
+END
+$$;
