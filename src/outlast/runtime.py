@@ -40,15 +40,15 @@ class Runtime:
     def __init__(
         self,
         agents: Agents,
-        envoys: Agents,
+        proxies: Agents,
         store: Store,
         clock: Clock,
         deps: Deps | None,
         telemetry: Telemetry | None,
         surroundings: Callable[[], Environment],
     ) -> None:
-        self._agents = {**agents, **envoys}
-        self._envoys = envoys
+        self._agents = {**agents, **proxies}
+        self._proxies = proxies
         self._store = store
         self._clock = clock
         self._deps = checked_deps(deps)
@@ -69,10 +69,10 @@ class Runtime:
         return self._observed_worker(self._performers(clients, deps), settings)
 
     def _served(self, names: Sequence[str]) -> list[str]:
-        """Return the agents that this process works for: those named with their envoys, or all."""
+        """Return the agents that this process serves: those named with their proxies, or all."""
         served = [name_of(name, self._agents) for name in names or self._agents]
-        known = [far for name in served for far in self._agents[name].elsewhere]
-        return list(dict.fromkeys([*served, *(far for far in known if far in self._envoys)]))
+        remotes = [remote for name in served for remote in self._agents[name].elsewhere]
+        return list(dict.fromkeys([*served, *(each for each in remotes if each in self._proxies)]))
 
     def _performers(
         self, clients: Mapping[str, ModelClient], deps: Any

@@ -23,18 +23,18 @@ HOOKS = WebhookSettings(secret="0123456789abcdef", allow_private=True, poll=0.05
 
 
 class Pair:
-    """Two apps: `near` asks, `far` is asked over `url`."""
+    """Two apps: `near` asks, `peer` is asked over `url`."""
 
-    def __init__(self, near: Outlast, far: Outlast, wire: BadWire) -> None:
-        self.near, self.far, self.wire = near, far, wire
+    def __init__(self, near: Outlast, peer: Outlast, wire: BadWire) -> None:
+        self.near, self.peer, self.wire = near, peer, wire
 
     async def child(self) -> Session[Any]:
         """Return the only session there."""
         [session_id] = await self.children()
-        return await self.far.session(session_id)
+        return await self.peer.session(session_id)
 
     async def children(self) -> list[str]:
-        return [info.session_id for info in await self.far.sessions()]
+        return [info.session_id for info in await self.peer.sessions()]
 
 
 def boss(url: str, message: str, **options: Any) -> Agent[Any, Any]:
@@ -57,10 +57,10 @@ async def two_apps(
     port = free_port()
     async with AsyncExitStack() as stack:
         given: dict[str, Any] = {"store": "memory://", "worker": FAST, "webhooks": hooks}
-        far = await stack.enter_async_context(Outlast([asked, planner], **given, **(there or {})))
-        wire = BadWire("http://%s:%s" % await stack.enter_async_context(on_a_socket(far)))
+        peer = await stack.enter_async_context(Outlast([asked, planner], **given, **(there or {})))
+        wire = BadWire("http://%s:%s" % await stack.enter_async_context(on_a_socket(peer)))
         wired = await stack.enter_async_context(wire.opened())
-        token = await token_for(far)
+        token = await token_for(peer)
         near = Outlast(
             [boss(f"http://127.0.0.1:{wired}", message, token=token, **options)],
             store="memory://",
@@ -69,19 +69,19 @@ async def two_apps(
         )
         await stack.enter_async_context(near)
         await stack.enter_async_context(on_a_socket(near, ServerSettings(port=port)))
-        yield Pair(near, far, wire)
+        yield Pair(near, peer, wire)
 
 
 @asynccontextmanager
-async def far_side(
+async def peer_app(
     asked: Agent[Any, Any] = teller, **options: Any
 ) -> AsyncIterator[tuple[Outlast, str, str]]:
     """Give an app that is asked, its address, and a token for it."""
     async with (
-        Outlast([asked], store="memory://", worker=FAST, webhooks=HOOKS, **options) as far,
-        on_a_socket(far) as (host, port),
+        Outlast([asked], store="memory://", worker=FAST, webhooks=HOOKS, **options) as peer,
+        on_a_socket(peer) as (host, port),
     ):
-        yield far, f"http://{host}:{port}", await token_for(far)
+        yield peer, f"http://{host}:{port}", await token_for(peer)
 
 
 async def token_for(app: Outlast) -> str:

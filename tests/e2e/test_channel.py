@@ -14,9 +14,9 @@ import msgspec
 import pytest
 from front_desk import QUICK, SECRET, front_desk
 from http_scene import FAST, teller
-from mail import QUICK as PATIENT
 from sign_in_scene import KEY
 from webhook_receiver import Post, Receiver, Reply, failing, ok
+from webhook_setup import QUICK as PATIENT
 
 from outlast import Agent, Connection, Context, Event, Outlast, tool
 from outlast.agents.model.client import ModelRequest

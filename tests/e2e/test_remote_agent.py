@@ -8,7 +8,7 @@ import pytest
 from client_scene import Plan
 from free_port import free_port
 from http_scene import FAST, on_a_socket, teller
-from remote_scene import boss, far_side, output_of, the, told, two_apps, until
+from remote_scene import boss, output_of, peer_app, the, told, two_apps, until
 
 from outlast import Agent, Outlast, Session
 from outlast.agents.model.client import ModelRequest
@@ -28,7 +28,7 @@ async def test_a_remote_agent_is_asked_and_its_answer_is_the_calls_result() -> N
 
         assert await output_of(session) == "done"
         assert await told(session) == ["You said: hello"]
-        [child] = await pair.far.sessions()
+        [child] = await pair.peer.sessions()
         assert (child.mode, child.over) == ("task", "completed")
         [called] = await the(session, "subagent.called")
         [started] = await the(session, "subagent.started")
@@ -47,7 +47,7 @@ async def test_the_callback_wakes_the_caller_and_no_poll_is_needed() -> None:
 
         called, _ = await the(session, "callback.closed")
         assert called.data.get("how", "answered") == "answered"
-        assert await pair.far.store.outbox.dead_letters() == []
+        assert await pair.peer.store.outbox.dead_letters() == []
 
 
 async def test_agents_that_ask_each_other_over_the_wire_come_to_an_end() -> None:
@@ -89,7 +89,7 @@ async def test_what_a_remote_agent_asks_is_asked_here() -> None:
 
         assert await output_of(session) == "done"
         assert await told(session) == ["That is done."]
-        child = await pair.far.session((await pair.children())[0])
+        child = await pair.peer.session((await pair.children())[0])
         assert await the(child, "tool.completed")
 
 
@@ -151,23 +151,23 @@ async def test_a_typed_output_is_of_its_type() -> None:
 
 def test_a_remote_agent_that_cannot_be_reached_is_refused_at_once() -> None:
     with pytest.raises(OutlastError):
-        RemoteAgent("far", "not a url")
+        RemoteAgent("peer", "not a url")
     with pytest.raises(OutlastError):
-        RemoteAgent("far", "https://agents.example", "two\nlines")
-    assert "token" not in repr(RemoteAgent("far", "https://agents.example", "outlast_token"))
+        RemoteAgent("peer", "https://agents.example", "two\nlines")
+    assert "token" not in repr(RemoteAgent("peer", "https://agents.example", "outlast_token"))
 
 
 async def test_a_caller_that_is_killed_at_every_commit_asks_once() -> None:
-    async with far_side() as (far, url, token):
+    async with peer_app() as (peer, url, token):
         asked: list[int] = []
 
         async def ask(app: Outlast) -> str | None:
-            before = len(await far.sessions(limit=1000))
+            before = len(await peer.sessions(limit=1000))
             session: Session[Any] = await app.start("boss", "go")
             request = await until(app, session, "request.opened")
             await session.answer(request.data["request_id"], "approve")
             await until(app, session, "turn.completed")
-            asked.append(len(await far.sessions(limit=1000)) - before)
+            asked.append(len(await peer.sessions(limit=1000)) - before)
             assert not await verify(app.store, session.id)
             return await output_of(session)
 
@@ -185,8 +185,8 @@ async def test_a_caller_that_is_killed_at_every_commit_asks_once() -> None:
 
 
 async def test_an_agent_that_is_killed_at_every_commit_while_it_is_asked_answers_once() -> None:
-    async def ask(far: Outlast) -> str | None:
-        async with on_a_socket(far) as (host, port):
+    async def ask(peer: Outlast) -> str | None:
+        async with on_a_socket(peer) as (host, port):
             asker = boss(f"http://{host}:{port}", "refund", poll=0.05)
             async with Outlast([asker], store="memory://", worker=FAST) as near:
                 session: Session[Any] = await near.start("boss", "go")
@@ -194,8 +194,8 @@ async def test_an_agent_that_is_killed_at_every_commit_while_it_is_asked_answers
                 await session.answer(request.request_id, "approve")
                 output = await output_of(session)
                 assert await told(session) == ["That is done."]
-        [child] = await far.sessions()
-        assert not await verify(far.store, child.session_id)
+        [child] = await peer.sessions()
+        assert not await verify(peer.store, child.session_id)
         return output
 
     report = await crash_everywhere(ask, agents=[teller], store=MemoryStore)

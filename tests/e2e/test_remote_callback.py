@@ -35,16 +35,16 @@ def slow(approval: Any = "never") -> tuple[Agent[Any, Any], asyncio.Event]:
 
 
 async def address_of(pair: Pair, session: Session[Any]) -> tuple[str, str]:
-    """Return where the far side calls back, and with what it signs."""
+    """Return where the peer calls back, and with what it signs."""
     async for event in session.events():
         if event.type == "subagent.started":
             break
     [child] = await pair.children()
-    [cursor] = await pair.far.store.outbox.cursors(session_id=child)
+    [cursor] = await pair.peer.store.outbox.cursors(session_id=child)
     return cursor.url, cursor.secret
 
 
-async def test_only_the_signed_callback_of_the_far_side_wakes_the_caller() -> None:
+async def test_only_the_signed_callback_of_the_peer_wakes_the_caller() -> None:
     agent, go_on = slow()
     async with two_apps("hello", asked=agent, poll=600.0) as pair, httpx.AsyncClient() as http:
         session = await pair.near.start("boss", "go")
@@ -69,7 +69,7 @@ async def test_only_the_signed_callback_of_the_far_side_wakes_the_caller() -> No
         assert await output_of(session) == "done"
         called, _ = await the(session, "callback.closed")
         assert called.data.get("how", "answered") == "answered"
-        assert await pair.far.store.outbox.dead_letters() == []
+        assert await pair.peer.store.outbox.dead_letters() == []
 
 
 async def all_is_told(app: Outlast, session_id: str) -> OutboxCursor:
@@ -83,17 +83,17 @@ async def all_is_told(app: Outlast, session_id: str) -> OutboxCursor:
             await wakeups.wait()
 
 
-async def test_every_news_of_the_far_side_wakes_the_caller_and_no_poll_is_needed() -> None:
+async def test_every_news_of_the_peer_wakes_the_caller_and_no_poll_is_needed() -> None:
     async with two_apps("refund", poll=600.0) as pair:
         session = await pair.near.start("boss", "go")
         asked = await until(pair.near, session, "request.opened")
-        await all_is_told(pair.far, (await pair.child()).id)
+        await all_is_told(pair.peer, (await pair.child()).id)
         await session.answer(asked.data["request_id"], "approve")
         await until(pair.near, session, "turn.completed")
-        cursor = await all_is_told(pair.far, (await pair.child()).id)
+        cursor = await all_is_told(pair.peer, (await pair.child()).id)
 
         assert await told(session) == ["That is done."]
-        assert (cursor.tries, await pair.far.store.outbox.dead_letters()) == (0, [])
+        assert (cursor.tries, await pair.peer.store.outbox.dead_letters()) == (0, [])
         assert not await the(session, "timer.fired")
         assert not await verify(pair.near.store, session.id)
 
@@ -129,7 +129,7 @@ async def test_what_signs_a_callback_is_in_no_log() -> None:
         url, secret = await address_of(pair, session)
         assert len(secret) > 40
 
-        for app, each in ((pair.near, session), (pair.far, await pair.child())):
+        for app, each in ((pair.near, session), (pair.peer, await pair.child())):
             page = await app.store.log.read(each.id, 0)
             assert not any(secret in repr(entry) for entry in page.entries)
             assert not await verify(app.store, each.id)
@@ -142,6 +142,6 @@ async def test_what_signs_a_callback_is_in_no_log() -> None:
 async def test_a_secret_of_a_webhook_has_a_length() -> None:
     async with two_apps("hello") as pair:
         with pytest.raises(InvalidInput, match="16 bytes"):
-            await pair.far.start(
+            await pair.peer.start(
                 "teller", "x", webhook=Webhook("http://127.0.0.1:9/x", secret="short")
             )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from http_scene import FAST
-from remote_scene import Pair, boss, far_side, the, two_apps, until
+from remote_scene import Pair, boss, peer_app, the, two_apps, until
 
 from outlast import Agent, Outlast, Session
 from outlast.errors import Unreachable
@@ -39,7 +39,7 @@ async def test_who_stops_the_caller_stops_what_it_asked_for(stop: str) -> None:
         await getattr(session, stop)("enough")
 
         child = await pair.child()
-        assert await over(pair.far, child) == "ended"
+        assert await over(pair.peer, child) == "ended"
         assert not await the(child, "tool.completed")
         [cursor] = await pair.near.store.outbox.cursors(session_id=session.id)
         assert (cursor.name, cursor.tries) == ("remote", 0)
@@ -55,19 +55,19 @@ async def test_a_caller_that_is_stopped_by_its_own_parent_stops_what_it_asked_fo
             session = await app.start("top", "go")
             await until(app, session, "request.opened")
             await session.cancel("enough")
-            assert await over(pair.far, await pair.child()) == "ended"
+            assert await over(pair.peer, await pair.child()) == "ended"
 
 
 async def test_a_caller_that_is_killed_at_every_commit_of_a_cancel_stops_it_all_the_same() -> None:
-    async with far_side() as (far, url, token):
+    async with peer_app() as (peer, url, token):
 
         async def ask_and_cancel(app: Outlast) -> str:
-            before = {info.session_id for info in await far.sessions(limit=1000)}
+            before = {info.session_id for info in await peer.sessions(limit=1000)}
             session: Session[Any] = await app.start("boss", "go")
             await until(app, session, "request.opened")
             await session.cancel("enough")
-            [new] = {info.session_id for info in await far.sessions(limit=1000)} - before
-            return await over(far, await far.session(new))
+            [new] = {info.session_id for info in await peer.sessions(limit=1000)} - before
+            return await over(peer, await peer.session(new))
 
         asking = boss(url, "refund", poll=0.05, token=token)
         report = await crash_everywhere(ask_and_cancel, agents=[asking], store=MemoryStore)
@@ -77,7 +77,7 @@ async def test_a_caller_that_is_killed_at_every_commit_of_a_cancel_stops_it_all_
         report.assert_same_output()
 
 
-async def test_a_far_side_that_is_away_is_told_when_it_is_back() -> None:
+async def test_a_peer_that_is_away_is_told_when_it_is_back() -> None:
     async with two_apps("refund", poll=0.05, timeout=0.1) as pair:
         session = await asked(pair)
         pair.wire.lets_nobody_through = True
@@ -88,7 +88,7 @@ async def test_a_far_side_that_is_away_is_told_when_it_is_back() -> None:
         await pair.wire.refused.wait()
         pair.wire.lets_nobody_through = False
 
-        assert await over(pair.far, await pair.child()) == "ended"
+        assert await over(pair.peer, await pair.child()) == "ended"
 
 
 async def test_a_start_of_which_nobody_knows_whether_it_arrived_is_stopped_too() -> None:
@@ -99,7 +99,7 @@ async def test_a_start_of_which_nobody_knows_whether_it_arrived_is_stopped_too()
         await until(pair.near, session, "timer.set")
         await session.cancel("enough")
 
-        assert await over(pair.far, await pair.child()) == "ended"
+        assert await over(pair.peer, await pair.child()) == "ended"
 
 
 async def test_a_call_that_was_answered_or_never_begun_is_not_cancelled() -> None:
@@ -118,11 +118,11 @@ async def test_who_erases_the_caller_ends_what_it_asked_for() -> None:
         session = await asked(pair)
         await pair.near.erase(session.id)
 
-        assert await over(pair.far, await pair.child()) == "ended"
+        assert await over(pair.peer, await pair.child()) == "ended"
         assert not await pair.near.sessions()
 
 
-async def test_nothing_is_erased_while_the_far_side_is_away_unless_that_is_wanted() -> None:
+async def test_nothing_is_erased_while_the_peer_is_away_unless_that_is_wanted() -> None:
     async with two_apps("refund", poll=600.0, timeout=0.1) as pair:
         session = await asked(pair)
         pair.wire.lets_nobody_through = True

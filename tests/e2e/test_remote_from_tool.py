@@ -12,7 +12,7 @@ from client_scene import Plan, planner
 from http_scene import FAST, on_a_socket, teller
 from msgspec import Struct
 from msgspec.structs import replace
-from remote_scene import far_side, free_port, output_of, the, told, until
+from remote_scene import free_port, output_of, peer_app, the, told, until
 
 from outlast import Agent, Context, Image, Outlast, Session, tool
 from outlast.errors import InvalidDefinition, UnknownAgent
@@ -78,18 +78,18 @@ async def until_over(app: Outlast) -> str:
 
 
 async def test_a_tool_asks_a_remote_agent_and_gets_its_answer() -> None:
-    async with far_side() as (far, url, token):
+    async with peer_app() as (peer, url, token):
         remote = RemoteAgent("teller", url, token, poll=0.05)
         async with asking(boss(remote, name="teller", message="hello")) as (_, session):
             assert await output_of(session) == "done"
             assert await told(session) == ["'You said: hello'"]
-            [child] = await far.sessions()
+            [child] = await peer.sessions()
             assert (child.mode, child.over) == ("task", "completed")
 
 
 async def test_the_callback_wakes_the_one_that_asks_and_no_poll_is_needed() -> None:
     port = free_port()
-    async with far_side() as (far, url, token):
+    async with peer_app() as (peer, url, token):
         remote = RemoteAgent("teller", url, token, poll=600.0)
         agent = boss(remote, name="teller", message="refund")
         address = f"http://127.0.0.1:{port}"
@@ -103,13 +103,13 @@ async def test_the_callback_wakes_the_one_that_asks_and_no_poll_is_needed() -> N
 
             await until(near, session, "turn.completed")
             assert await told(session) == ["'That is done.'"]
-            assert await until_over(far) == "completed"
+            assert await until_over(peer) == "completed"
 
 
 async def test_an_answer_is_the_value_that_it_was() -> None:
     text = '{"title": "a text"}' + "!" * 300_000
     quoting: Agent[Any, Any] = Agent("quoting", ScriptedModel([say(text)]))
-    async with far_side(planner) as (_, plans, token), far_side(quoting) as (_, texts, key):
+    async with peer_app(planner) as (_, plans, token), peer_app(quoting) as (_, texts, key):
         struct = RemoteAgent("struct", plans, token, agent="planner", output_type=Draft, poll=0.05)
         typed = RemoteAgent("typed", plans, token, agent="planner", output_type=Plan, poll=0.05)
         plain = RemoteAgent("plain", plans, token, agent="planner", poll=0.05)
@@ -127,7 +127,7 @@ async def test_an_answer_is_the_value_that_it_was() -> None:
 
 
 async def test_remote_agents_and_those_that_are_here_are_asked_at_once() -> None:
-    async with far_side() as (far, url, token):
+    async with peer_app() as (peer, url, token):
         one = RemoteAgent("one", url, token, agent="teller", poll=0.05)
         two = RemoteAgent("two", url, token, agent="teller", poll=0.05)
         here = Agent("here", teller.model, tools=[*teller.tools.values()])
@@ -142,11 +142,11 @@ async def test_remote_agents_and_those_that_are_here_are_asked_at_once() -> None
 
             assert await output_of(session) == "done"
             assert await told(session) == ['["That is done.","That is done.","That is done."]']
-            assert len(await far.sessions()) == 2
+            assert len(await peer.sessions()) == 2
 
 
 async def test_a_remote_agent_that_fails_is_a_failure_of_the_tool() -> None:
-    async with far_side() as (_, url, token):
+    async with peer_app() as (_, url, token):
         remote = RemoteAgent("teller", url, token, poll=0.05)
         async with asking(boss(remote, name="teller", message="fail")) as (_, session):
             await session.wait()
@@ -156,29 +156,29 @@ async def test_a_remote_agent_that_fails_is_a_failure_of_the_tool() -> None:
 
 
 async def test_what_is_no_text_is_not_said_to_a_remote_agent() -> None:
-    async with far_side() as (far, url, token):
+    async with peer_app() as (peer, url, token):
         remote = RemoteAgent("teller", url, token, poll=0.05)
         async with asking(boss(remote, name="teller")) as (_, session):
             await session.wait()
             [said] = await told(session)
             assert "INVALID_MESSAGE: teller is remote: it takes text only" in said
-            assert await far.sessions() == []
+            assert await peer.sessions() == []
 
 
 @pytest.mark.parametrize("stop", ["cancel", "end"])
 async def test_who_stops_the_tool_stops_what_it_asked_for(stop: str) -> None:
-    async with far_side() as (far, url, token):
+    async with peer_app() as (peer, url, token):
         remote = RemoteAgent("teller", url, token, poll=0.05)
         async with asking(boss(remote, name="teller", message="refund")) as (near, session):
             await until(near, session, "request.opened")
 
             await getattr(session, stop)("enough")
-            assert await until_over(far) == "ended"
+            assert await until_over(peer) == "ended"
             await session.wait()
 
 
 async def test_who_erases_the_session_of_the_tool_ends_what_it_asked_for() -> None:
-    async with far_side() as (far, url, token):
+    async with peer_app() as (peer, url, token):
         remote = RemoteAgent("teller", url, token, poll=0.05)
         async with asking(boss(remote, name="teller", message="refund")) as (near, session):
             await until(near, session, "request.opened")
@@ -186,34 +186,34 @@ async def test_who_erases_the_session_of_the_tool_ends_what_it_asked_for() -> No
             await near.erase(session.id)
 
             assert await near.sessions() == []
-            assert await until_over(far) == "ended"
+            assert await until_over(peer) == "ended"
 
 
 async def test_the_events_of_what_a_tool_asked_for_come_between_its_own() -> None:
-    async with far_side() as (far, url, token):
+    async with peer_app() as (peer, url, token):
         remote = RemoteAgent("teller", url, token, poll=0.05)
         async with asking(boss(remote, name="teller", message="hello")) as (_, session):
             await session.wait()
             events = [event async for event in session.events(children=True)]
 
-            [child] = await far.sessions()
+            [child] = await peer.sessions()
             [called] = await the(session, "subagent.called")
             paths = {event.path for event in events}
             assert paths == {(), (called.data["child"],), (called.data["child"], child.session_id)}
 
 
 async def test_a_tool_that_is_killed_at_every_commit_asks_once() -> None:
-    async with far_side() as (far, url, token):
+    async with peer_app() as (peer, url, token):
         asked: list[int] = []
         remote = RemoteAgent("teller", url, token, poll=0.05)
 
         async def go(app: Outlast) -> str | None:
-            before = len(await far.sessions(limit=1000))
+            before = len(await peer.sessions(limit=1000))
             session: Session[Any] = await app.start("boss", "go")
             request = await until(app, session, "request.opened")
             await session.answer(request.data["request_id"], "approve")
             await until(app, session, "turn.completed")
-            asked.append(len(await far.sessions(limit=1000)) - before)
+            asked.append(len(await peer.sessions(limit=1000)) - before)
             return await output_of(session)
 
         report = await crash_everywhere(
@@ -227,7 +227,7 @@ async def test_a_tool_that_is_killed_at_every_commit_asks_once() -> None:
 
 
 async def test_a_worker_for_an_agent_asks_the_remote_ones_that_this_one_knows() -> None:
-    async with far_side() as (_, url, token):
+    async with peer_app() as (_, url, token):
         remote = RemoteAgent("teller", url, token, poll=0.05)
         agent = boss(remote, name="teller", message="hello")
         async with asking(agent, worker=replace(FAST, agents=("boss",))) as (_, session):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from http_scene import FAST
 from oauth_provider import Remote, brought, provider_process
-from remote_scene import boss, far_side, output_of, the, told, two_apps, until
+from remote_scene import boss, output_of, peer_app, the, told, two_apps, until
 from sign_in_scene import Hub, required, visit
 
 from outlast import Outlast, Session
@@ -134,7 +134,7 @@ async def test_a_sign_in_there_is_shown_here_until_it_is_done(remote: Remote) ->
         assert (await session.wait()).status == "waiting"
 
         back = brought(await remote.visit(asked.data["url"], ""))
-        assert await pair.far.connections.complete("hub", **back) == "completed"
+        assert await pair.peer.connections.complete("hub", **back) == "completed"
         done = await until(pair.near, session, "authorization.completed")
         assert done.data["request_id"] == asked.data["request_id"]
         await until(pair.near, session, "turn.completed")
@@ -146,7 +146,7 @@ async def test_a_sign_in_there_is_shown_here_until_it_is_done(remote: Remote) ->
 async def test_a_sign_in_here_says_nothing_of_one_there(remote: Remote, tmp_path: Path) -> None:
     there, here = Hub(remote, owner="app"), Hub(remote, owner="app")
     store = f"sqlite:///{tmp_path / 'near.db'}"
-    async with far_side(there.agent(name="teller"), **there.app) as (_, url, token):
+    async with peer_app(there.agent(name="teller"), **there.app) as (_, url, token):
         agents = [boss(url, "go", token=token), here.agent(name="local")]
         async with Outlast(agents, store=store, worker=FAST, **here.app) as near:
             session = await near.start("boss", "go")
@@ -167,7 +167,7 @@ async def test_a_sign_in_that_is_denied_there_fails_here(remote: Remote) -> None
         asked = await required(session)
         back = brought(await remote.visit(asked.data["url"], "access_denied"))
         back.pop("error_description", None)
-        assert await pair.far.connections.complete("hub", **back) == "denied"
+        assert await pair.peer.connections.complete("hub", **back) == "denied"
         failed = await until(pair.near, session, "authorization.failed")
         assert failed.data.get("how", "denied") == "denied"
         await until(pair.near, session, "turn.completed")

@@ -21,8 +21,8 @@ async def test_the_events_of_a_remote_session_come_between_those_of_its_caller()
 
         theirs = [event for event in read if event.session_id == child]
         assert {event.path for event in theirs} == {(child,)}
-        far = await pair.far.session(child)
-        assert [e.offset for e in theirs] == [e.offset async for e in far.events(follow=False)]
+        peer = await pair.peer.session(child)
+        assert [e.offset for e in theirs] == [e.offset async for e in peer.events(follow=False)]
         mine = [event for event in read if event.session_id == session.id]
         assert {event.path for event in mine} == {()}
         assert [e.offset for e in mine] == [e.offset async for e in session.events(follow=False)]
@@ -39,8 +39,8 @@ async def test_children_of_a_remote_session_are_read_through_its_caller_too() ->
         session = await pair.near.start("boss", "go")
         paths = {event.path async for event in session.events(children=True)}
 
-        scribes = [i.session_id for i in await pair.far.sessions() if i.agent == "scribe"]
-        tellers = [i.session_id for i in await pair.far.sessions() if i.agent == "teller"]
+        scribes = [i.session_id for i in await pair.peer.sessions() if i.agent == "scribe"]
+        tellers = [i.session_id for i in await pair.peer.sessions() if i.agent == "teller"]
         assert paths == {(), tuple(tellers), (*tellers, *scribes)}
 
 
@@ -59,12 +59,12 @@ async def test_a_reader_behind_a_cut_wire_gets_all_once_it_is_whole_again() -> N
 
         [child] = await pair.children()
         theirs = [event.offset for event in read if event.session_id == child]
-        far = await pair.far.session(child)
-        assert theirs == [e.offset async for e in far.events(follow=False)]
+        peer = await pair.peer.session(child)
+        assert theirs == [e.offset async for e in peer.events(follow=False)]
         assert read[-1].type in ("session.waiting", "session.completed")
 
 
-async def test_a_far_side_that_stays_away_does_not_hold_up_the_callers_events(
+async def test_a_peer_that_stays_away_does_not_hold_up_the_callers_events(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with two_apps("hello", timeout=0.2) as pair:
@@ -84,9 +84,9 @@ async def test_progress_of_another_tool_names_no_remote_session() -> None:
         await ctx.heartbeat({"remote": "teller", "session_id": "ses_of_somebody"})
         return "so"
 
-    far = RemoteAgent("teller", "http://127.0.0.1:9", timeout=0.1)
+    peer = RemoteAgent("teller", "http://127.0.0.1:9", timeout=0.1)
     script: list[ScriptedReply] = [call("pretend"), say("done")]
-    agent: Agent[Any, Any] = Agent("a", ScriptedModel(script), tools=[pretend], subagents=[far])
+    agent: Agent[Any, Any] = Agent("a", ScriptedModel(script), tools=[pretend], subagents=[peer])
     async with Outlast([agent], store="memory://", worker=FAST) as app:
         session = await app.start(agent, "go")
         assert {event.session_id async for event in session.events(children=True)} == {session.id}

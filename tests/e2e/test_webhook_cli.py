@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from mail import Office
 from terminal import Place
 from webhook_receiver import Receiver, always
+from webhook_setup import WebhookSetup
 
 from outlast import Webhook
 from outlast.stores.sqlite import SqliteStore
@@ -20,14 +20,14 @@ def place(tmp_path: Path) -> Place:
 
 
 async def test_the_commands_show_what_was_told_what_fails_and_what_is_dead(place: Place) -> None:
-    office = Office()
-    office.store = SqliteStore(place.path / "outlast.db", office.clock)
+    setup = WebhookSetup()
+    setup.store = SqliteStore(place.path / "outlast.db", setup.clock)
     async with Receiver(always(410)) as gone, Receiver(always(500)) as busy:
-        first = await office.talk("one", webhook=Webhook(gone.url + "?token=s3cret"))
-        second = await office.talk("one", webhook=Webhook(busy.url), tenant="acme")
-        await office.store.migrate()
-        await office.send()
-        await office.store.close()
+        first = await setup.talk("one", webhook=Webhook(gone.url + "?token=s3cret"))
+        second = await setup.talk("one", webhook=Webhook(busy.url), tenant="acme")
+        await setup.store.migrate()
+        await setup.send()
+        await setup.store.close()
 
     listed = place.run("webhooks", "list").stdout
     failing = place.json("webhooks", "list", "--failing")

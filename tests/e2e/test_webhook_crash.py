@@ -8,16 +8,16 @@ import signal
 import subprocess
 from pathlib import Path
 
-from mail import QUICK, SECRET, poet
 from terminal import EXECUTABLE, environment
 from webhook_receiver import Post, Receiver, Reply
+from webhook_setup import QUICK, SECRET, poet
 
 from outlast import Event, Outlast, Webhook
 from outlast.clock import Clock
 from outlast.integration.outbox import WebhookSettings, verify
 
 MODULE = """
-from mail import QUICK, SECRET, poet
+from webhook_setup import QUICK, SECRET, poet
 from outlast import Outlast
 from outlast.integration.outbox import WebhookSettings
 
@@ -44,9 +44,9 @@ def new_app(path: Path, clock: Clock | None = None) -> Outlast:
 
 
 def start_worker(path: Path, module: str = MODULE, **more: str) -> subprocess.Popen[bytes]:
-    (path / "office.py").write_text(module)
+    (path / "setup.py").write_text(module)
     shared = {"PYTHONPATH": str(Path(__file__).parent), **more}
-    command = [EXECUTABLE, "worker", "office:app"]
+    command = [EXECUTABLE, "worker", "setup:app"]
     return subprocess.Popen(
         command, cwd=path, env=environment(None) | shared, stdout=subprocess.DEVNULL
     )

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mail import DAY, QUICK, SECRET, Office, poet
 from webhook_receiver import Receiver, always, failing
+from webhook_setup import DAY, QUICK, SECRET, WebhookSetup, poet
 
 from outlast import Agent, Context, Outlast, Webhook, tool
 from outlast.agents.subscription import EVENTS
@@ -23,10 +23,10 @@ OTHER = "staple of another sort"
 
 
 async def test_a_session_tells_its_webhook_how_its_turns_ended_in_order() -> None:
-    office = Office()
+    setup = WebhookSetup()
     async with Receiver() as hook:
-        session = await office.talk("one", "two", "three", webhook=Webhook(hook.url))
-        assert await office.send() == 1
+        session = await setup.talk("one", "two", "three", webhook=Webhook(hook.url))
+        assert await setup.send() == 1
 
     assert hook.types == ["turn.completed"] * 3
     offsets = [post.json["event"]["offset"] for post in hook.posts]
@@ -37,13 +37,13 @@ async def test_a_session_tells_its_webhook_how_its_turns_ended_in_order() -> Non
 
 
 async def test_what_is_posted_is_the_event_as_streams_have_it_and_where_it_comes_from() -> None:
-    office = Office()
+    setup = WebhookSetup()
     async with Receiver() as hook:
-        session = await office.talk("one", webhook=Webhook(hook.url), tenant="acme")
-        await office.send()
+        session = await setup.talk("one", webhook=Webhook(hook.url), tenant="acme")
+        await setup.send()
 
     (post,) = hook.posts
-    async with office.reading() as app:
+    async with setup.reading() as app:
         handle = await app.session(session)
         (event,) = [e async for e in handle.events(follow=False) if e.type == "turn.completed"]
     head = f'{{"id":"{post.id}","session_id":"{session}","agent":"poet","tenant":"acme","event":'
@@ -53,33 +53,33 @@ async def test_what_is_posted_is_the_event_as_streams_have_it_and_where_it_comes
 
 
 async def test_what_is_posted_can_be_verified_with_the_secret_and_with_no_other() -> None:
-    office = Office()
+    setup = WebhookSetup()
     async with Receiver() as hook:
-        await office.talk("one", webhook=Webhook(hook.url))
-        await office.send()
+        await setup.talk("one", webhook=Webhook(hook.url))
+        await setup.send()
 
     (post,) = hook.posts
-    said = verify(SECRET, post.headers, post.body, clock=office.clock)
+    said = verify(SECRET, post.headers, post.body, clock=setup.clock)
     assert said["event"]["type"] == "turn.completed"
     with pytest.raises(InvalidSignature):
-        verify(OTHER, post.headers, post.body, clock=office.clock)
+        verify(OTHER, post.headers, post.body, clock=setup.clock)
 
 
 async def test_an_answer_that_is_typed_comes_as_its_value() -> None:
     model = ScriptedModel([call("final_result", value=[1, 2])])
-    office = Office(Agent("poet", model, output_type=list[int]))
+    setup = WebhookSetup(Agent("poet", model, output_type=list[int]))
     async with Receiver() as hook:
-        await office.talk("count", webhook=Webhook(hook.url))
-        await office.send()
+        await setup.talk("count", webhook=Webhook(hook.url))
+        await setup.send()
     assert hook.posts[0].json["output"] == [1, 2]
 
 
 async def test_only_the_chosen_events_are_told() -> None:
-    office = Office()
+    setup = WebhookSetup()
     chosen = ["message.completed", "session.started", "delivery.settled"]
     async with Receiver() as hook:
-        await office.talk("one", "two", webhook=Webhook(hook.url, events=chosen))
-        await office.send()
+        await setup.talk("one", "two", webhook=Webhook(hook.url, events=chosen))
+        await setup.send()
     (first, *rest) = hook.types
     assert first == "session.started"
     assert rest == ["message.completed", "delivery.settled"] * 2
@@ -87,150 +87,152 @@ async def test_only_the_chosen_events_are_told() -> None:
 
 @pytest.mark.parametrize("kind", ["session.started", "delivery.queued", "cancel.requested"])
 async def test_what_arrives_is_told_too_when_it_is_taken_up(kind: str) -> None:
-    office = Office()
+    setup = WebhookSetup()
     async with Receiver() as hook:
-        session = await office.talk("one", webhook=Webhook(hook.url, events=[kind]))
-        await cancel(office, session)
-        await office.send()
+        session = await setup.talk("one", webhook=Webhook(hook.url, events=[kind]))
+        await cancel(setup, session)
+        await setup.send()
     assert hook.types == [kind]
 
 
-async def cancel(office: Office, session_id: str) -> None:
-    async with office.reading() as app:
+async def cancel(setup: WebhookSetup, session_id: str) -> None:
+    async with setup.reading() as app:
         await (await app.session(session_id)).cancel("enough")
-    await office.work(session_id)
+    await setup.work(session_id)
 
 
 async def test_events_of_every_lane_are_told() -> None:
-    office = Office()
+    setup = WebhookSetup()
     async with Receiver() as hook:
-        session = await office.talk("one", webhook=Webhook(hook.url))
-        async with office.reading() as app:
+        session = await setup.talk("one", webhook=Webhook(hook.url))
+        async with setup.reading() as app:
             await (await app.session(session)).send("two", lane="side")
-        await office.work(session)
-        await office.send()
+        await setup.work(session)
+        await setup.send()
     assert [post.json["event"]["lane"] for post in hook.posts] == ["main", "side"]
 
 
 async def test_what_was_told_is_not_told_again() -> None:
-    office = Office()
+    setup = WebhookSetup()
     async with Receiver() as hook:
-        session = await office.talk("one", webhook=Webhook(hook.url))
-        await office.send()
-        told = await office.store.listing.session(session)
+        session = await setup.talk("one", webhook=Webhook(hook.url))
+        await setup.send()
+        told = await setup.store.listing.session(session)
         assert told is not None
-        assert (await office.cursor()).position == told.end
-        assert await office.send() == 0
-        await office.work(session, "two")
-        assert await office.send() == 1
-        await office.send()
+        assert (await setup.cursor()).position == told.end
+        assert await setup.send() == 0
+        await setup.work(session, "two")
+        assert await setup.send() == 1
+        await setup.send()
     assert [post.json["output"] for post in hook.posts] == ["verse 1", "verse 3"]
 
 
 async def test_a_session_that_ends_says_so() -> None:
-    office = Office()
+    setup = WebhookSetup()
     async with Receiver() as hook:
-        await office.talk("one", webhook=Webhook(hook.url), mode="task")
-        await office.send()
+        await setup.talk("one", webhook=Webhook(hook.url), mode="task")
+        await setup.send()
     assert hook.types == ["turn.completed", "session.completed"]
 
 
 async def test_subscribers_of_an_agent_are_told_of_all_its_sessions() -> None:
     async with Receiver() as crm, Receiver() as audit, Receiver() as hook:
-        office = Office(
+        setup = WebhookSetup(
             poet(
                 Subscription(crm.url, events=["turn.completed"], name="crm"),
                 Subscription(audit.url, events=["session.started"], name="audit", secret=OTHER),
             )
         )
-        one = await office.talk("one", webhook=Webhook(hook.url))
-        two = await office.talk("two")
-        await office.send()
+        one = await setup.talk("one", webhook=Webhook(hook.url))
+        two = await setup.talk("two")
+        await setup.send()
 
     assert {post.json["session_id"] for post in crm.posts} == {one, two}
     assert crm.types == ["turn.completed"] * 2
     assert audit.types == ["session.started"] * 2
     assert len(hook.posts) == 1
     for post in audit.posts:
-        verify(OTHER, post.headers, post.body, clock=office.clock)
+        verify(OTHER, post.headers, post.body, clock=setup.clock)
 
 
 async def test_url_and_secret_of_a_subscription_are_those_of_the_code_of_today() -> None:
     async with Receiver() as before, Receiver() as after:
-        office = Office(poet(Subscription(before.url, secret=SECRET)))
-        await office.talk("one")
-        office.agent = poet(Subscription(after.url, secret=[OTHER, SECRET]))
-        await office.send()
+        setup = WebhookSetup(poet(Subscription(before.url, secret=SECRET)))
+        await setup.talk("one")
+        setup.agent = poet(Subscription(after.url, secret=[OTHER, SECRET]))
+        await setup.send()
 
     assert before.posts == []
     (post,) = after.posts
     for secret in (OTHER, SECRET):
-        verify(secret, post.headers, post.body, clock=office.clock)
-    assert (await office.cursor("agent:default")).url == ""
+        verify(secret, post.headers, post.body, clock=setup.clock)
+    assert (await setup.cursor("agent:default")).url == ""
 
 
 async def test_what_nobody_subscribes_to_any_more_is_dead_after_a_day() -> None:
     async with Receiver() as crm:
-        office = Office(poet(Subscription(crm.url)))
-        await office.talk("one")
-        office.agent = poet()
-        await office.send()
-        assert (await office.cursor("agent:default")).tries == 1
-        office.clock.advance(DAY)
-        await office.send()
-    ((_, error),) = await office.dead()
+        setup = WebhookSetup(poet(Subscription(crm.url)))
+        await setup.talk("one")
+        setup.agent = poet()
+        await setup.send()
+        assert (await setup.cursor("agent:default")).tries == 1
+        setup.clock.advance(DAY)
+        await setup.send()
+    ((_, error),) = await setup.dead()
     assert "subscribed" in error
     assert crm.posts == []
 
 
 async def test_a_receiver_that_fails_keeps_nothing_from_another() -> None:
     async with Receiver(always(500)) as bad, Receiver() as good:
-        office = Office(poet(Subscription(bad.url, name="bad"), Subscription(good.url, name="ok")))
-        await office.talk("one", "two")
-        await office.send()
+        setup = WebhookSetup(
+            poet(Subscription(bad.url, name="bad"), Subscription(good.url, name="ok"))
+        )
+        await setup.talk("one", "two")
+        await setup.send()
     assert (len(bad.posts), len(good.posts)) == (1, 2)
 
 
 async def test_an_outbox_cursor_of_an_agent_that_this_app_does_not_have_is_left_to_others() -> None:
-    office = Office()
+    setup = WebhookSetup()
     async with Receiver() as hook:
-        await office.talk("one", webhook=Webhook(hook.url))
-        stranger = office.dispatcher(painter=poet())
+        await setup.talk("one", webhook=Webhook(hook.url))
+        stranger = setup.dispatcher(painter=poet())
         await stranger.deliver_due()
-        left = await office.cursor()
+        left = await setup.cursor()
         assert (left.tries, left.position, left.error) == (0, 0, "")
-        await office.until_due()
-        await office.send()
+        await setup.until_due()
+        await setup.send()
     assert hook.types == ["turn.completed"]
 
 
 async def test_a_session_that_is_erased_while_it_is_told_of_tells_nothing_more() -> None:
-    office = Office()
+    setup = WebhookSetup()
 
     async def resolve(host: str, port: int) -> list[str]:
-        await office.store.log.erase(session)
+        await setup.store.log.erase(session)
         return ["127.0.0.1"]
 
     async with Receiver() as hook:
         url = f"http://hook.example:{hook.port}/"
-        session = await office.talk("one", "two", webhook=Webhook(url))
-        await office.send(GuardedClient(allow_private=True, resolve=resolve))
-        assert await office.send() == 0
+        session = await setup.talk("one", "two", webhook=Webhook(url))
+        await setup.send(GuardedClient(allow_private=True, resolve=resolve))
+        assert await setup.send() == 0
     assert len(hook.posts) < 2
-    assert await office.store.outbox.cursors() == []
+    assert await setup.store.outbox.cursors() == []
 
 
 async def test_nobody_but_the_receiver_gets_to_know_a_secret_or_a_url() -> None:
     url = "http://127.0.0.1:1/s3cret?token=s3cret"
     async with Receiver() as crm:
-        office = Office(poet(Subscription(crm.url + "/s3cret", secret=OTHER)))
-        session = await office.talk("one", webhook=Webhook(url, events=sorted(EVENTS)))
-        await office.send()
-        async with office.reading() as app:
+        setup = WebhookSetup(poet(Subscription(crm.url + "/s3cret", secret=OTHER)))
+        session = await setup.talk("one", webhook=Webhook(url, events=sorted(EVENTS)))
+        await setup.send()
+        async with setup.reading() as app:
             handle = await app.session(session)
             events = [event async for event in handle.events(follow=False, internals=True)]
-    told = [*events, await office.cursor("agent:default"), *crm.posts[0].json.values()]
-    failing = (await office.cursor()).error
+    told = [*events, await setup.cursor("agent:default"), *crm.posts[0].json.values()]
+    failing = (await setup.cursor()).error
     text = " ".join([*map(str, told), failing])
     for secret in (SECRET, OTHER, "s3cret"):
         assert secret not in text

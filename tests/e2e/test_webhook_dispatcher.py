@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from mail import HOUR, QUICK, SECRET, Office, poet
 from webhook_receiver import Post, Receiver, Reply, hang, ok
+from webhook_setup import HOUR, QUICK, SECRET, WebhookSetup, poet
 
 from outlast import Outlast, Webhook
 from outlast.clock import Clock
@@ -19,21 +19,21 @@ from outlast.stores.sqlite import MemoryStore
 from outlast.testing.wrapped_store import WrappedStore
 
 
-def real_office(**settings: Any) -> Office:
-    """An office in which time passes."""
-    office = Office(**{"poll": 0.05, **settings})
-    office.clock = Clock()  # type: ignore[assignment]
-    office.store = MemoryStore(office.clock)
-    return office
+def real_setup(**settings: Any) -> WebhookSetup:
+    """An setup in which time passes."""
+    setup = WebhookSetup(**{"poll": 0.05, **settings})
+    setup.clock = Clock()  # type: ignore[assignment]
+    setup.store = MemoryStore(setup.clock)
+    return setup
 
 
 async def test_a_receiver_that_hangs_does_not_keep_others_from_being_told() -> None:
-    office = real_office(at_once=6, at_once_per_receiver=2, timeout=60.0)
+    setup = real_setup(at_once=6, at_once_per_receiver=2, timeout=60.0)
     async with Receiver(hang) as stuck, Receiver() as hook:
         for _ in range(12):
-            await office.talk("one", webhook=Webhook(stuck.url))
-        await office.talk("one", webhook=Webhook(hook.url))
-        dispatcher = office.dispatcher()
+            await setup.talk("one", webhook=Webhook(stuck.url))
+        await setup.talk("one", webhook=Webhook(hook.url))
+        dispatcher = setup.dispatcher()
         dispatcher.start()
         await hook.until(1)
         assert len(stuck.posts) == 2
@@ -41,18 +41,18 @@ async def test_a_receiver_that_hangs_does_not_keep_others_from_being_told() -> N
 
 
 async def test_a_place_that_gets_free_is_taken_at_once() -> None:
-    office = real_office(at_once=1, poll=60.0)
+    setup = real_setup(at_once=1, poll=60.0)
     async with Receiver() as hook:
         for _ in range(3):
-            await office.talk("one", webhook=Webhook(hook.url))
-        dispatcher = office.dispatcher()
+            await setup.talk("one", webhook=Webhook(hook.url))
+        dispatcher = setup.dispatcher()
         dispatcher.start()
         await hook.until(3)
         await dispatcher.stop()
 
 
 async def test_many_sessions_are_told_of_at_once_and_no_more_than_allowed() -> None:
-    office = Office(at_once=20, at_once_per_receiver=3)
+    setup = WebhookSetup(at_once=20, at_once_per_receiver=3)
     now = most = 0
 
     async def slowly(post: Post) -> Reply:
@@ -65,27 +65,27 @@ async def test_many_sessions_are_told_of_at_once_and_no_more_than_allowed() -> N
         return Reply()
 
     async with Receiver(slowly) as hook:
-        sessions = {await office.talk("one", webhook=Webhook(hook.url)) for _ in range(15)}
-        assert await office.send() == 15
+        sessions = {await setup.talk("one", webhook=Webhook(hook.url)) for _ in range(15)}
+        assert await setup.send() == 15
     assert most == 3
     assert {post.json["session_id"] for post in hook.posts} == sessions
-    assert await office.store.outbox.next_due_at() is None
+    assert await setup.store.outbox.next_due_at() is None
 
 
 async def test_a_dispatcher_that_is_stopped_gives_back_what_it_has_not_told() -> None:
-    office = Office(at_once_per_receiver=1)
+    setup = WebhookSetup(at_once_per_receiver=1)
     async with Receiver(hang) as hook:
         for _ in range(3):
-            await office.talk("one", "two", webhook=Webhook(hook.url))
+            await setup.talk("one", "two", webhook=Webhook(hook.url))
         hook.answers = first_only
-        dispatcher = office.dispatcher()
+        dispatcher = setup.dispatcher()
         dispatcher.start()
         await hook.until(2)
         await dispatcher.stop()
 
         hook.posts.clear()
         hook.answers = ok
-        assert await office.send() == 3
+        assert await setup.send() == 3
     assert len(hook.posts) == 5
 
 
@@ -145,40 +145,40 @@ class Failing(WrappedStore):
 async def test_what_could_not_be_settled_is_told_again_when_its_hold_is_over(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    office = Office()
-    store = office.store = Failing(office.store)
+    setup = WebhookSetup()
+    store = setup.store = Failing(setup.store)
     async with Receiver() as hook:
-        await office.talk("one", "two", webhook=Webhook(hook.url))
+        await setup.talk("one", "two", webhook=Webhook(hook.url))
         store.down = "settle"
-        await office.send()
+        await setup.send()
         assert caplog.messages == ["an outbox cursor could not be settled"]
-        assert await office.send() == 0
-        office.clock.advance(HOUR)
-        await office.send()
+        assert await setup.send() == 0
+        setup.clock.advance(HOUR)
+        await setup.send()
     said = [post.json["output"] for post in hook.posts]
     assert said == ["verse 1", "verse 3"] * 2
 
 
 async def test_what_could_not_be_read_is_told_a_little_later() -> None:
-    office = Office()
-    store = office.store = Failing(office.store)
+    setup = WebhookSetup()
+    store = setup.store = Failing(setup.store)
     async with Receiver() as hook:
-        await office.talk("one", webhook=Webhook(hook.url))
+        await setup.talk("one", webhook=Webhook(hook.url))
         store.down = "read"
-        await office.send()
+        await setup.send()
         assert hook.posts == []
-        assert await office.until_due() <= 20_000
-        await office.send()
+        assert await setup.until_due() <= 20_000
+        await setup.send()
     assert hook.types == ["turn.completed"]
 
 
 async def test_a_store_that_was_away_is_looked_into_again() -> None:
-    office = real_office()
-    store = office.store = Failing(office.store)
+    setup = real_setup()
+    store = setup.store = Failing(setup.store)
     async with Receiver() as hook:
-        await office.talk("one", webhook=Webhook(hook.url))
+        await setup.talk("one", webhook=Webhook(hook.url))
         store.down = "look"
-        dispatcher = office.dispatcher()
+        dispatcher = setup.dispatcher()
         dispatcher.start()
         await hook.until(1)
         await dispatcher.stop()

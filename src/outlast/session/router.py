@@ -52,19 +52,22 @@ class Key(Struct, frozen=True):
 
 
 class SessionRouter:
-    """Brings messages to sessions, and starts those that there are not yet; no envoys', though."""
+    """Routes a message to its session, and starts the session if there is none.
+
+    `proxies` of remote agents cannot be started from outside.
+    """
 
     def __init__(
         self,
         agents: Agents,
-        envoys: Agents,
+        proxies: Agents,
         store: Store,
         clock: Clock,
         inbox: Inbox,
         starter: SessionStarter,
     ) -> None:
         self._agents = agents
-        self._all = {**agents, **envoys}
+        self._all = {**agents, **proxies}
         self._store = store
         self._clock = clock
         self._inbox = inbox

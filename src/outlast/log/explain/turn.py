@@ -83,7 +83,7 @@ def what_for(request: OpenRequest, evidence: ExplainEvidence) -> tuple[type, str
         case "authorization":
             return r.AuthorizationRequired, f"somebody to sign in to {request.connection}"
         case "child":
-            return r.SubagentCalled, f"its child {request.child}"
+            return r.SubagentCalled, f"its child {request.child or request.url}"
     listed = next((q for q in evidence.requests if q.request_id == request.request_id), None)
     asked = msgspec.json.decode(listed.data, type=r.RequestOpened) if listed else None
     prompt = f": {asked.prompt}" if asked else ""

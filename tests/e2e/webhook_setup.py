@@ -29,7 +29,7 @@ def poet(*subscriptions: Subscription, **options: Any) -> Agent[Any, Any]:
     return Agent("poet", model, subscriptions=subscriptions, **options)
 
 
-class Office:
+class WebhookSetup:
     """A store whose time stands still, and one dispatcher."""
 
     def __init__(self, agent: Agent[Any, Any] | None = None, **settings: Any) -> None:
