@@ -76,7 +76,7 @@ DEFAULT_QUEUE = QueueLimits(session=1000)
 
 
 class Outlast:
-    """An application: its agents, where their sessions are kept, and who works on them.
+    """An application: its agents, the store of their sessions, and the worker in this process.
 
     One message more than the `queue_limits` allow is refused with QueueFull. `public_url` is where
     this app's server is reached from outside: tools that wait for a callback or a sign-in need it.
@@ -139,7 +139,7 @@ class Outlast:
         )
 
     def _join(self, channels: Mapping[str, Channel], webhooks: WebhookSettings | None) -> None:
-        """Join those who bring messages to sessions and those who tell of what became of them."""
+        """Build the router of messages to sessions and the routes of events out of them."""
         agents, store, clock, inbox = self.agents, self.store, self.clock, self._inbox
         everybody = {**agents, **self._proxies}
         canceller = RemoteCanceller(everybody, store, lambda: self.public_url)
@@ -187,7 +187,7 @@ class Outlast:
             return stack.pop_all()
 
     def _check_open(self) -> None:
-        """Refuse what would be taken by nobody; a store that was given may be open without us."""
+        """Refuse calls on a closed app; a store that was passed in may be open without it."""
         if self._opens_store and not self.is_open:
             raise StoreUnavailable(
                 "this app is not open: use it inside `async with app`, or open() it first"

@@ -19,12 +19,12 @@
     ├── Unreachable             a receiver outside gave no answer
     ├── ProviderRefused         a connection's provider said no
     ├── ServerUnavailable       the client found no server that answers
-    ├── SessionFailed           what `Result.unwrap()` raises for a turn that did not succeed
+    ├── SessionError            raised by `Result.unwrap()` for a turn that did not succeed
     │   └── DeadlineExceeded    because its deadline had passed
     └── ToolError               raised by tools: a failure that the model sees
         ├── Retry               asks the model to correct its arguments
-        ├── SubagentFailed      another agent that a tool asked came to nothing
-        └── AuthorizationFailed nobody has signed in for a tool
+        ├── SubagentError       an agent that a tool asked has failed
+        └── AuthorizationError  a tool's sign-in was not completed
 
 Each has a stable `code`, its facts in `details`, and a sentence: what happened,
 then what to do about it.
@@ -42,7 +42,7 @@ class OutlastError(Exception):
 
     def __init__(self, message: str, **details: Any) -> None:
         super().__init__(message)
-        self.message = str(message)  # whoever raises may have given an error, say
+        self.message = str(message)  # the caller may have passed an error object, say
         self.details = details
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 
 NAMES = tuple("session agent lane turn step call attempt request worker fence".split())
-"""What there is to know, from the outside in."""
+"""The ids of a log line, from the outermost in."""
 
 _known: ContextVar[Mapping[str, object]] = ContextVar("outlast_ids")
 _NOTHING: Mapping[str, object] = {}

@@ -1,4 +1,4 @@
-"""What works in this process while an app is open: a worker, the outbox and a timekeeper.
+"""Builds and starts what works in this process while an app is open: worker, outbox, scheduler.
 
 Made by the app, which says when; each is stopped by the stack that it is given.
 """
@@ -86,7 +86,7 @@ class Runtime:
     def _observed_worker(
         self, performers: Mapping[str, AgentExecutor], settings: WorkerSettings
     ) -> Worker:
-        """Return a worker whose doings are told to OpenTelemetry, unless nobody wants that."""
+        """Return a worker, traced with OpenTelemetry unless telemetry is off."""
         to = Instruments(self._telemetry, self._clock) if self._telemetry else None
         observed = {
             name: TracedExecutor(

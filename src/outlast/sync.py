@@ -247,7 +247,7 @@ class SyncSession(Bridge[Session[Out]]):
         self._thread.run(self._target.cancel(reason, turn=turn, lane=lane, principal=principal))
 
     def end(self, reason: str = "", *, principal: str = "") -> None:
-        """End the session for good, whatever its lanes are doing."""
+        """End the session for good, also while its lanes work."""
         self._thread.run(self._target.end(reason, principal=principal))
 
     def retry(self, *, lane: str = MAIN, principal: str = "") -> SyncReceipt[Out]:

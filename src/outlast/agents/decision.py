@@ -1,4 +1,4 @@
-"""What hooks decide about a tool call before it is recorded: allow, deny, change or ask.
+"""Hooks that decide about a tool call before it is recorded: allow, deny, change or ask.
 
 A decision stands in the log with the call that it is about, so it is taken once. A hook that
 fails or takes too long lets nothing through.
@@ -44,7 +44,7 @@ class ProposedCall(Struct, frozen=True, kw_only=True):
 
 
 class Decision(Struct, frozen=True):
-    """What a hook says to a call; made by the functions of the same names."""
+    """A hook's decision about a call; made by the functions of the same names."""
 
     how: How
     reason: str = ""

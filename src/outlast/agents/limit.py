@@ -15,7 +15,7 @@ from outlast.errors import InvalidDefinition
 class Limit(Struct, frozen=True):
     """At most `concurrency` at once, and at most `rate` starts in `per` seconds; 0 is any number.
 
-    Holds across all workers on one store. Whoever has no place waits in a durable queue, and
+    Holds across all workers on one store. A call without a permit waits in a durable queue, and
     holds nothing while it waits.
     """
 

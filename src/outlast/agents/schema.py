@@ -22,14 +22,14 @@ _ARGS = re.compile(r"^\s*(?:Args|Arguments|Parameters):\s*$")
 _ARG = re.compile(r"^\s+(\w+)(?:\s*\([^)]*\))?:\s*(.+)$")
 
 OF_NO_USE = {None, "schema-for-unknown-type", "invalid-for-json-schema"}
-"""Errors of pydantic's whose advice is for models that somebody writes."""
+"""Errors of pydantic whose advice is meant for authors of models."""
 
 OURS = "arg_"
-"""What fields are named by before their arguments' names."""
+"""The prefix of fields before their arguments' names."""
 
 
 class Arguments:
-    """What a tool takes."""
+    """The arguments of a tool."""
 
     def __init__(self, function: Callable[..., Any], name: str, context: type) -> None:
         hints = type_hints(function, name)

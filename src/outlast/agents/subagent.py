@@ -29,7 +29,7 @@ FOR_EVER = 10 * 365 * 86_400.0
 
 
 class AbandonedChild(Struct, frozen=True, kw_only=True):
-    """A session behind another server that nobody waits for any more.
+    """A session behind another server that its caller no longer waits for.
 
     Without a `session_id` it is not known whether it was started. Then the rest says what was sent:
     `key` is the idempotency key of the call, `public_url` is where this app is reached from

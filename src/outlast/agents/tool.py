@@ -69,7 +69,7 @@ class DedupeKey(Struct, frozen=True):
 
 
 class NotDone:
-    """What a reconcile function returns for a call that did not happen."""
+    """Returned by a reconcile function for a call that did not happen."""
 
 
 class Tool(Generic[P, R]):
@@ -178,7 +178,7 @@ class Tool(Generic[P, R]):
         return self.function(*args, **kwargs)
 
     async def may_be_approved_by(self, who: str, requesters: Collection[str]) -> bool:
-        """Say whether somebody may answer for a call that is made for the requesters."""
+        """Say whether a principal may answer for a call that was made for the requesters."""
         if not self.policy.restricted:
             return True
         if not who or (self.bar_requester and who in requesters):
@@ -196,7 +196,7 @@ class Tool(Generic[P, R]):
 
 
 class Decorator(Protocol):
-    """What `tool(…)` returns: it makes a function a tool with the function's own signature."""
+    """The decorator that `tool(…)` returns; it keeps the function's own signature."""
 
     def __call__(self, function: Callable[P, R], /) -> Tool[P, R]: ...
 

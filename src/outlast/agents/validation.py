@@ -1,4 +1,4 @@
-"""What an agent is defined of, each part checked before it is kept."""
+"""Checks the parts of an agent's definition."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def check_answer(
 
 
 async def check_approver(tool: Tool | None, asked: r.RequestOpened, principal: str) -> None:
-    """Say whether somebody else has to answer for a tool, or somewhere else."""
+    """Refuse an answer whose principal may not answer for the tool, or not here."""
     if tool is None and asked.restricted:
         raise NotAnApprover(
             f"who may answer for {asked.tool} is said in code that is not at hand here: answer"

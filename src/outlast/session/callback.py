@@ -1,7 +1,7 @@
 """Calls from outside to the tools that wait for them.
 
-Whoever has an address may use it, once. Where its tool takes only what is signed, it may be used
-again: each call says no more than that there is something to look at.
+The address is the authorization, good for one call. Where the tool takes signed calls only, the
+address may be used again: each call only says that there is something to look at.
 """
 
 from __future__ import annotations

@@ -221,7 +221,7 @@ class Session(Generic[Out]):
         await self._add(info, cancel, lane, f"session:{self.id}", None)
 
     async def end(self, reason: str = "", *, principal: str = "") -> None:
-        """End the session for good, whatever its lanes are doing."""
+        """End the session for good, also while its lanes work."""
         cancel = r.CancelRequested(
             delivery_id="",
             reason=check_text("a reason", reason),
@@ -301,7 +301,7 @@ class Session(Generic[Out]):
                         yield event
                 if not follow or (is_at_rest(info) and not given):
                     return
-                # Whoever was given a request may have answered it by now: look again.
+                # A request may have been answered meanwhile: look again.
                 if not is_at_rest(info):
                     await wakeups.wait()
 

@@ -1,4 +1,4 @@
-"""What comes in from outside, checked and made ready for a lane's inbox."""
+"""Checks what arrives from outside and admits it to a lane's inbox."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def instant_of(
 ) -> int:
     """Return a deadline in milliseconds since the epoch, 0 for none.
 
-    What has a `dispatch_id` may be said again after its deadline: it is not refused for that.
+    A message with a `dispatch_id` may be repeated after its deadline without being refused.
     """
     if deadline is None:
         return 0
@@ -196,7 +196,7 @@ class Inbox:
         )
 
     async def reply(self, request: RequestInfo, reply: r.DeliveryQueued) -> AdmissionReceipt:
-        """Hand a reply from outside to whoever waits for it; the same again is the same."""
+        """Admit a reply from outside to the call that waits for it; a repeat is a duplicate."""
         return await self.add(
             request.session_id,
             request.tenant,

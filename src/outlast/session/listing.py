@@ -1,4 +1,4 @@
-"""What may be asked of a list: statuses, kinds of requests, how many, and from where on.
+"""Checks the filters of listings: statuses, kinds of requests, page size and cursor.
 
 Owns the checks of filters and the listing of workers and lanes. Knows no database: the store
 answers, see `store/listing.py`.

@@ -1,4 +1,4 @@
-"""What a session asks of humans, as these are shown it."""
+"""A session's requests to humans, as callers see them."""
 
 from __future__ import annotations
 

@@ -14,9 +14,9 @@ def is_at_rest(info: SessionInfo) -> bool:
 
 
 def needs_somebody(info: SessionInfo, name: str) -> bool:
-    """Say whether a lane rests in a turn that needs somebody, while others are at theirs.
+    """Say whether a lane rests in a turn that needs a human, while others work.
 
-    What another lane is about to take up, as between its turns, may end the whole session.
+    A message that another lane is about to take may end the whole session.
     """
     own = [lane for lane in info.lanes if lane.lane == name]
     others = [lane for lane in info.lanes if lane.lane != name and lane.status not in IN_A_TURN]
@@ -25,7 +25,7 @@ def needs_somebody(info: SessionInfo, name: str) -> bool:
 
 
 def rests(lane: LaneInfo, now: int) -> bool:
-    # What is queued behind a turn that needs a human moves no more than that turn does.
+    # Messages behind a turn that needs a human do not move until it does.
     queued = lane.queued and lane.status != "waiting"
     return lane.status in AT_REST and not (lane.worker or queued or is_ready(lane, now))
 

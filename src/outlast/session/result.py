@@ -1,4 +1,4 @@
-"""What became of a message."""
+"""The result of a message."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Out = TypeVar("Out", default=Any)
 
 
 class Result(Struct, Generic[Out], frozen=True, kw_only=True):
-    """What a turn came to.
+    """The result of a turn.
 
     `status`: completed, waiting (for a human: see `requests`), failed (see `error`), cancelled,
     ended, or idle where nothing has been said yet.

@@ -146,7 +146,7 @@ class SessionRouter:
                 if agent is None:
                     return await self._repeat(message)
                 return await self._start_at(message, agent)
-            except TokenTaken:  # somebody was quicker: it leads to theirs
+            except TokenTaken:  # another caller was quicker: the key leads to its session
                 if is_last:
                     raise
             except SessionOver:  # it has ended since: it leads there no longer

@@ -1,4 +1,4 @@
-"""Tells whoever waits for a session if nobody is there to take it up: once, in the log."""
+"""Warns a waiting process, once, if no worker serves the session's agent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ log = get_logger("outlast.session")
 
 
 class IdleWorkerCheck:
-    """Looks for workers once, when something of the session is ready and nobody has it."""
+    """Looks for workers once, when a lane of the session is ready and has no owner."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -1,7 +1,7 @@
-"""What Outlast asks of a model: the one seam to every provider.
+"""The protocol of a model client: the one seam to every provider.
 
 A client gives whole answers or says that it could not; it never retries, never
-runs tools and never stores anything. Whoever calls it owns time limits and attempts.
+runs tools and never stores anything. Its caller owns timeouts and attempts.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ Said = TextPiece | ReasoningPiece | ToolCallPiece | KeepAlive | FinishedAnswer
 
 
 class ModelFailure(Struct, frozen=True, gc=False):
-    """What an error means. `transient` may pass by itself, `recoverable` may be mended by a
-    follow-up (a refused input, a filter), `structural` by nobody in the conversation (bad
+    """The meaning of an error. `transient` may pass by itself, `recoverable` may be mended by a
+    follow-up (a refused input, a filter), `structural` by nothing in the conversation (bad
     credentials, an unknown model)."""
 
     kind: Literal["transient", "recoverable", "structural"]
@@ -93,11 +93,11 @@ class AnswerCutOff(Exception):
 
 
 class ModelClient(Protocol):
-    """A model, whoever provides it."""
+    """A model of any provider."""
 
     @property
     def name(self) -> str:
-        """What the model is called in records and listings."""
+        """The model's name in records and listings."""
         ...
 
     async def request(self, request: ModelRequest) -> FinishedAnswer:

@@ -1,4 +1,4 @@
-"""What an error of a model call means: wait and try again, change what is said, or give up.
+"""Classifies errors of model calls: try again, change what is said, or give up.
 
 Errors are told apart by the names of their classes and by their HTTP status, so that
 nothing of a provider's library has to be imported to judge one. What is written
@@ -8,7 +8,7 @@ Not every case is obvious:
 
 - An exhausted quota is `recoverable` although it comes as a 429: waiting does not help,
   paying does.
-- An error that nobody foresaw is `recoverable`: it is a bug, here or in a provider's
+- An unexpected error is `recoverable`: it is a bug, here or in a provider's
   library, so trying again would fail again and cost again, but the session is sound.
 - A part that this process cannot read is `recoverable`: a newer worker can.
 """
@@ -132,7 +132,7 @@ def words_of(body: Any) -> str:
 
 
 def redact(text: str, secrets: Iterable[str] = ()) -> str:
-    """Return the text without the secrets, and without whatever else looks like one."""
+    """Return the text without the secrets, and without anything else that looks like one."""
     for secret in secrets:
         text = text.replace(secret, "[redacted]")
     for pattern in SECRETS:

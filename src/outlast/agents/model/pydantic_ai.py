@@ -67,7 +67,7 @@ class AnswerFiltered(Exception):
 
 
 class PydanticAI:
-    """What is used of pydantic-ai."""
+    """The parts of pydantic-ai that are used."""
 
     def __init__(self) -> None:
         # Here, once, and not at the top of the file: the import takes a second or more, and

@@ -1,7 +1,7 @@
 """Our messages as pydantic-ai's, and its answers as ours: plain values to plain values.
 
 Both sides are what pydantic-ai's own type adapter reads and writes, so this file
-needs nothing of the library. Whatever a provider wants back unchanged (ids, signatures,
+needs nothing of the library. Parts that a provider wants back unchanged (ids, signatures,
 whole parts of kinds unknown here) is kept and put back; nothing here looks into it.
 """
 
@@ -44,7 +44,7 @@ RESPONSE = "response"
 """The entry of a part's `extra` that belongs to its whole answer."""
 
 ORIGIN = ("provider_name", "provider_url", "canonical_system")
-"""What a provider has to know of an answer before it takes its own ids and signatures back."""
+"""Facts about an answer that a provider needs to accept its own ids and signatures again."""
 
 
 # To the model

@@ -1,1 +1,1 @@
-"""What runs a call: model calls, tool calls, and what a tool may use while it runs."""
+"""Runs model calls and tool calls, and gives a running tool its context."""

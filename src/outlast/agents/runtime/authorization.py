@@ -1,6 +1,6 @@
 """A sign-in, as a tool waits for it: it gets a token that can be used, or is parked.
 
-What the log keeps of it is how it went. The token is looked up anew in every run of the tool.
+The log keeps only the outcome. The token is looked up again in every run of the tool.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ async def require(
     timeout: Span | None,
     instead_of: str,
 ) -> str:
-    """Return a live token of whom the session acts for; else wait until they have signed in."""
+    """Return a live token of the session's principal; else wait until they have signed in."""
     lane = waiting.lane
     account = sign_ins.of(connection, lane.tenant, lane.principal)
     name = open_round(waiting, connection)

@@ -37,7 +37,7 @@ class ReceivedCallback(Struct, frozen=True):
 class Callback:
     """An address at which a tool can be reached from outside, once, for a while.
 
-    `url` is a secret: anybody who knows it can call. It is empty once the call has come and the
+    `url` is a secret: any caller with it can use it. It is empty once the call has come and the
     tool runs again.
     """
 
@@ -54,7 +54,7 @@ class Callback:
         return self._received(known)
 
     async def wait_for(self, timeout: Span) -> ReceivedCallback | None:
-        """Wait likewise, but for a while only; None if nobody has called by then."""
+        """Wait likewise, but for a while only; None if no call has come by then."""
         self._pauses += 1
         pause = f"{self.name}{PAUSE}{self._pauses}"
         if self._waiting.come_since(pause) is not None:

@@ -1,4 +1,4 @@
-"""What a tool sees of the session that it works for.
+"""The context of a running tool: its session, its state and its durable waits.
 
 `put`, `append` and `emit` are buffered and committed with the call's outcome; an
 attempt that fails or is interrupted leaves none of them.
@@ -48,7 +48,7 @@ Deps = TypeVar("Deps", default=Any)
 
 
 class WaitingContext(Protocol):
-    """What a tool is given and can wait with. `path` is what tools write to get it."""
+    """A context with durable waits. `path` is the parameter annotation that asks for it."""
 
     path: ClassVar[str]
 
@@ -77,7 +77,7 @@ def for_async_tools(
 
 
 class Answer(Struct, frozen=True):
-    """What a human said to `ctx.ask`."""
+    """A human's answer to `ctx.ask`."""
 
     option: str = ""
     text: str = ""
@@ -178,7 +178,7 @@ class InstructionContext(Generic[Deps]):
 
 
 class Context(Generic[Deps]):
-    """What a running tool is given."""
+    """The context that a running tool is given."""
 
     path: ClassVar[str] = "ctx"
 
@@ -272,7 +272,7 @@ class Context(Generic[Deps]):
     ) -> Answer:
         """Ask a human and wait, for a week if need be, or only for a `timeout`.
 
-        If nobody has answered by then, ToolError is raised; with `on_expiry="fail"` the turn
+        If there is no answer by then, ToolError is raised; with `on_expiry="fail"` the turn
         fails.
         The call ends here and is run again from its first line when the answer is there.
         """

@@ -26,7 +26,10 @@ from outlast.engine.executor import CallJournal
 from outlast.errors import InvalidInput
 
 ROUNDS = 20
-"""Of the event loop, in which a task's end reaches those who wait for it: two for each level."""
+"""Loop iterations to spin before we conclude that every task is blocked.
+
+A finished task needs about two iterations per nesting level to wake its awaiter.
+"""
 
 
 A_MILLISECOND = timedelta(milliseconds=1)
@@ -48,7 +51,7 @@ class Parked(BaseException):
 
 
 class TaskPath(Struct):
-    """What one task of a tool waits for, one after the other: `count` waits up to now."""
+    """The waits of one task of a tool, in order; `count` is how many there were so far."""
 
     name: str
     count: int = 0
@@ -82,13 +85,13 @@ class WaitTracker:
 
     @property
     def waits(self) -> ToolWaits:
-        """What the call waits for, once it is parked."""
+        """The waits of the call, once it is parked."""
         named = {wait.name: wait for wait in self._stopped.values()}
         return ToolWaits(self.call_id, tuple(named.values()), self._reconciles)
 
     @property
     def of(self) -> str:
-        """What steps and waits are named by before anything else: whose they are."""
+        """The prefix of the names of steps and waits: the call that they belong to."""
         return f"reconcile{self._reconciles}." if self._reconciles else ""
 
     def _begin(self) -> None:
@@ -194,7 +197,7 @@ class WaitTracker:
                 error = thrown
 
     def leave(self) -> None:
-        """Stop the tasks that wait, when the run is over: nobody would ever go on with them."""
+        """Stop the tasks that wait, when the run is over: nothing would ever resume them."""
         for task in self._stopped:
             if task is not self._main:
                 task.cancel()
@@ -269,12 +272,12 @@ class WaitTracker:
 
 
 def is_awaited(task: asyncio.Task[Any]) -> bool:
-    """Whether somebody wants to know when a task ends. One that nobody awaits stops no tool."""
+    """Whether a task is awaited. One that is not awaited stops no tool."""
     return bool(getattr(task, "_callbacks", True))
 
 
 def is_of_tasks(awaited: Any) -> bool:
-    """Whether what somebody waits for is a task, or several: not the world outside, perhaps."""
+    """Whether an awaited object is a task or several, and not the outside world."""
     return isinstance(awaited, asyncio.Future) and type(awaited) is not asyncio.Future
 
 

@@ -1,4 +1,4 @@
-"""What tools may reach beyond their own session: the app's address, agents and connections."""
+"""The app as its tools may use it: its address, its agents and its connections."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class AccountTokens(Protocol):
     """One account at a connection."""
 
     async def live(self, instead_of: str = "") -> Credential | None:
-        """Return a token that can be used now; None means that somebody has to sign in."""
+        """Return a token that can be used now; None means that a user has to sign in."""
         ...
 
     async def begin(

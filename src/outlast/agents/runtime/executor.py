@@ -1,4 +1,4 @@
-"""One agent at work in one worker: what the engine asks of those who know models and tools.
+"""Executes one agent's model calls and tool calls in one worker, for the engine.
 
 Asking the model is `ask.py`'s, running tools `run.py`'s.
 """
@@ -62,7 +62,7 @@ class AgentExecutor:
         self._threads = threads
         self._asker = ModelCaller(agent, client, deps, clock, around)
         self._runner = ToolRunner(agent, deps, clock, around)
-        # Who answers in one piece shows no sign of life before.
+        # A model that answers in one piece shows no progress before it.
         self._patience = CallTimeouts(
             agent.model_timeout, agent.idle_timeout if agent.stream else inf
         )
@@ -143,7 +143,7 @@ class AgentExecutor:
             return False
 
     def _tool_asked_about(self, lane: Lane, reply: ArrivedReply) -> Tool | None:
-        """Return the tool whose call waits for this answer to run; other waits are anybody's."""
+        """Return the tool whose call waits for this answer to run; other waits have no tool."""
         request = lane.turn.requests.get(reply.request_id) if lane.turn else None
         if not (lane.turn and request and request.is_question) or request.name or request.origin:
             return None

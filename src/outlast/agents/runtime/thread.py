@@ -1,6 +1,6 @@
 """Threads for sync tools: daemons, so that one which never returns cannot hold the process.
 
-There are only so many. Who wants one asks for a place first, and begins nothing before he has it:
+Their number is bounded. A call asks for a slot first and begins nothing before it has one:
 a call that waits for a thread has not begun.
 """
 
@@ -111,6 +111,6 @@ def attempt(function: Callable[[], Any], future: asyncio.Future[Any]) -> Callabl
     except (StopIteration, KeyboardInterrupt) as error:
         # A future takes no StopIteration; and Ctrl-C is heard by the main thread, never by this.
         return partial(future.set_exception, RuntimeError(f"the function raised {error!r}"))
-    except BaseException as error:  # noqa: BLE001 - belongs to whoever awaits the future
+    except BaseException as error:  # noqa: BLE001 - belongs to the task that awaits the future
         return partial(future.set_exception, error)
     return partial(future.set_result, value)

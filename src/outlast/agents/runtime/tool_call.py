@@ -122,7 +122,7 @@ def own_key(tool: Tool, args: dict[str, Any]) -> str:
 
 
 class LazyTransaction:
-    """What `ctx.tx` is in a transactional tool."""
+    """`ctx.tx` of a transactional tool; the transaction begins with its first statement."""
 
     def __init__(self, journal: CallJournal, stack: AsyncExitStack) -> None:
         self.opened: Transaction | None = None
@@ -171,7 +171,7 @@ NOT_THE_TOOLS = (
     *(Parked, LaneLost, LaneStale),
     *(asyncio.CancelledError, KeyboardInterrupt, GeneratorExit),
 )
-"""What unwinds a tool from outside. Anything else that comes out of it is its own."""
+"""Exceptions that unwind a tool from outside; all others are the tool's own."""
 
 THREAD_GRACE = 0.9
 """How much of the time that calls have to end a sync tool is given: what it came to is recorded
@@ -196,7 +196,7 @@ class ToolRunner:
         try:
             args, key = read(tool, call, journal.lane)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the arguments', or the user's own functions'
-            if start.attempt > 1:  # nobody can say any more what became of it
+            if start.attempt > 1:  # its outcome is unknown from here on
                 return Interrupted(call.call_id, "unreconciled", final=True)
             return Raised(call.call_id, failure_of(error))
         ctx: Context[Any] = Context(
