@@ -59,9 +59,7 @@ class BrokenStore(WrappedStore):
         self.memory = store
 
     def sql(self, statement: str, *params: Any) -> list[tuple[Any, ...]]:
-        return self.memory.write_beside(
-            lambda desk: desk.db.raw.execute(statement, params).fetchall()
-        )
+        return self.memory.write_beside(lambda db: db.raw.execute(statement, params).fetchall())
 
     def lane(self, commit: Commit) -> LaneRow:
         [row] = self.sql(LANE, commit.session_id, commit.lane)

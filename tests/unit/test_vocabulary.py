@@ -53,13 +53,13 @@ NOT_YET_CLEAN: dict[str, str] = {
 ORDINARY = frozenset(
     """
     access address admission agents ai answer app append arming asgi aside auth authorization
-    backend batcher blocking body bookmark builder cache callback cancel cancellation channel chat
+    backend blocking body bookmark builder cache callback cancel cancellation channel chat
     check checkpoint child cli client clock coalesce codec command connections consequence consumer
     content context contract control conversation core counters crash cron database decision decode
     demo dependency dev directory dispatcher display document draft durability durable encode
     encoding encryption end engine environment erase erasure error errors events everywhere
     evidence explain failure fault feed file finding fleet flight flow folds follow fork format
-    future grant handle health hearing history hook http idempotency in inbound inbox index info
+    future grant handle health history hook http idempotency in inbound inbox index info
     init instrument integration json keeper keyboard keys kill lanes launch ledger line link list
     listener listing liveness loading log logs loop main maintenance mark memory merged metric
     migration model name net notify oauth obstacle of openapi option options outbox outgoing output

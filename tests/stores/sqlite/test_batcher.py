@@ -10,9 +10,8 @@ import pytest
 
 from outlast.store import Claim, Committed, Snapshot
 from outlast.stores.sqlite import SqliteStore
-from outlast.stores.sqlite.batcher import LARGE
 from outlast.stores.sqlite.database import Database
-from outlast.stores.sqlite.writer import CAUTION, LARGEST_GROUP, QUICK, SMOOTHING
+from outlast.stores.sqlite.writer import CAUTION, LARGE, LARGEST_GROUP, QUICK, SMOOTHING
 from outlast.testing.clock import ManualClock
 from outlast.testing.contract.builder import commit, delta, end_of, start_and_claim, write
 

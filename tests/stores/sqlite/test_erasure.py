@@ -158,7 +158,7 @@ async def test_who_erases_again_finishes_what_was_left(
 ) -> None:
     monkeypatch.setattr(erasure, "PIECE", 500)
     claim = await live(store, clock)
-    (begun,) = await store._access.write(lambda desk: erasure.write_erasure(desk, claim.session_id))
+    (begun,) = await store._access.write(lambda db: erasure.write_erasure(db, claim.session_id))
     assert begun.has_more
 
     assert not await store.log.erase(claim.session_id)

@@ -252,7 +252,7 @@ async def test_a_session_of_which_only_pieces_are_left_takes_nothing_and_its_chi
     await write(store, commit(large, delta(), sends=tuple(children)))
     for number in range(1, 20):
         await write(store, commit(large, delta(), number=number))
-    (begun,) = await store._access.write(lambda desk: erasure.write_erasure(desk, large.session_id))
+    (begun,) = await store._access.write(lambda db: erasure.write_erasure(db, large.session_id))
     assert begun.has_more
 
     await write(store, commit(sender, delta(), sends=(message(clock, large.session_id),)))

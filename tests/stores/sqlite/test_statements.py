@@ -131,7 +131,7 @@ async def sleep_tenants(store: SqliteStore, clock: ManualClock, tenants: range) 
 async def steps_of_a_claim(store: SqliteStore) -> int:
     """Count what SQLite does for a claim, in the steps of its own machine."""
     assert store._access.writer is not None
-    database, steps = store._access.writer._desk.db.raw, count()
+    database, steps = store._access.writer._db.raw, count()
     database.set_progress_handler(lambda: next(steps) < 0, 1)
     await store.work.claim("w1", 5)
     database.set_progress_handler(None, 0)

@@ -17,10 +17,11 @@ import pytest
 
 from outlast.errors import StoreUnavailable
 from outlast.stores.sqlite import SqliteStore
-from outlast.stores.sqlite.database import Database
+from outlast.stores.sqlite.database import (
+    Database,
+)
 from outlast.stores.sqlite.notify import LoopListeners
 from outlast.stores.sqlite.transaction import SqliteTransaction
-from outlast.stores.sqlite.unit_of_work import UnitOfWork
 from outlast.stores.sqlite.writer import WriteJob, Writer, do_works
 from outlast.testing.clock import ManualClock
 from outlast.testing.contract.builder import (
@@ -186,13 +187,13 @@ async def test_a_transaction_asked_for_while_a_loop_writes_gets_its_turn(
         transaction = SqliteTransaction(limit=PATIENCE)
         waiting = [transaction]
 
-        def fail(desk: UnitOfWork, items: Sequence[Any]) -> list[Any]:
-            writer.put(waiting.pop())
+        def fail(db: Database, items: Sequence[Any]) -> list[Any]:
+            writer.hand_over(waiting.pop())
             raise ZeroDivisionError
 
         writer.write_here([WriteJob(None, do=fail, items=[None])], loop)
         if waiting:  # the thread was still at it
-            writer.put(waiting.pop())
+            writer.hand_over(waiting.pop())
         await transaction.opened
         await transaction.leave()
 
@@ -207,7 +208,7 @@ async def test_what_comes_after_the_end_is_refused(path: Path, clock: ManualCloc
     await writer.start()
     await writer.stop()
     transaction = SqliteTransaction(limit=PATIENCE)
-    writer.put(transaction)
+    writer.hand_over(transaction)
     async with asyncio.timeout(PATIENCE):
         with pytest.raises(StoreUnavailable):
             await writer.submit(do_works, [])

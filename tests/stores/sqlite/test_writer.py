@@ -21,11 +21,12 @@ from outlast.errors import StoreError, StoreFull, StoreUnavailable
 from outlast.store import Committed
 from outlast.stores.sqlite import SqliteStore, checkpoint, migration, writer
 from outlast.stores.sqlite import database as connection
-from outlast.stores.sqlite.batcher import LARGE
-from outlast.stores.sqlite.database import Database, open_database
+from outlast.stores.sqlite.database import (
+    Database,
+    open_database,
+)
 from outlast.stores.sqlite.error import explain
-from outlast.stores.sqlite.unit_of_work import UnitOfWork
-from outlast.stores.sqlite.writer import LARGEST_GROUP, Writer
+from outlast.stores.sqlite.writer import LARGE, LARGEST_GROUP, Writer
 from outlast.testing.clock import ManualClock
 from outlast.testing.contract.builder import (
     admit,
@@ -411,8 +412,8 @@ class Surprise:
     def __init__(self) -> None:
         self.refused = asyncio.get_running_loop().create_future()
 
-    def serve(self, _: Any, desk: UnitOfWork) -> None:
-        desk.db.begin()
+    def serve(self, _: Any, db: Database) -> None:
+        db.begin()
         raise ZeroDivisionError
 
     def refuse(self, error: Exception) -> None:
@@ -424,7 +425,7 @@ async def test_the_writer_outlives_an_error_that_nobody_foresaw(
 ) -> None:
     surprise = Surprise()
     async with asyncio.timeout(PATIENCE):
-        store._access.writer.put(surprise)
+        store._access.writer.hand_over(surprise)
         assert isinstance(await surprise.refused, ZeroDivisionError)
         await admit(store, new_session(clock))
     assert "the writer met an error" in caplog.messages

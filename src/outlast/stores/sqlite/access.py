@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 from outlast.clock import Clock
 from outlast.store import Transaction
 from outlast.stores.listener import Heard
-from outlast.stores.sqlite.unit_of_work import UnitOfWork
+from outlast.stores.sqlite.database import Database
 from outlast.stores.sqlite.writer import Do, Work
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ class Access(Protocol):
         """
         ...
 
-    async def read(self, question: Callable[[UnitOfWork], T]) -> T:
+    async def read(self, question: Callable[[Database], T]) -> T:
         """Run a function that only reads."""
         ...
 

@@ -26,8 +26,14 @@ from outlast.store.refusal import (
 )
 from outlast.stores.sqlite import outbox
 from outlast.stores.sqlite.append import ARRIVAL, STARTS_OR_ENDS, append, find_end
-from outlast.stores.sqlite.database import Row
-from outlast.stores.sqlite.unit_of_work import OFFSETS, UnitOfWork, column_of, key_of, lane_of
+from outlast.stores.sqlite.database import (
+    OFFSETS,
+    Database,
+    Row,
+    column_of,
+    key_of,
+    lane_of,
+)
 
 
 class ArrivalTarget(NamedTuple):
@@ -40,23 +46,21 @@ class ArrivalTarget(NamedTuple):
 
 
 def write_admission(
-    desk: UnitOfWork, admission: Admission, body: bytes
+    db: Database, admission: Admission, body: bytes
 ) -> AdmissionReceipt | OutlastError:
     """Add one arrival, or say why not; then nothing was changed."""
     try:
-        return find_repeated(desk, admission) or admit(
-            desk, dated(admission, desk.clock.now()), body
-        )
+        return find_repeated(db, admission) or admit(db, dated(admission, db.clock.now()), body)
     except OutlastError as refusal:
         return refusal
 
 
-def find_repeated(desk: UnitOfWork, admission: Admission) -> AdmissionReceipt | None:
+def find_repeated(db: Database, admission: Admission) -> AdmissionReceipt | None:
     if is_named(admission):
         key = {"tenant": admission.tenant, "name": name_of(admission)}
-        row = desk.db.one("receipt_by_dispatch", key)
+        row = db.one("receipt_by_dispatch", key)
     else:
-        row = desk.db.one("receipt_by_delivery", {"delivery_id": admission.delivery_id})
+        row = db.one("receipt_by_delivery", {"delivery_id": admission.delivery_id})
     return repeat(admission, row) if row else None
 
 
@@ -76,32 +80,32 @@ def repeat(admission: Admission, row: Row) -> AdmissionReceipt:
     )
 
 
-def admit(desk: UnitOfWork, admission: Admission, body: bytes) -> AdmissionReceipt:
+def admit(db: Database, admission: Admission, body: bytes) -> AdmissionReceipt:
     """Check first, then write: a refusal must find nothing written."""
     if admission.new:
-        check_new(desk, admission)
-        check_queue(desk, admission, None)
-        target = start_session(desk, admission)
+        check_new(db, admission)
+        check_queue(db, admission, None)
+        target = start_session(db, admission)
     else:
-        target = find_target(desk, admission)
-        check_queue(desk, admission, target.sid)
+        target = find_target(db, admission)
+        check_queue(db, admission, target.sid)
         if admission.kind == "reply":
-            check_request(desk, admission, target.sid)
+            check_request(db, admission, target.sid)
     if has_open_cancel(admission.records) and target.turn:
         body = encode([with_turn(record, target.turn) for record in admission.records])
-    return write(desk, admission, target, body)
+    return write(db, admission, target, body)
 
 
-def check_new(desk: UnitOfWork, admission: Admission) -> None:
-    if desk.db.one("target", {"session_id": admission.session_id, "lane": admission.lane}):
+def check_new(db: Database, admission: Admission) -> None:
+    if db.one("target", {"session_id": admission.session_id, "lane": admission.lane}):
         raise session_exists(admission.session_id)
     key = {"tenant": admission.tenant, "token": admission.token}
-    if admission.token and desk.db.one("owner_of_token", key):
+    if admission.token and db.one("owner_of_token", key):
         raise token_taken()
 
 
-def start_session(desk: UnitOfWork, admission: Admission) -> ArrivalTarget:
-    row = desk.db.one(
+def start_session(db: Database, admission: Admission) -> ArrivalTarget:
+    row = db.one(
         "add_session",
         {
             "session_id": admission.session_id,
@@ -115,14 +119,14 @@ def start_session(desk: UnitOfWork, admission: Admission) -> ArrivalTarget:
     assert row is not None
     if admission.token:
         key = {"tenant": admission.tenant, "token": admission.token, "sid": row[0]}
-        desk.db.run("add_token", key)
+        db.run("add_token", key)
     if admission.outbox:
-        outbox.add(desk, row[0], admission.outbox)
+        outbox.add(db, row[0], admission.outbox)
     return ArrivalTarget(row[0], admission.agent, None, "")
 
 
-def find_target(desk: UnitOfWork, admission: Admission) -> ArrivalTarget:
-    row = desk.db.one("target", {"session_id": admission.session_id, "lane": admission.lane})
+def find_target(db: Database, admission: Admission) -> ArrivalTarget:
+    row = db.one("target", {"session_id": admission.session_id, "lane": admission.lane})
     if row is None or row[1] != admission.tenant:
         raise unknown_session(admission.session_id)
     sid, _, agent, over, lid, turn = row
@@ -131,45 +135,45 @@ def find_target(desk: UnitOfWork, admission: Admission) -> ArrivalTarget:
     return ArrivalTarget(sid, agent, lid, turn or "")
 
 
-def check_queue(desk: UnitOfWork, admission: Admission, sid: int | None) -> None:
+def check_queue(db: Database, admission: Admission, sid: int | None) -> None:
     if admission.kind not in WAIT_THEIR_TURN:
         return
     if admission.most_queued and sid is not None:
-        waiting = desk.db.one("queued_in_session", {"sid": sid})
+        waiting = db.one("queued_in_session", {"sid": sid})
         if waiting and waiting[0] >= admission.most_queued:
             raise queue_full("session", admission.session_id, admission.most_queued)
     if admission.most_queued_of_tenant:
-        waiting = desk.db.one("queued_in_tenant", {"tenant": admission.tenant})
+        waiting = db.one("queued_in_tenant", {"tenant": admission.tenant})
         if waiting and waiting[0] >= admission.most_queued_of_tenant:
             raise queue_full("tenant", admission.tenant, admission.most_queued_of_tenant)
 
 
-def check_request(desk: UnitOfWork, admission: Admission, sid: int) -> None:
-    row = desk.db.one("request_to_answer", {"request_id": admission.request_id, "sid": sid})
+def check_request(db: Database, admission: Admission, sid: int) -> None:
+    row = db.one("request_to_answer", {"request_id": admission.request_id, "sid": sid})
     if row is None:
         raise unknown_request(admission.session_id, admission.request_id)
     state, expires_at = row
-    if state == "open" and 0 < expires_at <= desk.clock.now():
+    if state == "open" and 0 < expires_at <= db.clock.now():
         state = "expired"
     if state != "open":
         raise request_closed(admission.request_id, state)
 
 
 def write(
-    desk: UnitOfWork, admission: Admission, target: ArrivalTarget, body: bytes
+    db: Database, admission: Admission, target: ArrivalTarget, body: bytes
 ) -> AdmissionReceipt:
     starts = any(type(record) is SessionStarted for record in admission.records)
     marks = ARRIVAL | (STARTS_OR_ENDS if starts else 0)
     count = len(admission.records)
-    key, last_at = find_end(desk, target.sid)
+    key, last_at = find_end(db, target.sid)
     at = max(admission.at, last_at)
-    first_offset = append(desk, key, admission.lane, body, count, at, marks)
+    first_offset = append(db, key, admission.lane, body, count, at, marks)
     offset = first_offset + count - 1
     if admission.kind == "reply":
-        desk.db.run("answer_request", {"request_id": admission.request_id, "offset": offset})
-    position = receive(desk, admission, target, offset)
-    deliver(desk, admission, key_of(target.sid, offset), position)
-    desk.tell(admission.session_id, arrived=True)
+        db.run("answer_request", {"request_id": admission.request_id, "offset": offset})
+    position = receive(db, admission, target, offset)
+    deliver(db, admission, key_of(target.sid, offset), position)
+    db.tell(admission.session_id, arrived=True)
     return AdmissionReceipt(
         session_id=admission.session_id,
         lane=admission.lane,
@@ -179,14 +183,14 @@ def write(
     )
 
 
-def receive(desk: UnitOfWork, admission: Admission, target: ArrivalTarget, offset: int) -> int:
+def receive(db: Database, admission: Admission, target: ArrivalTarget, offset: int) -> int:
     """Make the lane ready, and return how many messages wait before this one."""
-    row = desk.db.one(
+    row = db.one(
         "receive",
         {
-            "lid": target.lid or add_lane(desk, admission, target),
+            "lid": target.lid or add_lane(db, admission, target),
             "offset": offset,
-            "now": desk.clock.now(),
+            "now": db.clock.now(),
             "waits": admission.kind in WAIT_THEIR_TURN,
             "version": FORMAT,
         },
@@ -195,8 +199,8 @@ def receive(desk: UnitOfWork, admission: Admission, target: ArrivalTarget, offse
     return int(row[0])
 
 
-def add_lane(desk: UnitOfWork, admission: Admission, target: ArrivalTarget) -> int:
-    row = desk.db.one(
+def add_lane(db: Database, admission: Admission, target: ArrivalTarget) -> int:
+    row = db.one(
         "add_lane",
         {
             "sid": target.sid,
@@ -210,8 +214,8 @@ def add_lane(desk: UnitOfWork, admission: Admission, target: ArrivalTarget) -> i
     return int(row[0])
 
 
-def deliver(desk: UnitOfWork, admission: Admission, key: int, position: int) -> None:
-    desk.db.run(
+def deliver(db: Database, admission: Admission, key: int, position: int) -> None:
+    db.run(
         "add_delivery",
         {
             "key": key,
@@ -224,24 +228,24 @@ def deliver(desk: UnitOfWork, admission: Admission, key: int, position: int) -> 
     )
     if is_named(admission):
         params = {"tenant": admission.tenant, "name": name_of(admission), "key": key}
-        desk.db.run("add_dispatch", params)
+        db.run("add_dispatch", params)
 
 
 # Sends of commits
 
 
-def send(desk: UnitOfWork, sent: Iterable[Admission]) -> None:
+def send(db: Database, sent: Iterable[Admission]) -> None:
     """Admit what commits send to other sessions; drop what cannot be admitted."""
     for admission in sent:
         try:
             body = encode(admission.records)
         except OutlastError:
             continue
-        if not has_used_id(desk, admission):
-            write_admission(desk, admission, body)
+        if not has_used_id(db, admission):
+            write_admission(db, admission, body)
 
 
-def has_used_id(desk: UnitOfWork, admission: Admission) -> bool:
+def has_used_id(db: Database, admission: Admission) -> bool:
     """Whether its delivery is there under another name: writing it would fail the transaction."""
     key = {"delivery_id": admission.delivery_id}
-    return is_named(admission) and desk.db.one("receipt_by_delivery", key) is not None
+    return is_named(admission) and db.one("receipt_by_delivery", key) is not None

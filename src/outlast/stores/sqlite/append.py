@@ -6,8 +6,13 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from outlast.core.record import Entry
-from outlast.stores.sqlite.database import Row
-from outlast.stores.sqlite.unit_of_work import OFFSETS, UnitOfWork, column_of, key_of
+from outlast.stores.sqlite.database import (
+    OFFSETS,
+    Database,
+    Row,
+    column_of,
+    key_of,
+)
 
 ARRIVAL = 1
 CHANGES_SLICES = 2
@@ -23,21 +28,19 @@ class Appended(NamedTuple):
     at: int
 
 
-def find_end(desk: UnitOfWork, sid: int) -> tuple[int, int]:
+def find_end(db: Database, sid: int) -> tuple[int, int]:
     """Return the key of a session's next row, and the time of its last."""
     base = key_of(sid, 0)
-    last = desk.db.one("last_row", {"base": base, "top": base | OFFSETS})
+    last = db.one("last_row", {"base": base, "top": base | OFFSETS})
     return (last[0] + last[1], last[2]) if last else (base | 1, 0)
 
 
-def append(
-    desk: UnitOfWork, key: int, lane: str, body: bytes, count: int, at: int, marks: int
-) -> int:
+def append(db: Database, key: int, lane: str, body: bytes, count: int, at: int, marks: int) -> int:
     """Write encoded records as the next row of a log, and return the first one's offset."""
-    packed = desk.packer.pack(body)
+    packed = db.packer.pack(body)
     if packed.blobs:
-        keep_blobs(desk, key >> 32, packed.blobs)
-    desk.written += len(packed.data)
+        keep_blobs(db, key >> 32, packed.blobs)
+    db.written += len(packed.data)
     row = {
         "key": key,
         "records": count,
@@ -46,42 +49,40 @@ def append(
         "marks": marks,
         "data": packed.data,
     }
-    desk.db.run("append", row)
+    db.run("append", row)
     return key & OFFSETS
 
 
-def tenant_of(desk: UnitOfWork, sid: int) -> str:
-    row = desk.db.one("tenant", {"sid": sid})
+def tenant_of(db: Database, sid: int) -> str:
+    row = db.one("tenant", {"sid": sid})
     assert row is not None
     return str(row[0])
 
 
-def keep_blobs(desk: UnitOfWork, sid: int, blobs: Mapping[str, bytes]) -> None:
+def keep_blobs(db: Database, sid: int, blobs: Mapping[str, bytes]) -> None:
     """Note that a session uses blobs, and write those that are new."""
-    tenant = tenant_of(desk, sid)
+    tenant = tenant_of(db, sid)
     for name, value in blobs.items():
         key = {"tenant": tenant, "hash": bytes.fromhex(name), "sid": sid}
-        if desk.db.one("use_blob", key) == IS_MISSING:
-            data = desk.packer.squeeze(value)
-            desk.written += len(data)
-            desk.db.run("put_blob", {**key, "data": data})
+        if db.one("use_blob", key) == IS_MISSING:
+            data = db.packer.squeeze(value)
+            db.written += len(data)
+            db.run("put_blob", {**key, "data": data})
 
 
-def last_commit(desk: UnitOfWork, sid: int, lane: str, *, has_records: bool) -> Appended:
+def last_commit(db: Database, sid: int, lane: str, *, has_records: bool) -> Appended:
     """Return where the last commit of a lane's owner stands."""
     base = key_of(sid, 0)
     bounds = {"base": base, "top": base | OFFSETS, "lane": column_of(lane)}
-    if has_records and (row := desk.db.one("last_commit", bounds)):
+    if has_records and (row := db.one("last_commit", bounds)):
         return Appended(row[0] & OFFSETS, row[2])
-    key, at = find_end(desk, sid)
+    key, at = find_end(db, sid)
     return Appended(key & OFFSETS, at)
 
 
-def arrivals_after(
-    desk: UnitOfWork, sid: int, lane: str, seen: int, last: int
-) -> tuple[Entry, ...]:
+def arrivals_after(db: Database, sid: int, lane: str, seen: int, last: int) -> tuple[Entry, ...]:
     """Return what others added to a lane after the last arrival that its owner has seen."""
-    rows: list[Row] = desk.db.all(
+    rows: list[Row] = db.all(
         "arrivals",
         {
             "base": key_of(sid, 0),
@@ -90,5 +91,5 @@ def arrivals_after(
             "lane": column_of(lane),
         },
     )
-    tenant = tenant_of(desk, sid)
-    return tuple(entry for row in rows for entry in desk.entries(tenant, row, seen))
+    tenant = tenant_of(db, sid)
+    return tuple(entry for row in rows for entry in db.entries(tenant, row, seen))

@@ -8,12 +8,15 @@ import msgspec
 from msgspec.structs import replace
 
 from outlast.store import Claim
-from outlast.stores.sqlite.database import Row
-from outlast.stores.sqlite.unit_of_work import UnitOfWork, to_json
+from outlast.stores.sqlite.database import (
+    Database,
+    Row,
+    to_json,
+)
 
 
 def write_claim(
-    desk: UnitOfWork,
+    db: Database,
     worker: str,
     limit: int,
     held: Sequence[tuple[str, str]],
@@ -23,8 +26,8 @@ def write_claim(
     most: Mapping[str, int],
 ) -> list[Claim]:
     """Give lanes to the worker, fairly among tenants; those ready for longest first."""
-    now = desk.clock.now()
-    rows = desk.db.all(
+    now = db.clock.now()
+    rows = db.all(
         "claim",
         {
             "worker": worker,

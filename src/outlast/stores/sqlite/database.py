@@ -1,26 +1,35 @@
-"""Connections to the file: how they are opened, set up, and tried again.
+"""Connections to the file, each with its packer and with the hints of its open transaction.
 
-SQLite's busy handler does not cover opening, switching to WAL and recovery, so waiting
-for other processes is done here, for all of it alike. Nothing in the process but sqlite3
-may open the database file: closing any descriptor of it would drop SQLite's locks.
+Owns how connections are opened, set up and tried again, and how a row of the log is read. SQLite's
+busy handler does not cover opening, switching to WAL and recovery, so waiting for other processes
+is done here, for all of it alike. Nothing in the process but sqlite3 may open the database file:
+closing any descriptor of it would drop SQLite's locks. The statements are in `queries/`.
 """
 
 from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
+import msgspec
+
 from outlast.clock import Clock
+from outlast.core.codec import Packer, version_of
+from outlast.core.name import MAIN
+from outlast.core.record import Entry
+from outlast.errors import StoreCorrupt
 from outlast.stores.sqlite.error import explain, is_passing, locked_for_too_long
 from outlast.stores.sqlite.statement import QUERIES, Params
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
 
+OFFSETS = 0xFFFF_FFFF
 NOTHING: Params = {}
 PATIENCE = 60.0
 FIRST_PAUSE = 0.000_5
@@ -49,12 +58,21 @@ SETTINGS = (
 
 
 class Database:
-    """One connection, used by one thread at a time."""
+    """One connection, used by one thread at a time.
+
+    `hints` are the sessions that the open transaction wrote to, and whether something arrived for
+    one of their lanes or a lane was given back. `written` counts bytes since the last checkpoint
+    was considered, `expanded` bytes of blobs that were read.
+    """
 
     def __init__(self, raw: sqlite3.Connection, path: Path, clock: Clock) -> None:
         self.raw = raw
         self.path = path
-        self._clock = clock
+        self.clock = clock
+        self.packer = Packer()
+        self.hints: dict[str, bool] = {}
+        self.written = 0
+        self.expanded = 0
 
     def run(self, name: str, params: Params = NOTHING) -> int:
         """Run a named statement to its end and return the number of rows that it changed."""
@@ -106,10 +124,53 @@ class Database:
             self.raw.execute("ROLLBACK")
 
     def patiently(self, attempt: Callable[[], T], patience: float = PATIENCE) -> T:
-        return patiently(attempt, self._clock, self.path, patience)
+        return patiently(attempt, self.clock, self.path, patience)
 
     def close(self) -> None:
         self.raw.close()
+
+    # The rows of a log
+
+    def tell(self, session_id: str, *, arrived: bool) -> None:
+        """Note a hint, for listeners to get after the commit."""
+        self.hints[session_id] = arrived or self.hints.get(session_id, False)
+
+    def load_blob(self, tenant: str, name: str) -> bytes:
+        row = self.one("blob", {"tenant": tenant, "hash": bytes.fromhex(name)})
+        if row is None:
+            raise StoreCorrupt(f"the blob {name} is missing; restore the database from a backup")
+        value = self.packer.expand(row[0])
+        self.expanded += len(value)
+        return value
+
+    def entries(self, tenant: str, row: Row, after: int = 0) -> Iterator[Entry]:
+        """Yield the records of a row of the log with their offsets, those after an offset."""
+        key, _, lane, at, data = row
+        version = version_of(data)
+        records = self.packer.unpack(data, partial(self.load_blob, tenant))
+        name = lane_of(lane)
+        for offset, record in enumerate(records, key & OFFSETS):
+            if offset > after:
+                yield Entry(offset, at, name, record, version)
+
+
+def key_of(sid: int, offset: int) -> int:
+    """Return the key of a session's row that begins at an offset."""
+    return sid << 32 | offset
+
+
+def column_of(lane: str) -> str | None:
+    """Return a lane's name as rows hold it: NULL for `main`, which every session has."""
+    return None if lane == MAIN else lane
+
+
+def lane_of(column: str | None) -> str:
+    return MAIN if column is None else column
+
+
+def to_json(value: Any) -> str:
+    """Return a value that a statement takes apart with `json_each`."""
+    return msgspec.json.encode(value).decode()
 
 
 def patiently(attempt: Callable[[], T], clock: Clock, path: Path, patience: float = PATIENCE) -> T:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from contextlib import closing
 from typing import NamedTuple
 
+from outlast.stores.sqlite.database import OFFSETS, Database, key_of
 from outlast.stores.sqlite.limit import wake_those_with_a_place
-from outlast.stores.sqlite.unit_of_work import OFFSETS, UnitOfWork, key_of
 
 PIECE = 4 * 1024 * 1024
 ROW = 32  # what a row takes besides its data, about
@@ -42,72 +42,72 @@ class ErasureResult(NamedTuple):
     has_more: bool
 
 
-def write_erasure(desk: UnitOfWork, session_id: str) -> ErasureResult:
+def write_erasure(db: Database, session_id: str) -> ErasureResult:
     """Make a session vanish and doom those it started; who waited for its permits may go on."""
-    row = desk.db.one("session_to_erase", {"session_id": session_id})
+    row = db.one("session_to_erase", {"session_id": session_id})
     if row is None:
-        return ErasureResult(was_there=False, has_more=has_unfinished(desk))
+        return ErasureResult(was_there=False, has_more=has_unfinished(db))
     sid, base = row[0], key_of(row[0], 0)
-    limits = desk.db.all("erase_permits", {"sid": sid})
+    limits = db.all("erase_permits", {"sid": sid})
     keys = {"sid": sid, "session_id": session_id, "base": base, "top": base | OFFSETS}
     for part in PARTS:
-        desk.db.run(part, keys)
-    wake_those_with_a_place(desk, (name for (name,) in limits))
-    has_more = erase_piece(desk, sid)
+        db.run(part, keys)
+    wake_those_with_a_place(db, (name for (name,) in limits))
+    has_more = erase_piece(db, sid)
     if has_more:
-        desk.db.run("add_erasure", {"sid": sid})
-    desk.tell(session_id, arrived=True)
+        db.run("add_erasure", {"sid": sid})
+    db.tell(session_id, arrived=True)
     return ErasureResult(was_there=True, has_more=has_more)
 
 
-def find_orphans(desk: UnitOfWork, limit: int) -> list[str]:
+def find_orphans(db: Database, limit: int) -> list[str]:
     """Return sessions whose parent was erased."""
-    return [session_id for (session_id,) in desk.db.all("orphans", {"limit": max(0, limit)})]
+    return [session_id for (session_id,) in db.all("orphans", {"limit": max(0, limit)})]
 
 
-def has_unfinished(desk: UnitOfWork) -> bool:
-    return desk.db.one("unfinished_erasure") is not None
+def has_unfinished(db: Database) -> bool:
+    return db.one("unfinished_erasure") is not None
 
 
-def go_on(desk: UnitOfWork) -> bool:
+def go_on(db: Database) -> bool:
     """Take another piece of what was erased out of the file, and say whether there is more."""
-    if row := desk.db.one("unfinished_erasure"):
+    if row := db.one("unfinished_erasure"):
         (sid,) = row
-        if not erase_piece(desk, sid):
-            desk.db.run("end_erasure", {"sid": sid})
-    return has_unfinished(desk)
+        if not erase_piece(db, sid):
+            db.run("end_erasure", {"sid": sid})
+    return has_unfinished(db)
 
 
-def erase_piece(desk: UnitOfWork, sid: int) -> bool:
+def erase_piece(db: Database, sid: int) -> bool:
     """Erase as much of a log and its blobs as takes little time, and say whether there is more."""
-    room = erase_log(desk, sid, PIECE)
+    room = erase_log(db, sid, PIECE)
     if room > 0:
-        room = erase_blobs(desk, sid, room)
-    desk.written += PIECE - room
+        room = erase_blobs(db, sid, room)
+    db.written += PIECE - room
     return room <= 0
 
 
-def erase_log(desk: UnitOfWork, sid: int, room: int) -> int:
+def erase_log(db: Database, sid: int, room: int) -> int:
     """Delete rows until there is no room in this piece; return what is left of that."""
     base = key_of(sid, 0)
     last = top = base | OFFSETS
-    with closing(desk.db.each("log_sizes", {"base": base, "top": top})) as rows:
+    with closing(db.each("log_sizes", {"base": base, "top": top})) as rows:
         for key, size in rows:
             room -= size + ROW
             if room <= 0:
                 last = key
                 break
-    desk.db.run("erase_log", {"base": base, "top": last})
+    db.run("erase_log", {"base": base, "top": last})
     return room
 
 
-def erase_blobs(desk: UnitOfWork, sid: int, room: int) -> int:
+def erase_blobs(db: Database, sid: int, room: int) -> int:
     """Let go of blobs likewise; those go that nobody else uses."""
-    for tenant, digest, size in desk.db.all("blobs_of_session", {"sid": sid}):
+    for tenant, digest, size in db.all("blobs_of_session", {"sid": sid}):
         if room <= 0:
             break
         key = {"tenant": tenant, "hash": digest, "sid": sid}
-        if desk.db.run("erase_unshared_blob", key):
+        if db.run("erase_unshared_blob", key):
             room -= size
-        desk.db.run("let_go_of_blob", key)
+        db.run("let_go_of_blob", key)
     return room

@@ -1,4 +1,4 @@
-"""The connections to a store's file: one writer, a batcher for each event loop, readers.
+"""The connections to a store's file: one writer, and readers.
 
 Owns the opening and the closing of them, and is the `Access` of a `SqliteStore`.
 """
@@ -11,22 +11,20 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
 from outlast.clock import Clock
 from outlast.errors import StoreUnavailable
 from outlast.store import Transaction
 from outlast.stores.listener import Heard
-from outlast.stores.sqlite.batcher import LoopBatcher
 from outlast.stores.sqlite.checkpoint import wipe
+from outlast.stores.sqlite.database import Database
 from outlast.stores.sqlite.fork import check_process
-from outlast.stores.sqlite.hearing import ListenerSet
-from outlast.stores.sqlite.notify import LoopListeners
+from outlast.stores.sqlite.notify import ListenerSet, LoopListeners
 from outlast.stores.sqlite.path import check_place
 from outlast.stores.sqlite.reader import Readers
+from outlast.stores.sqlite.statement import Params
 from outlast.stores.sqlite.transaction import OpenTransaction
-from outlast.stores.sqlite.unit_of_work import UnitOfWork
-from outlast.stores.sqlite.writer import Do, Work, Writer, do_works
+from outlast.stores.sqlite.writer import Do, Work, WriteJob, Writer, do_works
 
 T = TypeVar("T")
 
@@ -40,9 +38,7 @@ class FileAccess:
         self.pid = os.getpid()
         self.writer: Writer | None = None
         self._loop_listeners = LoopListeners()
-        self._listeners = ListenerSet(self._loop_listeners, clock, lambda: self.writer)
-        self._batchers: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopBatcher]
-        self._batchers = WeakKeyDictionary()
+        self._listeners = ListenerSet(self._loop_listeners, clock, self._write_listener)
         self._readers = Readers(path, clock)
 
     async def open(self) -> None:
@@ -58,9 +54,6 @@ class FileAccess:
         assert self.writer is not None
         self._listeners.stop()
         writer, self.writer = self.writer, None
-        if batcher := self._batchers.get(asyncio.get_running_loop()):
-            batcher.finish()
-        self._batchers.clear()
         await self._readers.stop()
         await writer.stop()
 
@@ -77,17 +70,16 @@ class FileAccess:
     async def write(self, *works: Work, size: int = 0) -> list[Any]:
         return await self.write_all(do_works, works, size)
 
-    # Not `async`: it returns the batcher's coroutine, which saves a frame for each commit.
     def write_all(
         self, do: Do, items: Sequence[Any], size: int = 0, session: str = ""
     ) -> Coroutine[Any, Any, list[Any]]:
-        writer, loop = self.open_writer(), asyncio.get_running_loop()
-        batcher = self._batchers.get(loop)
-        if batcher is None:
-            batcher = self._batchers.setdefault(loop, LoopBatcher(writer))
-        return batcher.write(do, items, size, session)
+        return self.open_writer().submit(do, items, size, session)
 
-    async def read(self, question: Callable[[UnitOfWork], T]) -> T:
+    def _write_listener(self, name: str, row: Params) -> None:
+        if self.writer:
+            self.writer.hand_over(WriteJob(None, do=do_works, items=[lambda db: db.run(name, row)]))
+
+    async def read(self, question: Callable[[Database], T]) -> T:
         self.open_writer()
         return await self._readers.ask(question)
 

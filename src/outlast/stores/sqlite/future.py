@@ -1,4 +1,4 @@
-"""How the store's threads answer who waits on an event loop: many with one wake-up."""
+"""Results that the store's threads hand to event loops: many with one wake-up."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Future = asyncio.Future[Any]
 
 @dataclass(slots=True)
 class PendingResult:
-    """What somebody on an event loop waits for. Without a future he looks at it himself."""
+    """A pending result. `future` is None when the caller reads `result` itself or needs none."""
 
     future: Future | None
     result: Any = None
@@ -29,16 +29,18 @@ def make_future() -> Future:
 
 def resolve(
     answers: Sequence[PendingResult],
-    ears: Mapping[Loop, LoopListener] | None = None,
+    listeners: Mapping[Loop, LoopListener] | None = None,
     hints: Hints | None = None,
     here: Loop | None = None,
 ) -> None:
     """Resolve the answers' futures and pass on the hints, each on its own event loop.
 
-    `here` is the loop whose thread this is, if it is one's: there the answers are given at once,
-    and listeners are left to who calls, so that what they do is none of the writer's business.
+    `here` is the loop of this very thread, if there is one. Its futures are resolved at once, and
+    the caller calls its listeners, after it has released the writer's lock.
     """
-    by_loop: dict[Loop, list[PendingResult]] = {loop: [] for loop in ears or () if loop is not here}
+    by_loop: dict[Loop, list[PendingResult]] = {
+        loop: [] for loop in listeners or () if loop is not here
+    }
     for answer in answers:
         if answer.future:
             by_loop.setdefault(answer.future.get_loop(), []).append(answer)
@@ -46,13 +48,15 @@ def resolve(
         if loop is here:
             wake(own)
             continue
-        ear = ears.get(loop) if ears else None
-        with suppress(RuntimeError):  # the loop was closed: there is nobody left to tell
-            loop.call_soon_threadsafe(wake, own, ear, hints)
+        listener = listeners.get(loop) if listeners else None
+        with suppress(RuntimeError):  # the loop was closed, and its waiters with it
+            loop.call_soon_threadsafe(wake, own, listener, hints)
 
 
 def wake(
-    answers: Sequence[PendingResult], ear: LoopListener | None = None, hints: Hints | None = None
+    answers: Sequence[PendingResult],
+    listener: LoopListener | None = None,
+    hints: Hints | None = None,
 ) -> None:
     for answer in answers:
         future = answer.future
@@ -62,5 +66,5 @@ def wake(
             future.set_exception(answer.error)
         else:
             future.set_result(answer.result)
-    if ear and hints:
-        ear.hear(hints)
+    if listener and hints:
+        listener.hear(hints)

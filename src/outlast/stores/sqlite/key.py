@@ -5,27 +5,29 @@ from __future__ import annotations
 import msgspec
 
 from outlast.store import KeyInfo
-from outlast.stores.sqlite.database import Row
+from outlast.stores.sqlite.database import (
+    Database,
+    Row,
+)
 from outlast.stores.sqlite.listing import names_of
-from outlast.stores.sqlite.unit_of_work import UnitOfWork
 
 
-def add(desk: UnitOfWork, key: KeyInfo) -> None:
+def add(db: Database, key: KeyInfo) -> None:
     scopes = msgspec.json.encode(key.scopes).decode()
-    desk.db.run("add_key", {**msgspec.structs.asdict(key), "scopes": scopes})
+    db.run("add_key", {**msgspec.structs.asdict(key), "scopes": scopes})
 
 
-def find(desk: UnitOfWork, key_id: str) -> KeyInfo | None:
-    row = desk.db.one("key", {"key_id": key_id})
+def find(db: Database, key_id: str) -> KeyInfo | None:
+    row = db.one("key", {"key_id": key_id})
     return describe(row) if row else None
 
 
-def listing(desk: UnitOfWork, tenant: str | None) -> list[KeyInfo]:
-    return [describe(row) for row in desk.db.all("keys", {"tenant": tenant})]
+def listing(db: Database, tenant: str | None) -> list[KeyInfo]:
+    return [describe(row) for row in db.all("keys", {"tenant": tenant})]
 
 
-def revoke(desk: UnitOfWork, key_id: str, at: int) -> bool:
-    return desk.db.run("revoke_key", {"key_id": key_id, "at": at}) > 0
+def revoke(db: Database, key_id: str, at: int) -> bool:
+    return db.run("revoke_key", {"key_id": key_id, "at": at}) > 0
 
 
 def describe(row: Row) -> KeyInfo:

@@ -11,7 +11,7 @@ from functools import partial
 from outlast.core.limit import Bound, pay, start_at
 from outlast.store import Permit, PermitInfo, PermitRequest, Refused
 from outlast.stores.sqlite.access import Access
-from outlast.stores.sqlite.unit_of_work import UnitOfWork, to_json
+from outlast.stores.sqlite.database import Database, to_json
 
 LEASE_LOST = Refused("lease_lost")
 GRANTED = Permit(granted=True)
@@ -27,7 +27,7 @@ class SqliteLimit:
         return await self._access.write_all(write_requests, requests)
 
     async def skip_stale(self, patience: int) -> int:
-        if not await self._access.read(lambda desk: find_overdue(desk, patience)):
+        if not await self._access.read(lambda db: find_overdue(db, patience)):
             return 0
         (skipped,) = await self._access.write(partial(skip_stale, patience=patience))
         return int(skipped)
@@ -35,19 +35,19 @@ class SqliteLimit:
     async def permits(
         self, session_id: str | None = None, name: str | None = None, limit: int = 500
     ) -> Sequence[PermitInfo]:
-        return await self._access.read(lambda desk: listing(desk, session_id, name, limit))
+        return await self._access.read(lambda db: listing(db, session_id, name, limit))
 
 
-def write_requests(desk: UnitOfWork, requests: Sequence[PermitRequest]) -> list[Permit | Refused]:
-    return [acquire(desk, request) for request in requests]
+def write_requests(db: Database, requests: Sequence[PermitRequest]) -> list[Permit | Refused]:
+    return [acquire(db, request) for request in requests]
 
 
-def acquire(desk: UnitOfWork, request: PermitRequest) -> Permit | Refused:
+def acquire(db: Database, request: PermitRequest) -> Permit | Refused:
     """Let a call begin under all its limits, or queue it at the first that has no place.
 
     What it had under other limits is another's: an answer that was lost asked for something else.
     """
-    row = desk.db.one(
+    row = db.one(
         "owned_lane",
         {
             "session_id": request.session_id,
@@ -60,102 +60,100 @@ def acquire(desk: UnitOfWork, request: PermitRequest) -> Permit | Refused:
         return LEASE_LOST
     names = to_json([bound.name for bound in request.bounds])
     stale = {"lid": row[0], "call_id": request.call_id, "names": names}
-    wake_those_with_a_place(desk, (name for (name,) in desk.db.all("drop_stale_permits", stale)))
+    wake_those_with_a_place(db, (name for (name,) in db.all("drop_stale_permits", stale)))
     for bound in request.bounds:
-        if waits := find_obstacle(desk, bound, row[0], request.call_id):
+        if waits := find_obstacle(db, bound, row[0], request.call_id):
             return waits
     return GRANTED
 
 
-def find_obstacle(desk: UnitOfWork, bound: Bound, lid: int, call_id: str) -> Permit | None:
+def find_obstacle(db: Database, bound: Bound, lid: int, call_id: str) -> Permit | None:
     """Take a permit under one limit, or say why there is none now."""
     asked = {"name": bound.name, "lid": lid, "call_id": call_id, "most": bound.concurrency}
-    row = desk.db.one("ask_for_permit", asked)
+    row = db.one("ask_for_permit", asked)
     assert row is not None
     pid, is_held = row
     if is_held:
         return None
-    places = desk.db.one("places", {"name": bound.name})
+    places = db.one("places", {"name": bound.name})
     assert places is not None
     running, waiting, paid_until = places
     if bound.concurrency and running >= bound.concurrency:
         return Permit(granted=False)
-    ahead = ahead_of(desk, bound.name, pid) if waiting > 1 else 0
+    ahead = ahead_of(db, bound.name, pid) if waiting > 1 else 0
     if bound.concurrency and running + ahead >= bound.concurrency:
         return Permit(granted=False)
-    now = desk.clock.now()
+    now = db.clock.now()
     if (at := start_at(bound, paid_until, ahead, now)) > now:
-        desk.db.run("expect_permit", {"pid": pid, "at": at})
+        db.run("expect_permit", {"pid": pid, "at": at})
         return Permit(granted=False, again_at=at)
     if bound.rate:
         paid = pay(bound, paid_until, now)
-        desk.db.run("pay_rate", {"name": bound.name, "paid_until": paid})
+        db.run("pay_rate", {"name": bound.name, "paid_until": paid})
     if waiting > 1:
-        desk.db.run("note_turn", {"name": bound.name, "lid": lid})
-    desk.db.run("grant_permit" if bound.concurrency else "drop_permit", {"pid": pid})
+        db.run("note_turn", {"name": bound.name, "lid": lid})
+    db.run("grant_permit" if bound.concurrency else "drop_permit", {"pid": pid})
     return None
 
 
-def ahead_of(desk: UnitOfWork, name: str, pid: int) -> int:
-    rows = desk.db.all("in_line", {"name": name, "pid": pid})
+def ahead_of(db: Database, name: str, pid: int) -> int:
+    rows = db.all("in_line", {"name": name, "pid": pid})
     return next(int(ahead) for found, _, _, ahead in rows if found == pid)
 
 
-def with_a_place(desk: UnitOfWork, name: str) -> list[tuple[int, int, str]]:
+def with_a_place(db: Database, name: str) -> list[tuple[int, int, str]]:
     """Return calls that could begin under a limit now, with their lanes and sessions."""
-    rows = desk.db.all("in_line", {"name": name, "pid": None})
+    rows = db.all("in_line", {"name": name, "pid": None})
     return [(pid, lid, session_id) for pid, lid, session_id, _ in rows]
 
 
-def free_permits(desk: UnitOfWork, lid: int, calls: Sequence[str]) -> None:
+def free_permits(db: Database, lid: int, calls: Sequence[str]) -> None:
     """Take back the calls' permits and places, and wake who has a place by that."""
-    freed = desk.db.all("free_permits", {"lid": lid, "calls": to_json(calls)})
-    wake_those_with_a_place(desk, (name for (name,) in freed))
+    freed = db.all("free_permits", {"lid": lid, "calls": to_json(calls)})
+    wake_those_with_a_place(db, (name for (name,) in freed))
 
 
-def wake_those_with_a_place(desk: UnitOfWork, limits: Iterable[str]) -> None:
+def wake_those_with_a_place(db: Database, limits: Iterable[str]) -> None:
     """Make the lanes ready whose calls have a place under one of the limits now."""
     for name in dict.fromkeys(limits):
-        for pid, lid, session_id in with_a_place(desk, name):
-            desk.db.run("expect_permit", {"pid": pid, "at": desk.clock.now()})
-            wake(desk, lid, session_id)
+        for pid, lid, session_id in with_a_place(db, name):
+            db.run("expect_permit", {"pid": pid, "at": db.clock.now()})
+            wake(db, lid, session_id)
 
 
-def wake(desk: UnitOfWork, lid: int, session_id: str) -> None:
-    desk.db.run("wake_lane", {"lid": lid, "now": desk.clock.now()})
-    desk.tell(session_id, arrived=True)
+def wake(db: Database, lid: int, session_id: str) -> None:
+    db.run("wake_lane", {"lid": lid, "now": db.clock.now()})
+    db.tell(session_id, arrived=True)
 
 
-def has_permit_to_come(desk: UnitOfWork, lid: int, frees: Sequence[str]) -> bool:
+def has_permit_to_come(db: Database, lid: int, frees: Sequence[str]) -> bool:
     """Whether a call of the lane that waits has a place under its limit now, or was passed by.
 
     Not one of those that are freed with the same commit.
     """
     return any(
-        absent or any(waiting == pid for waiting, _, _ in with_a_place(desk, name))
-        for pid, name, absent in desk.db.all("waited_for", {"lid": lid, "frees": to_json(frees)})
+        absent or any(waiting == pid for waiting, _, _ in with_a_place(db, name))
+        for pid, name, absent in db.all("waited_for", {"lid": lid, "frees": to_json(frees)})
     )
 
 
-def find_overdue(desk: UnitOfWork, patience: int) -> list[tuple[int, str, int, str]]:
+def find_overdue(db: Database, patience: int) -> list[tuple[int, str, int, str]]:
     """Return calls that have not come for their places, with their limits, lanes and sessions."""
-    return desk.db.all("overdue_permits", {"before": desk.clock.now() - patience})
+    return db.all("overdue_permits", {"before": db.clock.now() - patience})
 
 
-def skip_stale(desk: UnitOfWork, patience: int) -> int:
+def skip_stale(db: Database, patience: int) -> int:
     """Take calls that do not ask for their permits out of the queue, and wake those behind them."""
-    overdue = find_overdue(desk, patience)
+    overdue = find_overdue(db, patience)
     for pid, _, lid, session_id in overdue:
-        desk.db.run("skip_permit", {"pid": pid})
-        wake(desk, lid, session_id)
-    wake_those_with_a_place(desk, (name for _, name, _, _ in overdue))
+        db.run("skip_permit", {"pid": pid})
+        wake(db, lid, session_id)
+    wake_those_with_a_place(db, (name for _, name, _, _ in overdue))
     return len(overdue)
 
 
-def listing(
-    desk: UnitOfWork, session_id: str | None, name: str | None, limit: int
-) -> list[PermitInfo]:
-    rows = desk.db.all("permits", {"session_id": session_id, "name": name, "limit": limit})
+def listing(db: Database, session_id: str | None, name: str | None, limit: int) -> list[PermitInfo]:
+    rows = db.all("permits", {"session_id": session_id, "name": name, "limit": limit})
     return [
         PermitInfo(
             name=limited,

@@ -20,9 +20,14 @@ from outlast.store import (
     WorkerInfo,
 )
 from outlast.stores.sqlite.access import Access
-from outlast.stores.sqlite.database import Row
+from outlast.stores.sqlite.database import (
+    OFFSETS,
+    Database,
+    Row,
+    lane_of,
+    to_json,
+)
 from outlast.stores.sqlite.statement import Params
-from outlast.stores.sqlite.unit_of_work import OFFSETS, UnitOfWork, lane_of, to_json
 
 SESSION = "session_id tenant agent mode status created_at updated_at end over token parent".split()
 """The columns of `session` and `sessions` behind the first."""
@@ -35,7 +40,7 @@ class SqliteListing:
         self._access = access
 
     async def session(self, session_id: str) -> SessionInfo | None:
-        return await self._access.read(lambda desk: session(desk, session_id))
+        return await self._access.read(lambda db: session(db, session_id))
 
     async def sessions(
         self,
@@ -55,7 +60,7 @@ class SqliteListing:
             "before": before,
             "limit": limit,
         }
-        return await self._access.read(lambda desk: sessions(desk, filters))
+        return await self._access.read(lambda db: sessions(db, filters))
 
     async def lanes(
         self,
@@ -79,16 +84,16 @@ class SqliteListing:
             "after_lane": after_lane,
             "limit": limit,
         }
-        return await self._access.read(lambda desk: lanes(desk, filters))
+        return await self._access.read(lambda db: lanes(db, filters))
 
     async def delivery(self, delivery_id: str) -> DeliveryInfo | None:
-        return await self._access.read(lambda desk: delivery(desk, delivery_id))
+        return await self._access.read(lambda db: delivery(db, delivery_id))
 
     async def deliveries(self, session_id: str) -> Sequence[DeliveryInfo]:
-        return await self._access.read(lambda desk: deliveries(desk, session_id))
+        return await self._access.read(lambda db: deliveries(db, session_id))
 
     async def request(self, request_id: str) -> RequestInfo | None:
-        return await self._access.read(lambda desk: request(desk, request_id))
+        return await self._access.read(lambda db: request(db, request_id))
 
     async def requests(
         self,
@@ -110,31 +115,31 @@ class SqliteListing:
             "open_only": open_only,
             "limit": limit,
         }
-        return await self._access.read(lambda desk: requests(desk, filters))
+        return await self._access.read(lambda db: requests(db, filters))
 
     async def find_token(self, tenant: str, token: str, *, living: bool = True) -> str | None:
-        return await self._access.read(lambda desk: find_token(desk, tenant, token, living=living))
+        return await self._access.read(lambda db: find_token(db, tenant, token, living=living))
 
     async def tokens(self, session_id: str) -> Sequence[tuple[str, bool]]:
-        return await self._access.read(lambda desk: tokens(desk, session_id))
+        return await self._access.read(lambda db: tokens(db, session_id))
 
     async def census(self) -> StoreCounts:
         return await self._access.read(census)
 
 
-def session(desk: UnitOfWork, session_id: str) -> SessionInfo | None:
-    row = desk.db.one("session", {"session_id": session_id})
-    return describe_session(desk, row) if row else None
+def session(db: Database, session_id: str) -> SessionInfo | None:
+    row = db.one("session", {"session_id": session_id})
+    return describe_session(db, row) if row else None
 
 
-def sessions(desk: UnitOfWork, filters: Params) -> list[SessionInfo]:
+def sessions(db: Database, filters: Params) -> list[SessionInfo]:
     name = "sessions" if filters["tenant"] is None else "sessions_of_tenant"
     if filters["parent"]:
         name = "sessions_of_parent"
-    return [describe_session(desk, row) for row in desk.db.all(name, filters)]
+    return [describe_session(db, row) for row in db.all(name, filters)]
 
 
-def describe_session(desk: UnitOfWork, row: Row) -> SessionInfo:
+def describe_session(db: Database, row: Row) -> SessionInfo:
     sid, *values = row
     known = dict(zip(SESSION, values, strict=True))
     lanes = tuple(
@@ -150,26 +155,26 @@ def describe_session(desk: UnitOfWork, row: Row) -> SessionInfo:
             ready_at=ready_at,
             queued=queued,
         )
-        for lane, state, turn, worker, fence, ready_at, queued in desk.db.all(
+        for lane, state, turn, worker, fence, ready_at, queued in db.all(
             "lanes_of_session", {"sid": sid}
         )
     )
-    return SessionInfo(**known, lanes=lanes, seen_at=desk.clock.now())
+    return SessionInfo(**known, lanes=lanes, seen_at=db.clock.now())
 
 
-def lanes(desk: UnitOfWork, filters: Params) -> list[LaneInfo]:
+def lanes(db: Database, filters: Params) -> list[LaneInfo]:
     names = "session_id tenant agent lane status turn worker fence ready_at queued".split()
-    rows = desk.db.all("lanes", filters)
+    rows = db.all("lanes", filters)
     return [LaneInfo(**dict(zip(names, row, strict=True))) for row in rows]
 
 
-def delivery(desk: UnitOfWork, delivery_id: str) -> DeliveryInfo | None:
-    row = desk.db.one("delivery", {"delivery_id": delivery_id})
+def delivery(db: Database, delivery_id: str) -> DeliveryInfo | None:
+    row = db.one("delivery", {"delivery_id": delivery_id})
     return describe_delivery(row) if row else None
 
 
-def deliveries(desk: UnitOfWork, session_id: str) -> list[DeliveryInfo]:
-    return [describe_delivery(row) for row in desk.db.all("deliveries", {"session_id": session_id})]
+def deliveries(db: Database, session_id: str) -> list[DeliveryInfo]:
+    return [describe_delivery(row) for row in db.all("deliveries", {"session_id": session_id})]
 
 
 def describe_delivery(row: Row) -> DeliveryInfo:
@@ -187,16 +192,16 @@ def describe_delivery(row: Row) -> DeliveryInfo:
     )
 
 
-def request(desk: UnitOfWork, request_id: str) -> RequestInfo | None:
-    row = desk.db.one("request", {"request_id": request_id})
+def request(db: Database, request_id: str) -> RequestInfo | None:
+    row = db.one("request", {"request_id": request_id})
     return describe_request(row) if row else None
 
 
-def requests(desk: UnitOfWork, filters: Params) -> list[RequestInfo]:
+def requests(db: Database, filters: Params) -> list[RequestInfo]:
     name = "open_requests" if filters["open_only"] else "requests"
     if filters["session_id"] is not None:
         name = "requests_of_session"
-    return [describe_request(row) for row in desk.db.all(name, filters)]
+    return [describe_request(row) for row in db.all(name, filters)]
 
 
 def describe_request(row: Row) -> RequestInfo:
@@ -214,26 +219,26 @@ def describe_request(row: Row) -> RequestInfo:
     )
 
 
-def find_token(desk: UnitOfWork, tenant: str, token: str, *, living: bool) -> str | None:
+def find_token(db: Database, tenant: str, token: str, *, living: bool) -> str | None:
     key = {"tenant": tenant, "token": token}
-    row = desk.db.one("find_token", key)
+    row = db.one("find_token", key)
     if row is None and not living:
-        row = desk.db.one("find_dead_token", key)
+        row = db.one("find_dead_token", key)
     return row[0] if row else None
 
 
-def tokens(desk: UnitOfWork, session_id: str) -> list[tuple[str, bool]]:
-    rows = desk.db.all("tokens", {"session_id": session_id})
+def tokens(db: Database, session_id: str) -> list[tuple[str, bool]]:
+    rows = db.all("tokens", {"session_id": session_id})
     return [(token, bool(living)) for token, living in rows]
 
 
-def effect(desk: UnitOfWork, scope: str, key: str) -> EffectClaim | None:
-    row = desk.db.one("effect", {"scope": scope, "key": key})
+def effect(db: Database, scope: str, key: str) -> EffectClaim | None:
+    row = db.one("effect", {"scope": scope, "key": key})
     return EffectClaim(*row) if row else None
 
 
-def workers(desk: UnitOfWork) -> list[WorkerInfo]:
-    rows = desk.db.all("living_workers", {"now": desk.clock.now()})
+def workers(db: Database) -> list[WorkerInfo]:
+    rows = db.all("living_workers", {"now": db.clock.now()})
     return [
         WorkerInfo(
             worker=worker,
@@ -275,8 +280,8 @@ def names_of(column: str) -> tuple[str, ...]:
     return msgspec.json.decode(column, type=tuple[str, ...])
 
 
-def census(desk: UnitOfWork) -> StoreCounts:
-    rows = desk.db.all("census", {"now": desk.clock.now()})
+def census(db: Database) -> StoreCounts:
+    rows = db.all("census", {"now": db.clock.now()})
     return StoreCounts(
         tuple(LaneCount(status, wait, count) for status, wait, count, _, _ in rows),
         queued=sum(queued for *_, queued, _ in rows),
@@ -284,10 +289,10 @@ def census(desk: UnitOfWork) -> StoreCounts:
     )
 
 
-def find_arrivals(desk: UnitOfWork, heads: Sequence[tuple[str, str, int]]) -> list[tuple[str, str]]:
-    return [(session, lane) for session, lane in desk.db.all("arrived", {"heads": to_json(heads)})]
+def find_arrivals(db: Database, heads: Sequence[tuple[str, str, int]]) -> list[tuple[str, str]]:
+    return [(session, lane) for session, lane in db.all("arrived", {"heads": to_json(heads)})]
 
 
-def next_ready_at(desk: UnitOfWork, after: int) -> int | None:
-    row = desk.db.one("next_ready_at", {"after": after})
+def next_ready_at(db: Database, after: int) -> int | None:
+    row = db.one("next_ready_at", {"after": after})
     return row[0] if row else None

@@ -57,18 +57,16 @@ class SqliteLog:
         return self._access.transaction(limit)
 
     async def effect(self, scope: str, key: str) -> EffectClaim | None:
-        return await self._access.read(lambda desk: listing.effect(desk, scope, key))
+        return await self._access.read(lambda db: listing.effect(db, scope, key))
 
     async def load(self, session_id: str, lane: str, after: int | None = None) -> Loaded:
-        return await self._access.read(lambda desk: reading.load(desk, session_id, lane, after))
+        return await self._access.read(lambda db: reading.load(db, session_id, lane, after))
 
     async def read(self, session_id: str, after: int, limit: int = 500) -> LogPage:
-        return await self._access.read(lambda desk: reading.read(desk, session_id, after, limit))
+        return await self._access.read(lambda db: reading.read(db, session_id, after, limit))
 
     async def read_back(self, session_id: str, before: int, limit: int = 50) -> LogPage:
-        return await self._access.read(
-            lambda desk: reading.read_back(desk, session_id, before, limit)
-        )
+        return await self._access.read(lambda db: reading.read_back(db, session_id, before, limit))
 
     async def erase(self, session_id: str) -> bool:
         erase = partial(erasure.write_erasure, session_id=session_id)
@@ -80,7 +78,7 @@ class SqliteLog:
         return bool(erased.was_there)
 
     async def find_orphans(self, limit: int = 100) -> Sequence[str]:
-        return await self._access.read(lambda desk: erasure.find_orphans(desk, limit))
+        return await self._access.read(lambda db: erasure.find_orphans(db, limit))
 
     async def resume_erasing(self) -> None:
         """Finish an erasure that another process began and did not end."""

@@ -23,7 +23,9 @@ from outlast.errors import NotInTransaction
 from outlast.store import Lease, Renewal, Transaction, WorkerInfo
 from outlast.stores.listener import Heard, Listeners
 from outlast.stores.sqlite import listing
-from outlast.stores.sqlite.database import Database
+from outlast.stores.sqlite.database import (
+    Database,
+)
 from outlast.stores.sqlite.limit import SqliteLimit
 from outlast.stores.sqlite.listing import SqliteListing
 from outlast.stores.sqlite.log import SqliteLog
@@ -31,7 +33,6 @@ from outlast.stores.sqlite.migration import migrate
 from outlast.stores.sqlite.outbox import SqliteOutbox
 from outlast.stores.sqlite.shelf import SideTables
 from outlast.stores.sqlite.transaction import SqliteTransaction, authorize
-from outlast.stores.sqlite.unit_of_work import UnitOfWork
 from outlast.stores.sqlite.work import LaneWork, register
 from outlast.stores.sqlite.worker_lease import bury
 from outlast.stores.sqlite.writer import Do, Work, do_works
@@ -51,16 +52,16 @@ class MemoryAccess:
             NOWHERE, isolation_level=None, check_same_thread=False, cached_statements=256
         )
         finalize(self, raw.close)  # `close()` must not: the object keeps what was written
-        self._desk = UnitOfWork(Database(raw, NOWHERE, clock), clock)
-        migrate(self._desk.db)
+        self._db = Database(raw, NOWHERE, clock)
+        migrate(self._db)
         self.locked = threading.RLock()  # a lease is renewed by a thread of its own
         self._transaction: MemoryTransaction | None = None
         self._kept: list[Work] = []
 
-    async def read(self, question: Callable[[UnitOfWork], T]) -> T:
+    async def read(self, question: Callable[[Database], T]) -> T:
         # Also while a tool's transaction is open: that may write to tables of its own only.
         with self.locked:
-            return question(self._desk)
+            return question(self._db)
 
     async def write(self, *works: Work, size: int = 0) -> list[Any]:
         return await self.write_all(do_works, works)
@@ -68,31 +69,31 @@ class MemoryAccess:
     async def write_all(
         self, do: Do, items: Sequence[Any], size: int = 0, session: str = ""
     ) -> list[Any]:
-        """Write at once; see `LoopBatcher.write` for the arguments."""
+        """Write at once; see `Writer.submit` for the arguments."""
         while self._transaction:  # there is one connection, and a tool has it
             await self._transaction.over.wait()
-        return list(self._write_now(lambda desk: do(desk, items)))
+        return list(self._write_now(lambda db: do(db, items)))
 
-    def _write_now(self, work: Callable[[UnitOfWork], T]) -> T:
-        desk = self._desk
+    def _write_now(self, work: Callable[[Database], T]) -> T:
+        db = self._db
         with self.locked:
-            desk.hints = {}
-            desk.db.begin()
+            db.hints = {}
+            db.begin()
             try:
-                result = work(desk)
-                desk.db.commit()
+                result = work(db)
+                db.commit()
             finally:
-                desk.db.roll_back()
-            hints = desk.hints
+                db.roll_back()
+            hints = db.hints
         self.announce(hints)
         return result
 
-    def write_beside(self, work: Callable[[UnitOfWork], T]) -> T:
+    def write_beside(self, work: Callable[[Database], T]) -> T:
         """Write without waiting for a tool's transaction; this stays though that is undone."""
         with self.locked:
             if self._transaction:
                 self._kept.append(work)
-            return work(self._desk)
+            return work(self._db)
 
     def announce(self, hints: Mapping[str, bool]) -> None:
         for session_id, arrived in hints.items():
@@ -102,7 +103,7 @@ class MemoryAccess:
     async def transaction(self, limit: float) -> AsyncIterator[Transaction]:
         while self._transaction:
             await self._transaction.over.wait()
-        transaction = MemoryTransaction(self, self._desk, limit)
+        transaction = MemoryTransaction(self, self._db, limit)
         self._transaction = transaction
         try:
             transaction.begin()
@@ -114,10 +115,10 @@ class MemoryAccess:
         """Undo what a transaction has not committed, and let others write."""
         with self.locked:
             kept, self._kept, self._transaction = self._kept, [], None
-            if self._desk.db.raw.in_transaction:
-                self._desk.db.roll_back()
+            if self._db.raw.in_transaction:
+                self._db.roll_back()
                 for work in kept:
-                    work(self._desk)
+                    work(self._db)
 
     def listen(self, heard: Heard, session_id: str) -> Callable[[], None]:
         return self.listeners.add(heard, session_id)
@@ -199,20 +200,20 @@ class MemoryLease:
     def renew(self, tally: str = "") -> Renewal:
         """Extend the lease; say whether the worker is still known, and may go on."""
         now = self._access.clock.now()
-        return self._access.write_beside(lambda desk: self._renew(desk, now, tally))
+        return self._access.write_beside(lambda db: self._renew(db, now, tally))
 
-    def _renew(self, desk: UnitOfWork, now: int, tally: str) -> Renewal:
-        row = None if self.is_over else desk.db.one("find_lease", {"worker": self._worker})
+    def _renew(self, db: Database, now: int, tally: str) -> Renewal:
+        row = None if self.is_over else db.one("find_lease", {"worker": self._worker})
         if row is None:
             return Renewal(alive=False)
-        desk.db.run("renew", {"worker": self._worker, "now": now, "tally": tally})
+        db.run("renew", {"worker": self._worker, "now": now, "tally": tally})
         draining, lease_until = row
         return Renewal(alive=True, draining=bool(draining), lapsed=lease_until <= now)
 
     def release(self) -> None:
         """Strike the worker from the registry and free its lanes."""
         if not self.is_over:
-            self._access.write_beside(lambda desk: bury(desk.db, self._worker))
+            self._access.write_beside(lambda db: bury(db, self._worker))
             self.is_over = True
 
 
@@ -222,43 +223,43 @@ class MemoryTransaction(SqliteTransaction):
     Other writes wait until it is over; its limit is a timer of the event loop.
     """
 
-    def __init__(self, access: MemoryAccess, desk: UnitOfWork, limit: float) -> None:
+    def __init__(self, access: MemoryAccess, db: Database, limit: float) -> None:
         super().__init__(limit)
         self._access = access
-        self._desk = desk
+        self._db = db
         self.over = asyncio.Event()
 
     def begin(self) -> None:
         # An empty context: the timer is the store's, and fires though the tool's process is
         # one that a simulation has stopped.
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(self._limit, self._expire, self._desk, context=Context())
-        self._desk.hints = {}
-        self._desk.db.begin()
+        self._timer = loop.call_later(self._limit, self._expire, self._db, context=Context())
+        self._db.hints = {}
+        self._db.begin()
 
-    async def _ask(self, work: Callable[[UnitOfWork], T]) -> T:
+    async def _ask(self, work: Callable[[Database], T]) -> T:
         if self._over:
             raise self._over
         with self._access.locked:
-            return work(self._desk)
+            return work(self._db)
 
-    def _run(self, desk: UnitOfWork, statement: Callable[[UnitOfWork], T]) -> T:
+    def _run(self, db: Database, statement: Callable[[Database], T]) -> T:
         # For this statement only: reads and leases of others use the connection in between.
-        desk.db.raw.set_authorizer(authorize)
+        db.raw.set_authorizer(authorize)
         try:
-            return super()._run(desk, statement)
+            return super()._run(db, statement)
         finally:
-            desk.db.raw.set_authorizer(None)
+            db.raw.set_authorizer(None)
 
-    def _make_durable(self, desk: UnitOfWork) -> None:
-        desk.db.commit()
-        self._access.announce(desk.hints)
+    def _make_durable(self, db: Database) -> None:
+        db.commit()
+        self._access.announce(db.hints)
 
     async def leave(self) -> None:
         self.end()
 
-    def _expire(self, desk: UnitOfWork) -> None:
-        super()._expire(desk)
+    def _expire(self, db: Database) -> None:
+        super()._expire(db)
         self.end()
 
     def end(self) -> None:

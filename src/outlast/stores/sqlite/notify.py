@@ -1,7 +1,8 @@
 """Hints that something was written: within the process by a call, beyond it by datagrams.
 
-They may be lost, and nothing depends on them: beneath, whoever waits polls. A line of a
-datagram is 1 or 0 (whether something arrived or was given back) and a session's id.
+Hints may be lost, and nothing depends on them: a reader or worker that waits also polls. A line
+of a datagram is 1 or 0 (whether something arrived or a lane was given back) and a session's id.
+The addresses of listeners are rows of the file, written by `writer.py` like everything else.
 """
 
 from __future__ import annotations
@@ -11,16 +12,17 @@ import os
 import socket
 import sys
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
 from outlast.clock import Clock
-from outlast.stores.listener import Listeners
+from outlast.stores.listener import Heard, Listeners
 from outlast.stores.sqlite.database import Database
 from outlast.stores.sqlite.fork import guard
 from outlast.stores.sqlite.liveness import machine
+from outlast.stores.sqlite.statement import Params
 
 Hints = Mapping[str, bool]
 
@@ -47,7 +49,7 @@ def to_datagram(hints: Hints) -> bytes:
 
 
 def from_datagram(datagram: bytes) -> Hints:
-    """Read a datagram; one that nobody of ours has sent is a hint of nothing in particular."""
+    """Read a datagram; one of an unknown form is a hint of nothing in particular."""
     lines = datagram.decode(errors="replace").splitlines()
     return {line[1:]: line[0] == "1" for line in lines if line[:1] in ("0", "1")} or ANYTHING
 
@@ -68,7 +70,7 @@ class LoopListener:
             self.listeners.tell(session_id, arrived)
 
     def _receive(self) -> None:
-        """Take all that came: few datagrams fit into a socket, and whose does not is lost."""
+        """Take everything that came: a socket holds few datagrams, and further ones are lost."""
         heard: dict[str, bool] = {}
         with suppress(OSError):
             for _ in range(MOST_AT_ONCE):
@@ -77,7 +79,7 @@ class LoopListener:
         self.hear(heard)
 
     def stop(self) -> None:
-        """Stop hearing, from whichever event loop."""
+        """Stop listening; may be called from any event loop."""
         self.listeners.clear()
         if asyncio.get_running_loop() is self.loop:
             self._close()
@@ -116,25 +118,72 @@ def to_name(address: str) -> str:
 
 
 class LoopListeners:
-    """The ears of a store, one for each event loop. The mapping is replaced, never changed."""
+    """A store's `LoopListener` of each event loop. The mapping is replaced, never changed."""
 
     def __init__(self) -> None:
         self.by_loop: Mapping[asyncio.AbstractEventLoop, LoopListener] = {}
         self.addresses: Collection[str] = ()
 
-    def add(self, ear: LoopListener) -> None:
-        self._replace({**self.by_loop, ear.loop: ear})
+    def add(self, listener: LoopListener) -> None:
+        self._replace({**self.by_loop, listener.loop: listener})
 
-    def remove(self, ear: LoopListener) -> None:
-        self._replace({loop: e for loop, e in self.by_loop.items() if e is not ear})
+    def remove(self, listener: LoopListener) -> None:
+        kept = {loop: other for loop, other in self.by_loop.items() if other is not listener}
+        self._replace(kept)
 
     def _replace(self, by_loop: Mapping[asyncio.AbstractEventLoop, LoopListener]) -> None:
         self.by_loop = by_loop
-        self.addresses = [ear.address for ear in by_loop.values()]
+        self.addresses = [listener.address for listener in by_loop.values()]
+
+
+class ListenerSet:
+    """The listeners of a store.
+
+    Opens a socket with the first listener of an event loop and closes it with the last. `write`
+    runs a statement that only serves hints: nothing waits for it, and it may fail.
+    """
+
+    def __init__(
+        self, by_loop: LoopListeners, clock: Clock, write: Callable[[str, Params], None]
+    ) -> None:
+        self._by_loop = by_loop
+        self._clock = clock
+        self._write = write
+
+    def listen(self, heard: Heard, session_id: str) -> Callable[[], None]:
+        """Begin to call a listener; returns what stops it."""
+        listener = self._open()
+        stop_one = listener.listeners.add(heard, session_id)
+
+        def stop() -> None:
+            was_open = bool(listener.listeners)
+            stop_one()
+            if was_open and not listener.listeners:
+                self._forget(listener)
+
+        return stop
+
+    def stop(self) -> None:
+        for listener in self._by_loop.by_loop.values():
+            self._forget(listener)
+
+    def _open(self) -> LoopListener:
+        loop = asyncio.get_running_loop()
+        if listener := self._by_loop.by_loop.get(loop):
+            return listener
+        listener = LoopListener(loop, self._clock)
+        self._by_loop.add(listener)
+        self._write("add_listener", {"address": listener.address, "place": place()})
+        return listener
+
+    def _forget(self, listener: LoopListener) -> None:
+        self._by_loop.remove(listener)
+        listener.stop()
+        self._write("drop_listener", {"address": listener.address})
 
 
 class Notifier:
-    """Tells the listeners of other stores. Used by whoever has the writer's turn."""
+    """Tells the listeners of other processes. Used by the thread that holds the writer's lock."""
 
     def __init__(self, clock: Clock) -> None:
         self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -147,7 +196,7 @@ class Notifier:
         self._behind: set[str] = set()
 
     def look(self, db: Database, own: Collection[str]) -> None:
-        """Learn who listens in other stores, once a second at most. Inside a transaction."""
+        """Read the addresses of other processes, once a second at most. Inside a transaction."""
         for address in self._gone:
             db.run("drop_listener", {"address": address})
         now = self._clock.monotonic()
@@ -158,7 +207,7 @@ class Notifier:
             self._addresses = [address for (address,) in rows if address not in own]
 
     def send(self, hints: Hints) -> None:
-        """Tell all who listen; those of this store know."""
+        """Send hints to every other process; this store's own listeners were called."""
         if not self._addresses:
             return
         datagram = to_datagram(hints)
@@ -167,7 +216,7 @@ class Notifier:
                 self._send(address, b"1" if address in self._behind else datagram)
 
     def _send(self, address: str, datagram: bytes) -> None:
-        """Send without waiting. Who could not take a hint gets a general one the next time."""
+        """Send without waiting. A receiver with a full buffer gets a general hint next time."""
         try:
             self._sender.sendto(datagram, to_name(address))
         except (ConnectionRefusedError, FileNotFoundError):

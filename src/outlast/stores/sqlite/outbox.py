@@ -11,10 +11,13 @@ from functools import partial
 from outlast.core.record import NewOutboxCursor
 from outlast.store import DeadLetter, OutboxCursor
 from outlast.stores.sqlite.access import Access
-from outlast.stores.sqlite.database import Row
+from outlast.stores.sqlite.database import (
+    Database,
+    Row,
+    to_json,
+)
 from outlast.stores.sqlite.listing import names_of
 from outlast.stores.sqlite.statement import Params
-from outlast.stores.sqlite.unit_of_work import UnitOfWork, to_json
 
 
 class SqliteOutbox:
@@ -55,7 +58,7 @@ class SqliteOutbox:
             "failing_only": failing_only,
             "limit": limit,
         }
-        return await self._access.read(lambda desk: listing(desk, filters))
+        return await self._access.read(lambda db: listing(db, filters))
 
     async def next_due_at(self) -> int | None:
         return await self._access.read(next_due_at)
@@ -64,27 +67,27 @@ class SqliteOutbox:
         self, *, tenant: str | None = None, session_id: str | None = None, limit: int = 100
     ) -> Sequence[DeadLetter]:
         filters = {"tenant": tenant, "session_id": session_id, "limit": limit}
-        return await self._access.read(lambda desk: dead_letters(desk, filters))
+        return await self._access.read(lambda db: dead_letters(db, filters))
 
 
-def add(desk: UnitOfWork, sid: int, cursors: Sequence[NewOutboxCursor]) -> None:
+def add(db: Database, sid: int, cursors: Sequence[NewOutboxCursor]) -> None:
     rows = [(cursor.name, cursor.url, cursor.secret, cursor.events) for cursor in cursors]
-    desk.db.run("add_outbox_cursors", {"sid": sid, "cursors": to_json(rows)})
+    db.run("add_outbox_cursors", {"sid": sid, "cursors": to_json(rows)})
 
 
-def tell(desk: UnitOfWork, sid: int) -> None:
+def tell(db: Database, sid: int) -> None:
     """Note that a session's log has something new for its cursors."""
-    desk.db.run("tell_outbox_cursors", {"sid": sid, "now": desk.clock.now()})
+    db.run("tell_outbox_cursors", {"sid": sid, "now": db.clock.now()})
 
 
-def take(desk: UnitOfWork, limit: int, hold: int) -> list[OutboxCursor]:
-    wanted = {"limit": max(0, limit), "hold": hold, "now": desk.clock.now()}
-    taken = [oid for (oid,) in desk.db.all("take_outbox_cursors", wanted)]
-    return listed(desk, "taken_outbox_cursors", {"taken": to_json(taken)}) if taken else []
+def take(db: Database, limit: int, hold: int) -> list[OutboxCursor]:
+    wanted = {"limit": max(0, limit), "hold": hold, "now": db.clock.now()}
+    taken = [oid for (oid,) in db.all("take_outbox_cursors", wanted)]
+    return listed(db, "taken_outbox_cursors", {"taken": to_json(taken)}) if taken else []
 
 
 def settle(
-    desk: UnitOfWork,
+    db: Database,
     cursor: OutboxCursor,
     position: int,
     again_at: int | None,
@@ -92,7 +95,7 @@ def settle(
     error: str,
     dead: Sequence[DeadLetter],
 ) -> bool:
-    row = desk.db.one(
+    row = db.one(
         "settle_outbox_cursor",
         {
             "session_id": cursor.session_id,
@@ -103,22 +106,22 @@ def settle(
             "again_at": again_at,
             "tries": tries,
             "error": error,
-            "now": desk.clock.now(),
+            "now": db.clock.now(),
         },
     )
     if row and dead:
         letters = [(each.cursor_name, each.offset, each.type, each.error, each.at) for each in dead]
-        desk.db.run("add_dead_letters", {"sid": row[0], "dead": to_json(letters)})
+        db.run("add_dead_letters", {"sid": row[0], "dead": to_json(letters)})
     return row is not None
 
 
-def listing(desk: UnitOfWork, filters: Params) -> list[OutboxCursor]:
+def listing(db: Database, filters: Params) -> list[OutboxCursor]:
     of_one = filters["session_id"] is not None
-    return listed(desk, "outbox_cursors_of_session" if of_one else "outbox_cursors", filters)
+    return listed(db, "outbox_cursors_of_session" if of_one else "outbox_cursors", filters)
 
 
-def listed(desk: UnitOfWork, name: str, params: Params) -> list[OutboxCursor]:
-    return [describe(row) for row in desk.db.all(name, params)]
+def listed(db: Database, name: str, params: Params) -> list[OutboxCursor]:
+    return [describe(row) for row in db.all(name, params)]
 
 
 def describe(row: Row) -> OutboxCursor:
@@ -154,14 +157,14 @@ def describe(row: Row) -> OutboxCursor:
     )
 
 
-def next_due_at(desk: UnitOfWork) -> int | None:
-    row = desk.db.one("next_due_at")
+def next_due_at(db: Database) -> int | None:
+    row = db.one("next_due_at")
     return row[0] if row else None
 
 
-def dead_letters(desk: UnitOfWork, filters: Params) -> list[DeadLetter]:
+def dead_letters(db: Database, filters: Params) -> list[DeadLetter]:
     of_one = filters["session_id"] is not None
-    rows = desk.db.all("dead_letters_of_session" if of_one else "dead_letters", filters)
+    rows = db.all("dead_letters_of_session" if of_one else "dead_letters", filters)
     return [
         DeadLetter(
             session_id=session_id,

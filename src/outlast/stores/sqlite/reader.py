@@ -16,13 +16,15 @@ from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from outlast.clock import Clock
-from outlast.stores.sqlite.database import open_database
+from outlast.stores.sqlite.database import (
+    Database,
+    open_database,
+)
 from outlast.stores.sqlite.error import explain
 from outlast.stores.sqlite.future import PendingResult, make_future, resolve
-from outlast.stores.sqlite.unit_of_work import UnitOfWork
 
 T = TypeVar("T")
-Question = Callable[[UnitOfWork], Any]
+Question = Callable[[Database], Any]
 
 THREADS = 2
 MOST = 16
@@ -52,7 +54,7 @@ class Readers:
         for thread in self._threads:
             thread.start()
 
-    async def ask(self, question: Callable[[UnitOfWork], T]) -> T:
+    async def ask(self, question: Callable[[Database], T]) -> T:
         """Return a question's answer, as the file is at some time after now."""
         future = make_future()
         self._queue.put(PendingRead(future, question=question))
@@ -68,18 +70,18 @@ class Readers:
     # On the threads
 
     def _run(self) -> None:
-        desk: UnitOfWork | None = None
+        db: Database | None = None
         while (first := self._queue.get()) is not None:
             asked = [first, *self._waiting()]
             try:
-                desk = desk or self._sit_down()
-                self._answer_all(desk, asked)
+                db = db or self._sit_down()
+                self._answer_all(db, asked)
             except Exception as failure:  # noqa: BLE001 - told to who asked
                 for one in asked:
                     one.error = failure
             resolve(asked)
-        if desk:
-            desk.db.close()
+        if db:
+            db.close()
 
     def _waiting(self) -> Iterator[PendingRead]:
         """Take what waits already, and leave some to the other threads."""
@@ -93,29 +95,29 @@ class Readers:
                 return
             yield asked
 
-    def _sit_down(self) -> UnitOfWork:
-        return UnitOfWork(open_database(self._path, self._clock, query_only=True), self._clock)
+    def _sit_down(self) -> Database:
+        return open_database(self._path, self._clock, query_only=True)
 
-    def _answer_all(self, desk: UnitOfWork, asked: Sequence[PendingRead]) -> None:
+    def _answer_all(self, db: Database, asked: Sequence[PendingRead]) -> None:
         try:
-            desk.db.patiently(lambda: answer_at_one_instant(desk, asked))
+            db.patiently(lambda: answer_at_one_instant(db, asked))
         except sqlite3.Error as error:
             raise explain(error, self._path) from error
 
 
-def answer_at_one_instant(desk: UnitOfWork, asked: Sequence[PendingRead]) -> None:
+def answer_at_one_instant(db: Database, asked: Sequence[PendingRead]) -> None:
     """Answer from one state of the file: a log's end and its lanes' rest belong together."""
-    desk.db.raw.execute("BEGIN")
+    db.raw.execute("BEGIN")
     try:
         for one in asked:
-            answer(desk, one)
+            answer(db, one)
     finally:
-        desk.db.roll_back()
+        db.roll_back()
 
 
-def answer(desk: UnitOfWork, asked: PendingRead) -> None:
+def answer(db: Database, asked: PendingRead) -> None:
     try:
-        asked.result = asked.question(desk)
+        asked.result = asked.question(db)
     except sqlite3.Error:
         raise
     except Exception as failure:  # noqa: BLE001 - told to who asked

@@ -13,8 +13,13 @@ from outlast.store import Loaded, LogPage, Snapshot
 from outlast.store.log import concerns
 from outlast.store.refusal import cursor_ahead, unknown_session
 from outlast.stores.page import PageFiller, size_of_row
-from outlast.stores.sqlite.database import Row
-from outlast.stores.sqlite.unit_of_work import OFFSETS, UnitOfWork, column_of, key_of
+from outlast.stores.sqlite.database import (
+    OFFSETS,
+    Database,
+    Row,
+    column_of,
+    key_of,
+)
 
 
 class SessionLogRows(NamedTuple):
@@ -26,8 +31,8 @@ class SessionLogRows(NamedTuple):
     last_at: int
 
 
-def find_log(desk: UnitOfWork, session_id: str) -> SessionLogRows:
-    row = desk.db.one("session_of_log", {"session_id": session_id})
+def find_log(db: Database, session_id: str) -> SessionLogRows:
+    row = db.one("session_of_log", {"session_id": session_id})
     if row is None:
         raise unknown_session(session_id)
     return SessionLogRows(*row)
@@ -36,19 +41,19 @@ def find_log(desk: UnitOfWork, session_id: str) -> SessionLogRows:
 # Pages
 
 
-def read(desk: UnitOfWork, session_id: str, after: int, limit: int) -> LogPage:
-    log = find_log(desk, session_id)
+def read(db: Database, session_id: str, after: int, limit: int) -> LogPage:
+    log = find_log(db, session_id)
     if after > log.end:
         raise cursor_ahead(session_id, after, log.end)
     entries: list[Entry] = []
-    with closing(desk.db.each("log_after", bounds(log, after))) as rows:
-        for found in until_full(desk, log, rows, limit, after=after):
+    with closing(db.each("log_after", bounds(log, after))) as rows:
+        for found in until_full(db, log, rows, limit, after=after):
             entries += found
     return LogPage(tuple(entries), entries[-1].offset if entries else after, log.end)
 
 
 def until_full(
-    desk: UnitOfWork,
+    db: Database,
     log: SessionLogRows,
     rows: Iterable[Row],
     limit: int,
@@ -58,9 +63,9 @@ def until_full(
     """Yield the entries of each row that are between two offsets, until a page is full of them."""
     page = PageFiller(limit)
     for row in rows:
-        expanded = desk.expanded
-        found = [e for e in desk.entries(log.tenant, row, after) if e.offset < before]
-        page.add(len(found), size_of_row(row[4]) + desk.expanded - expanded)
+        expanded = db.expanded
+        found = [e for e in db.entries(log.tenant, row, after) if e.offset < before]
+        page.add(len(found), size_of_row(row[4]) + db.expanded - expanded)
         yield found
         if page.is_full:
             return
@@ -72,12 +77,12 @@ def bounds(log: SessionLogRows, after: int) -> dict[str, int]:
     return {"base": base, "first": base | after + 1, "last": base | log.end}
 
 
-def read_back(desk: UnitOfWork, session_id: str, before: int, limit: int) -> LogPage:
-    log = find_log(desk, session_id)
+def read_back(db: Database, session_id: str, before: int, limit: int) -> LogPage:
+    log = find_log(db, session_id)
     base = key_of(log.sid, 0)
     keys = {"base": base, "before": base | min(before, log.end + 1)}
-    with closing(desk.db.each("log_before", keys)) as rows:
-        found = list(until_full(desk, log, rows, limit, before=before))
+    with closing(db.each("log_before", keys)) as rows:
+        found = list(until_full(db, log, rows, limit, before=before))
     entries = tuple(entry for part in reversed(found) for entry in part)
     return LogPage(entries, entries[0].offset if entries else before, log.end)
 
@@ -85,24 +90,24 @@ def read_back(desk: UnitOfWork, session_id: str, before: int, limit: int) -> Log
 # Folds
 
 
-def load(desk: UnitOfWork, session_id: str, lane: str, after: int | None) -> Loaded:
-    log = find_log(desk, session_id)
+def load(db: Database, session_id: str, lane: str, after: int | None) -> Loaded:
+    log = find_log(db, session_id)
     if after is not None:
-        return follow(desk, log, lane, None, None, after, after)
-    snapshot = find_snapshot(desk, "snapshot", {"sid": log.sid, "lane": lane})
-    slices = find_snapshot(desk, "slices", {"sid": log.sid})
+        return follow(db, log, lane, None, None, after, after)
+    snapshot = find_snapshot(db, "snapshot", {"sid": log.sid, "lane": lane})
+    slices = find_snapshot(db, "slices", {"sid": log.sid})
     start = snapshot.offset if snapshot else 0
-    return follow(desk, log, lane, snapshot, slices, start, slices.offset if slices else 0)
+    return follow(db, log, lane, snapshot, slices, start, slices.offset if slices else 0)
 
 
-def find_snapshot(desk: UnitOfWork, name: str, key: dict[str, object]) -> Snapshot | None:
+def find_snapshot(db: Database, name: str, key: dict[str, object]) -> Snapshot | None:
     """Return a snapshot made by today's rules; any other is as good as none."""
-    row = desk.db.one(name, {**key, "fold": FOLD})
-    return Snapshot(row[0], row[1], desk.packer.expand(row[2])) if row else None
+    row = db.one(name, {**key, "fold": FOLD})
+    return Snapshot(row[0], row[1], db.packer.expand(row[2])) if row else None
 
 
 def follow(
-    desk: UnitOfWork,
+    db: Database,
     log: SessionLogRows,
     lane: str,
     snapshot: Snapshot | None,
@@ -114,8 +119,8 @@ def follow(
     start = min(after, slices_after)
     entries: list[Entry] = []
     tail_bytes = 0
-    for row in desk.db.each("log_of_lane", {**bounds(log, start), "lane": column_of(lane)}):
-        found = desk.entries(log.tenant, row, start)
+    for row in db.each("log_of_lane", {**bounds(log, start), "lane": column_of(lane)}):
+        found = db.entries(log.tenant, row, start)
         entries += (e for e in found if concerns(e, lane, after, slices_after))
         tail_bytes += len(row[4]) if (row[0] & OFFSETS) + row[1] - 1 > after else 0
     return Loaded(snapshot, slices, tuple(entries), tail_bytes, log.last_at)

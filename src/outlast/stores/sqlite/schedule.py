@@ -5,15 +5,15 @@ from __future__ import annotations
 from msgspec.structs import asdict
 
 from outlast.store import ScheduleInfo
+from outlast.stores.sqlite.database import Database
 from outlast.stores.sqlite.statement import Params
-from outlast.stores.sqlite.unit_of_work import UnitOfWork
 
 
-def arm(desk: UnitOfWork, schedule: ScheduleInfo) -> None:
-    desk.db.run("arm_schedule", asdict(schedule))
+def arm(db: Database, schedule: ScheduleInfo) -> None:
+    db.run("arm_schedule", asdict(schedule))
 
 
-def listing(desk: UnitOfWork) -> list[ScheduleInfo]:
+def listing(db: Database) -> list[ScheduleInfo]:
     return [
         ScheduleInfo(
             name=name,
@@ -23,17 +23,17 @@ def listing(desk: UnitOfWork) -> list[ScheduleInfo]:
             fired_at=fired_at,
             session_id=session_id,
         )
-        for name, fingerprint, next_at, paused, fired_at, session_id in desk.db.all("schedules")
+        for name, fingerprint, next_at, paused, fired_at, session_id in db.all("schedules")
     ]
 
 
-def advance(desk: UnitOfWork, step: Params) -> bool:
-    return desk.db.run("advance_schedule", step) > 0
+def advance(db: Database, step: Params) -> bool:
+    return db.run("advance_schedule", step) > 0
 
 
-def pause(desk: UnitOfWork, name: str, paused: bool) -> bool:
-    return desk.db.run("pause_schedule", {"name": name, "paused": paused}) > 0
+def pause(db: Database, name: str, paused: bool) -> bool:
+    return db.run("pause_schedule", {"name": name, "paused": paused}) > 0
 
 
-def drop(desk: UnitOfWork, name: str) -> bool:
-    return desk.db.run("drop_schedule", {"name": name}) > 0
+def drop(db: Database, name: str) -> bool:
+    return db.run("drop_schedule", {"name": name}) > 0

@@ -21,42 +21,42 @@ class SideTables:
     # Keys
 
     async def add_key(self, key: KeyInfo) -> None:
-        await self._write(lambda desk: keys.add(desk, key))
+        await self._write(lambda db: keys.add(db, key))
 
     async def key(self, key_id: str) -> KeyInfo | None:
-        return await self._read(lambda desk: keys.find(desk, key_id))
+        return await self._read(lambda db: keys.find(db, key_id))
 
     async def keys(self, tenant: str | None = None) -> Sequence[KeyInfo]:
-        return await self._read(lambda desk: keys.listing(desk, tenant))
+        return await self._read(lambda db: keys.listing(db, tenant))
 
     async def revoke_key(self, key_id: str, at: int) -> bool:
-        (was_there,) = await self._write(lambda desk: keys.revoke(desk, key_id, at))
+        (was_there,) = await self._write(lambda db: keys.revoke(db, key_id, at))
         return bool(was_there)
 
     # Secrets and holds
 
     async def keep_secret(self, secret: StoredSecret, *, expected: int | None) -> bool:
-        (is_kept,) = await self._write(lambda desk: vault.keep(desk, secret, expected))
+        (is_kept,) = await self._write(lambda db: vault.keep(db, secret, expected))
         return bool(is_kept)
 
     async def secret(self, tenant: str, name: str) -> StoredSecret | None:
-        return await self._read(lambda desk: vault.find(desk, tenant, name))
+        return await self._read(lambda db: vault.find(db, tenant, name))
 
     async def drop_secret(self, tenant: str, name: str) -> bool:
-        (was_there,) = await self._write(lambda desk: vault.drop(desk, tenant, name))
+        (was_there,) = await self._write(lambda db: vault.drop(db, tenant, name))
         return bool(was_there)
 
     async def hold(self, name: str, holder: str, length: int) -> bool:
-        (is_held,) = await self._write(lambda desk: vault.hold(desk, name, holder, length))
+        (is_held,) = await self._write(lambda db: vault.hold(db, name, holder, length))
         return bool(is_held)
 
     async def let_go(self, name: str, holder: str) -> None:
-        await self._write(lambda desk: vault.let_go(desk, name, holder))
+        await self._write(lambda db: vault.let_go(db, name, holder))
 
     # Schedules
 
     async def arm_schedule(self, schedule: ScheduleInfo) -> None:
-        await self._write(lambda desk: schedules.arm(desk, schedule))
+        await self._write(lambda db: schedules.arm(db, schedule))
 
     async def schedules(self) -> Sequence[ScheduleInfo]:
         return await self._read(schedules.listing)
@@ -71,13 +71,13 @@ class SideTables:
             "fired_at": fired_at,
             "session_id": session_id,
         }
-        (was_due,) = await self._write(lambda desk: schedules.advance(desk, step))
+        (was_due,) = await self._write(lambda db: schedules.advance(db, step))
         return bool(was_due)
 
     async def pause_schedule(self, name: str, paused: bool) -> bool:
-        (was_there,) = await self._write(lambda desk: schedules.pause(desk, name, paused))
+        (was_there,) = await self._write(lambda db: schedules.pause(db, name, paused))
         return bool(was_there)
 
     async def drop_schedule(self, name: str) -> bool:
-        (was_there,) = await self._write(lambda desk: schedules.drop(desk, name))
+        (was_there,) = await self._write(lambda db: schedules.drop(db, name))
         return bool(was_there)

@@ -19,13 +19,13 @@ from typing import Any, TypeVar
 from outlast.errors import InvalidInput, NotInTransaction, OutlastError, StoreUnavailable
 from outlast.store import Commit, Committed, Refused
 from outlast.stores.sqlite.commit import write_commits
+from outlast.stores.sqlite.database import Database
 from outlast.stores.sqlite.error import explain, is_of_the_disk
 from outlast.stores.sqlite.future import PendingResult, make_future, resolve
-from outlast.stores.sqlite.unit_of_work import UnitOfWork
 from outlast.stores.sqlite.writer import Writer
 
 T = TypeVar("T")
-Asked = tuple[Callable[[UnitOfWork], Any], "asyncio.Future[Any]"]
+Asked = tuple[Callable[[Database], Any], "asyncio.Future[Any]"]
 
 OURS = "outlast_"
 NEVER = {
@@ -68,16 +68,16 @@ class SqliteTransaction:
     # On the tool's event loop
 
     async def execute(self, sql: str, params: Sequence[Any] = ()) -> int:
-        def run(desk: UnitOfWork) -> int:
-            return max(0, desk.db.raw.execute(sql, tuple(params)).rowcount)
+        def run(db: Database) -> int:
+            return max(0, db.raw.execute(sql, tuple(params)).rowcount)
 
-        return await self._ask(lambda desk: self._run(desk, run))
+        return await self._ask(lambda db: self._run(db, run))
 
     async def fetch(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        def run(desk: UnitOfWork) -> list[tuple[Any, ...]]:
-            return desk.db.raw.execute(sql, tuple(params)).fetchall()
+        def run(db: Database) -> list[tuple[Any, ...]]:
+            return db.raw.execute(sql, tuple(params)).fetchall()
 
-        return await self._ask(lambda desk: self._run(desk, run))
+        return await self._ask(lambda db: self._run(db, run))
 
     async def fetch_one(self, sql: str, params: Sequence[Any] = ()) -> tuple[Any, ...] | None:
         rows = await self.fetch(sql, params)
@@ -89,7 +89,7 @@ class SqliteTransaction:
         raise InvalidInput("SQLite gives tools no connection of its own; use execute and fetch")
 
     async def commit(self, commit: Commit) -> Committed | Refused:
-        result: Committed | Refused = await self._ask(lambda desk: self._commit(desk, commit))
+        result: Committed | Refused = await self._ask(lambda db: self._commit(db, commit))
         await self.leave()
         return result
 
@@ -98,7 +98,7 @@ class SqliteTransaction:
         self._asked.put(None)
         await asyncio.shield(self.ended)
 
-    async def _ask(self, work: Callable[[UnitOfWork], T]) -> T:
+    async def _ask(self, work: Callable[[Database], T]) -> T:
         future = make_future()
         with self._mutex:
             if self._over:
@@ -109,53 +109,53 @@ class SqliteTransaction:
 
     # On the writer's thread
 
-    def serve(self, writer: Writer, desk: UnitOfWork) -> None:
+    def serve(self, writer: Writer, db: Database) -> None:
         """Do what the tool asks for, until it leaves or its time is up."""
         self._writer = writer
-        timer = threading.Timer(self._limit, self._expire, args=(desk,))
+        timer = threading.Timer(self._limit, self._expire, args=(db,))
         timer.daemon = True
         try:
-            desk.db.begin()
+            db.begin()
         except (sqlite3.Error, OutlastError) as error:
             self.refuse(writer.explain(error))
             return
         try:
-            desk.hints = {}
-            desk.db.raw.set_authorizer(authorize)
+            db.hints = {}
+            db.raw.set_authorizer(authorize)
             start(timer)
             resolve([PendingResult(self.opened)])
-            self._answer_all(desk)
+            self._answer_all(db)
         except OutlastError as error:
             resolve([PendingResult(self.opened, error=error)])
         finally:
             timer.cancel()
             self._end(NotInTransaction("this transaction is over; open another one"))
             self._refuse_the_rest()
-            desk.db.raw.set_authorizer(None)
-            writer.mend(desk)
+            db.raw.set_authorizer(None)
+            writer.mend(db)
             resolve([PendingResult(self.ended)])
 
     def refuse(self, error: Exception) -> None:
         self._end(NotInTransaction("the transaction was never opened"))
         resolve([PendingResult(self.opened, error=error), PendingResult(self.ended)])
 
-    def _answer_all(self, desk: UnitOfWork) -> None:
+    def _answer_all(self, db: Database) -> None:
         """Answer until it is over; a tool that hangs after its commit holds nothing up."""
         while self._over is None and (asked := self._asked.get()) is not None:
             work, future = asked
             answer = PendingResult(future)
             try:
-                answer.result = work(desk)
+                answer.result = work(db)
             except Exception as error:  # noqa: BLE001 - the tool gets it
                 answer.error = error
             resolve([answer])
 
-    def _run(self, desk: UnitOfWork, statement: Callable[[UnitOfWork], T]) -> T:
+    def _run(self, db: Database, statement: Callable[[Database], T]) -> T:
         """Run one statement of the tool's; its own errors are its own affair."""
         if self._over:
             raise self._over
         try:
-            return statement(desk)
+            return statement(db)
         except sqlite3.Error as error:
             if self._over:
                 raise self._over from error
@@ -166,34 +166,34 @@ class SqliteTransaction:
                     f" write to tables of your own ({error})"
                 ) from error
             if is_of_the_disk(error):
-                raise explain(error, desk.db.path) from error
+                raise explain(error, db.path) from error
             raise
         finally:
             # OR ROLLBACK and a full disk end it: the next statement would commit by itself.
-            if not desk.db.raw.in_transaction:
+            if not db.raw.in_transaction:
                 self._end(
                     NotInTransaction("SQLite has rolled this transaction back; begin it again")
                 )
 
-    def _commit(self, desk: UnitOfWork, commit: Commit) -> Committed | Refused:
+    def _commit(self, db: Database, commit: Commit) -> Committed | Refused:
         with self._mutex:  # from here on the timer has no say
             if self._over:
                 raise self._over
             self._over = NotInTransaction("this transaction was committed; open another one")
-        desk.db.raw.set_authorizer(None)
+        db.raw.set_authorizer(None)
         try:
-            [result] = write_commits(desk, [commit])
+            [result] = write_commits(db, [commit])
             if isinstance(result, Committed):
-                self._make_durable(desk)
+                self._make_durable(db)
         except sqlite3.Error as error:
-            raise explain(error, desk.db.path) from error
+            raise explain(error, db.path) from error
         return result
 
-    def _make_durable(self, desk: UnitOfWork) -> None:
-        self._writer.commit(desk)
-        self._writer.announce(desk, [], desk.hints)
+    def _make_durable(self, db: Database) -> None:
+        self._writer.commit(db)
+        self._writer.announce(db, [], db.hints)
 
-    def _expire(self, desk: UnitOfWork) -> None:
+    def _expire(self, db: Database) -> None:
         """On the timer's thread: stop the statement that runs, and refuse any other."""
         with self._mutex:
             if self._over is None:
@@ -201,7 +201,7 @@ class SqliteTransaction:
                     f"this transaction was open for more than {self._limit:g} s and was undone;"
                     " do less in it, and wait for nothing"
                 )
-                desk.db.raw.interrupt()
+                db.raw.interrupt()
                 self._asked.put(None)
 
     def _end(self, reason: OutlastError) -> None:
@@ -239,7 +239,7 @@ class OpenTransaction(AbstractAsyncContextManager[SqliteTransaction]):
 
     async def __aenter__(self) -> SqliteTransaction:
         self._transaction = SqliteTransaction(self._limit)
-        self._writer().put(self._transaction)
+        self._writer().hand_over(self._transaction)
         try:
             await self._transaction.opened
         except asyncio.CancelledError:

@@ -17,9 +17,9 @@ from outlast.stores.listener import EVERYTHING, Heard
 from outlast.stores.sqlite import listing
 from outlast.stores.sqlite.access import Access
 from outlast.stores.sqlite.claim import write_claim
+from outlast.stores.sqlite.database import Database, to_json
 from outlast.stores.sqlite.file import FileAccess
 from outlast.stores.sqlite.liveness import LivenessObserver, LockFile, lock_path, machine
-from outlast.stores.sqlite.unit_of_work import UnitOfWork, to_json
 from outlast.stores.sqlite.worker_lease import SqliteLease, bury
 
 LONG_GONE = 24 * 3_600_000
@@ -58,19 +58,19 @@ class LaneWork:
     async def find_arrivals(
         self, heads: Sequence[tuple[str, str, int]]
     ) -> Sequence[tuple[str, str]]:
-        return await self._access.read(lambda desk: listing.find_arrivals(desk, heads))
+        return await self._access.read(lambda db: listing.find_arrivals(db, heads))
 
     async def next_ready_at(self, after: int) -> int | None:
-        return await self._access.read(lambda desk: listing.next_ready_at(desk, after))
+        return await self._access.read(lambda db: listing.next_ready_at(db, after))
 
     def listen(self, heard: Heard, session_id: str = EVERYTHING) -> Callable[[], None]:
         return self._access.listen(heard, session_id)
 
     async def drain(self, worker: str) -> bool:
-        def ask(desk: UnitOfWork) -> bool:
-            is_there = desk.db.one("drain", {"worker": worker, "now": desk.clock.now()}) is not None
+        def ask(db: Database) -> bool:
+            is_there = db.one("drain", {"worker": worker, "now": db.clock.now()}) is not None
             if is_there:
-                desk.tell("", arrived=True)
+                db.tell("", arrived=True)
             return is_there
 
         (is_there,) = await self._access.write(ask)
@@ -79,10 +79,10 @@ class LaneWork:
     async def _bury(self, dead: Sequence[str]) -> list[str]:
         """Strike dead workers and free their lanes; return those that were still registered."""
 
-        def strike(desk: UnitOfWork) -> list[str]:
-            found = [worker for worker in dead if bury(desk.db, worker)]
+        def strike(db: Database) -> list[str]:
+            found = [worker for worker in dead if bury(db, worker)]
             if found:
-                desk.tell("", arrived=True)
+                db.tell("", arrived=True)
             return found
 
         (found,) = await self._access.write(strike)
@@ -128,22 +128,22 @@ class SqliteWork(LaneWork):
             LockFile(lock_path(self._directory, worker)).remove()
         return found
 
-    def _look(self, desk: UnitOfWork) -> list[str]:
+    def _look(self, db: Database) -> list[str]:
         """Return, on a reader's thread, the visibly dead and those not heard of for a day."""
-        gone = desk.db.all("long_gone_workers", {"before": self._clock.now() - LONG_GONE})
-        visibly = self._observer.find_dead(self._within_sight(desk))
+        gone = db.all("long_gone_workers", {"before": self._clock.now() - LONG_GONE})
+        visibly = self._observer.find_dead(self._within_sight(db))
         return list(dict.fromkeys([*visibly, *(worker for (worker,) in gone)]))
 
     async def workers(self) -> Sequence[WorkerInfo]:
         return await self._access.read(self._living)
 
-    def _living(self, desk: UnitOfWork) -> list[WorkerInfo]:
+    def _living(self, db: Database) -> list[WorkerInfo]:
         """Return, on a reader's thread, those with a lease that do not lack their sign of life."""
-        missing = self._observer.find_missing(self._within_sight(desk))
-        return [info for info in listing.workers(desk) if info.worker not in missing]
+        missing = self._observer.find_missing(self._within_sight(db))
+        return [info for info in listing.workers(db) if info.worker not in missing]
 
-    def _within_sight(self, desk: UnitOfWork) -> list[str]:
-        rows = desk.db.all("workers_on_machine", {"machine": self._machine})
+    def _within_sight(self, db: Database) -> list[str]:
+        rows = db.all("workers_on_machine", {"machine": self._machine})
         return [worker for (worker,) in rows]
 
     async def close(self) -> None:
@@ -153,9 +153,9 @@ class SqliteWork(LaneWork):
             await asyncio.to_thread(lease.let_go)
 
 
-def register(desk: UnitOfWork, info: WorkerInfo, length: int, machine: str) -> None:
+def register(db: Database, info: WorkerInfo, length: int, machine: str) -> None:
     """Write a worker's row. `machine` is where its sign of life can be seen."""
-    desk.db.run(
+    db.run(
         "enlist",
         {
             "worker": info.worker,
@@ -165,7 +165,7 @@ def register(desk: UnitOfWork, info: WorkerInfo, length: int, machine: str) -> N
             "started_at": info.started_at,
             "version": info.version,
             "lease": length,
-            "now": desk.clock.now(),
+            "now": db.clock.now(),
             "concurrency": info.concurrency,
             "agents": to_json(info.agents),
             "lanes": to_json(info.lanes),
