@@ -67,8 +67,8 @@ class Rival:
         [(written,)] = await self.run("SELECT write(%s::jsonb, %b)", text, buffer.join())
         return str(written["answers"][0][0])
 
-    async def acquire(self, wish: PermitRequest) -> None:
-        text = msgspec.json.encode([wish]).decode()
+    async def acquire(self, request: PermitRequest) -> None:
+        text = msgspec.json.encode([request]).decode()
         assert await self.run("SELECT acquire(%s::jsonb)", text) == [([[["granted"]], []],)]
 
     async def commit(self) -> None:

@@ -167,7 +167,7 @@ async def test_processes_that_claim_different_lanes_at_once_keep_an_agents_limit
 ONE = Bound("mutex:shop", concurrency=1)
 
 
-def wish(claim: Claim, worker: str) -> PermitRequest:
+def permit_request(claim: Claim, worker: str) -> PermitRequest:
     return PermitRequest(
         session_id=claim.session_id,
         lane=claim.lane,
@@ -188,7 +188,8 @@ async def test_processes_that_ask_at_once_get_no_more_permits_than_there_are(
             await start(one, "a", "b")
             [mine], [theirs] = await one.work.claim("w1", 1), await two.work.claim("w2", 1)
             asked = await asyncio.gather(
-                one.limit.acquire([wish(mine, "w1")]), two.limit.acquire([wish(theirs, "w2")])
+                one.limit.acquire([permit_request(mine, "w1")]),
+                two.limit.acquire([permit_request(theirs, "w2")]),
             )
             granted = [permit for [permit] in asked if permit.granted]  # type: ignore[union-attr]
             assert len(granted) == 1, round_
@@ -217,10 +218,10 @@ async def test_no_limit_is_held_while_something_large_is_on_its_way(
         monkeypatch.setattr(PipelinedConnection, "send", noting)
 
         await asyncio.gather(
-            store.limit.acquire([wish(first, "w1")]),
+            store.limit.acquire([permit_request(first, "w1")]),
             admit(store, new_session(clock)),
             admit(store, new_session(clock, large)),
-            store.limit.acquire([wish(second, "w1")]),
+            store.limit.acquire([permit_request(second, "w1")]),
         )
 
         asked = [size for holds, size in groups if holds]
@@ -237,8 +238,8 @@ async def test_a_permit_given_back_as_somebody_comes_to_rest_never_leaves_him_as
         for _ in range(20):
             await start(one, "a", "b")
             [mine], [theirs] = await one.work.claim("w1", 1), await two.work.claim("w2", 1)
-            await one.limit.acquire([wish(mine, "w1")])
-            await two.limit.acquire([wish(theirs, "w2")])
+            await one.limit.acquire([permit_request(mine, "w1")])
+            await two.limit.acquire([permit_request(theirs, "w2")])
             freed = park(mine, delta(), worker="w1", frees=("t1.s1.c1",))
             resting = park(theirs, delta(), worker="w2", awaits_permit=True)
             _, [rested] = await asyncio.gather(one.log.commit([freed]), two.log.commit([resting]))
@@ -258,8 +259,8 @@ async def test_who_comes_late_to_a_lane_at_rest_does_not_keep_it_from_being_woke
         await start(store, "a", "b")
         mine, late = await store.work.claim("w1", 2)
         [theirs] = await store.work.claim("w1", 2, held=places([mine]))
-        await store.limit.acquire([wish(mine, "w1")])
-        await store.limit.acquire([wish(theirs, "w1")])
+        await store.limit.acquire([permit_request(mine, "w1")])
+        await store.limit.acquire([permit_request(theirs, "w1")])
         await write(store, park(theirs, delta(), awaits_permit=True))
 
         await rival.write_late(
@@ -276,9 +277,9 @@ async def test_a_place_is_found_by_index_however_many_wait(postgres_url: str) ->
         await enlist(store, clock)
         await start(store, "a", "b")
         mine, theirs = await store.work.claim("w1", 2)
-        await store.limit.acquire([wish(mine, "w1")])
+        await store.limit.acquire([permit_request(mine, "w1")])
         await run(postgres_url, WAITING.format(count=5_000))
-        await store.limit.acquire([wish(theirs, "w1")])
+        await store.limit.acquire([permit_request(theirs, "w1")])
         direct = read_url(postgres_url).direct
         async with await psycopg.AsyncConnection.connect(direct) as connection:
             for _ in range(7):

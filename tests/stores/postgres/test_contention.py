@@ -118,7 +118,7 @@ class Crowd:
 
     async def ask_for_permits(self, number: int, claims: Sequence[Claim]) -> None:
         for claim in claims:
-            wish = PermitRequest(
+            request = PermitRequest(
                 session_id=claim.session_id,
                 lane=claim.lane,
                 worker=f"w{number}",
@@ -126,7 +126,7 @@ class Crowd:
                 call_id="t1.s1.c1",
                 bounds=tuple(LIMITS),
             )
-            [permit] = await self.stores[number].limit.acquire([wish])
+            [permit] = await self.stores[number].limit.acquire([request])
             assert isinstance(permit, Permit | Refused)
 
     async def tell_outside(self, store: PostgresStore) -> None:
@@ -207,7 +207,7 @@ async def ask_and_give_back(
 ) -> None:
     """Have each lane ask under a limit of its own, all at once, again and again."""
     for step in range(10):
-        wishes = [
+        requests = [
             PermitRequest(
                 session_id=claim.session_id,
                 lane=claim.lane,
@@ -218,7 +218,7 @@ async def ask_and_give_back(
             )
             for claim, name in zip(claims, names, strict=True)
         ]
-        await asyncio.gather(*(store.limit.acquire([wish]) for wish in wishes))
+        await asyncio.gather(*(store.limit.acquire([request]) for request in requests))
         given_back = [
             commit(
                 replace(claim, number=claim.number + step),

@@ -75,7 +75,7 @@ COMMITS: dict[str, Callable[[Claim], Commit]] = {
 }
 
 
-def wish(claim: Claim) -> PermitRequest:
+def permit_request(claim: Claim) -> PermitRequest:
     return PermitRequest(
         session_id=claim.session_id,
         lane=claim.lane,
@@ -169,7 +169,7 @@ async def test_a_wish_for_a_permit_does_not_wait_for_an_erasure_and_leaves_nothi
     async with opened(postgres_url) as store, rivalling(postgres_url) as rival:
         claim = await start_and_claim(store, clock)
         await rival.erase(claim.session_id)
-        assert await store.limit.acquire([wish(claim)]) == [LOST]
+        assert await store.limit.acquire([permit_request(claim)]) == [LOST]
         await rival.commit()
         assert await remains(postgres_url) == {}
 
@@ -178,12 +178,12 @@ async def test_an_erasure_waits_for_a_permit_and_gives_it_back(postgres_url: str
     async with opened(postgres_url) as store, rivalling(postgres_url) as rival:
         claim = await start_and_claim(store, clock)
         other = await start_and_claim(store, clock, held=[claim])
-        await rival.acquire(wish(claim))
+        await rival.acquire(permit_request(claim))
         erasing = asyncio.create_task(store.log.erase(claim.session_id))
         await rival.has_waiting()
         await rival.commit()
         assert await erasing
-        assert await store.limit.acquire([wish(other)]) == [Permit(granted=True)]
+        assert await store.limit.acquire([permit_request(other)]) == [Permit(granted=True)]
 
 
 async def test_a_free_idempotency_key_goes_with_the_session_that_had_it(postgres_url: str) -> None:
@@ -284,8 +284,8 @@ async def test_other_processes_hear_of_an_erasure_and_of_who_may_go_on(postgres_
     async with opened(postgres_url) as one, opened(postgres_url) as two:
         holder = await start_and_claim(one, clock)
         waiter = await start_and_claim(one, clock, held=[holder])
-        await one.limit.acquire([wish(holder)])
-        await one.limit.acquire([wish(waiter)])
+        await one.limit.acquire([permit_request(holder)])
+        await one.limit.acquire([permit_request(waiter)])
         await write(one, park(waiter, delta(), awaits_permit=True))
         heard: asyncio.Queue[str] = asyncio.Queue()
         two.work.listen(lambda session_id, arrived: heard.put_nowait(session_id if arrived else ""))
