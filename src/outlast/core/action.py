@@ -1,7 +1,8 @@
-"""All that can come next for a lane: a closed union.
+"""Everything that can come next for a lane: a closed union, each action with one meaning.
 
-An action with work to do is an effect; the worker performs it. `Park` is rest: the
-lane is given back. The others are written down and done.
+Owns the actions' types, nothing about when one is due (`decide.py`) or how it is written down
+(`outcome.py`). An action with `is_effect` is performed by the worker after its opening is
+committed; `Park` gives the lane back; the others are done once their records are written.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from outlast.core.record import Failure, IdempotencyKey
 
 
 class Action(Struct, frozen=True, gc=False, kw_only=True):
-    """What has an `until` is decided anew then at the latest, should nothing have happened."""
+    """One action. If it has an `until`, the lane decides anew by then, even if nothing happened."""
 
     is_effect: ClassVar[bool] = False
     is_rest: ClassVar[bool] = False

@@ -1,7 +1,8 @@
-"""What comes next for a lane, given all that has happened to it.
+"""What comes next for a lane, given everything that has happened to it.
 
-Knows no clock, no database, no model. Recovery is not a mode: after a crash the
-same questions are asked of the same log.
+Owns every decision about a turn. Refuses to know clocks, databases and models: the time is an
+argument. Recovery is not a mode: after a crash the same questions are asked of the same log. The
+actions are in `action.py`; the table in docs/explanation/recovery.md is drawn from tests of this.
 """
 
 from __future__ import annotations

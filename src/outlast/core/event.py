@@ -1,7 +1,7 @@
 """Records as readers see them.
 
-An event is a record without what is not a reader's business, with its text whole and
-its JSON values as values.
+Owns the form of an event: a record without its internal fields, with its text whole and its JSON
+values as values. Refuses to know where records come from: `log/reader.py` reads them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""What has happened: one small function per record, from a lane to the next lane.
+"""What has happened: one small function per record, from one state to the next.
 
-Arrivals (deliveries, cancels, the session's start) only add to the inbox; folding
-one before or after any record of the lane's owner gives the same lane.
+Owns the two tables of facts: `LANE_FACTS` change a lane, `TURN_FACTS` only its open turn (those
+about waits are in `fold_wait.py`). Arrivals (deliveries, cancels, the session's start) only add to
+the inbox; folding one before or after any record of the lane's owner gives the same lane. Refuses
+to judge: a record that cannot be is `log/verify`'s affair. The state itself is in `lane.py`.
 """
 
 from __future__ import annotations
@@ -77,7 +79,7 @@ def session_started(lane: Lane, e: r.SessionStarted, _: int) -> Lane:
 def told_at(outbox: Iterable[r.NewOutboxCursor]) -> frozenset[str]:
     """Return the types of records at which there is something to tell.
 
-    What arrives is told of when the lane takes it up: an arrival itself is no lane's commit.
+    Arrivals are not written by a lane's commit, so subscribers learn of one when the lane takes it.
     """
     kinds = frozenset(kind for cursor in outbox for kind in cursor.events)
     return kinds | TAKES_UP if kinds & ARRIVE else kinds

@@ -1,6 +1,7 @@
-"""What has happened to what a turn waits for: requests opened and closed, and times that are over.
+"""The part of the fold about waits: requests opened and closed, timers set and fired.
 
-Together with `fold.py` this is one table; what a wait came to is remembered by its call.
+Owns how a turn's open requests and a call's memo change; a wait's result is kept in the memo of
+the call that waits. One table with `fold.py`, which calls it.
 """
 
 from __future__ import annotations

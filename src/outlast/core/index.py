@@ -1,7 +1,7 @@
 """What a commit's records mean for the indexes that stores keep beside the log.
 
-Every index is derived by these functions, whether while committing or when
-`outlast verify` builds them anew from the log and compares.
+Owns the derivation of every index, used while committing and by `outlast verify`, which builds
+the indexes anew from the log and compares. Refuses to know how a store keeps them.
 """
 
 from __future__ import annotations

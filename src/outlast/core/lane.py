@@ -1,7 +1,8 @@
-"""The state of a lane: what its log says, less the words.
+"""The state of a lane: everything the next decision depends on, without the texts.
 
-Immutable. The words themselves are in the other fold, `View`. A snapshot of this
-is small, and says with `FOLD` which rules made it.
+Owns the immutable types that `fold.py` folds into and `decide.py` decides from. The texts are in
+the other fold, `view.py`. A snapshot of a `Lane` is small, and names with `FOLD` the rules that
+made it.
 """
 
 from __future__ import annotations

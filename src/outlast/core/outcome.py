@@ -1,7 +1,8 @@
 """How to write down what is about to be done, and what came of it.
 
-`opening` gives the records that must be durable before an action is performed;
-`outcome` those that say what a performed action came to.
+`opening` returns the records that must be durable before an action is performed; `outcome` those
+that say what a performed action came to. Owns the order of records in a commit; requests have
+their own module, `request.py`. Refuses to know how anything is performed.
 """
 
 from __future__ import annotations
@@ -145,7 +146,7 @@ def turn_completes(turn: Turn, action: CompleteTurn) -> Iterator[AnyRecord]:
 
 
 def stop_opens(lane: Lane, turn: Turn, action: CancelTurn | FailTurn) -> list[AnyRecord]:
-    """Close what the turn waits for. From then on it cannot go on, so it is said that it ends."""
+    """Close what the turn waits for, and first record that it ends: it can no longer go on."""
     is_superseded = isinstance(action, CancelTurn) and action.superseded
     closed = [*close_requests(lane, "superseded" if is_superseded else "cancelled")]
     if closed and not turn.stopping:
@@ -419,7 +420,7 @@ def stopped(
     """Give every call of the turn an outcome, then end the turn."""
     ended = {end.call_id: end for end in result.ends}
     if turn.model and turn.model.partial:
-        # Of a turn that failed it is dropped: should it be tried again, it begins anew.
+        # A failed turn drops it: a retry of the turn begins the answer anew.
         model, kept = turn.model, isinstance(action, CancelTurn)
         yield r.MessageAborted(call_id=model.call_id, attempt=model.attempt, kept=kept)
     for call in turn.calls.values():
@@ -437,7 +438,7 @@ NO_RETRIES = Policy()
 
 
 def call_stopped(call: OpenCall) -> AnyRecord:
-    """Give a call an outcome that nobody waits for; what has begun may have had an effect."""
+    """Give an outcome to a call of a stopped turn; one that has begun may have had an effect."""
     error = call.failure if call.attempt else NOT_RUN
     if error:
         return r.ToolFailed(call_id=call.call_id, attempt=call.attempt, error=error)

@@ -1,6 +1,7 @@
-"""What an agent's author has said about how it should behave, as `decide` needs it.
+"""An agent's settings as `decide` needs them.
 
-Durations are milliseconds. Made from an agent's definition at every claim; never stored.
+Owns the types only: made from an agent's definition (`agents/`) at every claim, never stored.
+Durations are milliseconds.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """How requests are opened, answered, relayed, expired and closed: all as records.
 
 A request is a wait that somebody else ends: a human, a call from outside, a sign-in, a child.
+Refuses to know who may answer: the agent's code does (`agents/runtime`). What the records do to
+the state is in `fold_wait.py`.
 """
 
 from __future__ import annotations
@@ -116,7 +118,7 @@ def authorization_failed(request: OpenRequest, how: str, reason: str = "") -> r.
 
 
 def close_opened(lane: Lane, call_id: str) -> Iterator[AnyRecord]:
-    """Close what a call that has ended had opened to the outside, shown of it, or handed on."""
+    """Close the callbacks, requests and children of a call that has ended."""
     mine = [q for q in lane.turn.requests.values() if q.call_id == call_id] if lane.turn else []
     for request in sorted(mine, key=lambda q: q.kind == "child"):  # after what they ask
         if request.name or request.origin:
@@ -146,7 +148,7 @@ def expire(lane: Lane, request_id: str) -> Iterator[AnyRecord]:
         yield r.StepFailed(turn=turn.id, step=turn.step, error=NOBODY_ANSWERED)
     elif request.name:
         yield from wake(call, request)
-    elif call.attempt:  # nobody said what became of it, so nobody knows
+    elif call.attempt:  # the question was what became of it, so that stays unknown
         yield given_up(call)
         yield from close_opened(lane, call.call_id)
     else:
@@ -159,7 +161,7 @@ def expire(lane: Lane, request_id: str) -> Iterator[AnyRecord]:
 def take(
     lane: Lane, reply: ArrivedReply, dedupe: IdempotencyKey | None = None
 ) -> Iterator[AnyRecord]:
-    """Take an answer: to an open request it means something, to a closed one nothing."""
+    """Take an answer to an open request; ignore one to a request that is closed."""
     request = lane.turn.requests.get(reply.request_id) if lane.turn else None
     if request is None or lane.turn is None:
         yield r.DeliverySettled(delivery_id=reply.delivery_id, outcome="ignored")
@@ -180,7 +182,7 @@ def take(
 
 
 def refuse(lane: Lane, reply: ArrivedReply, *, restricted: bool) -> Iterator[AnyRecord]:
-    """Ask anew: an answer closes its request for others, and this one is worth nothing."""
+    """Ask anew: the answer has closed its request for others, and it must not be taken."""
     assert lane.turn is not None
     request = lane.turn.requests[reply.request_id]
     again = AskHuman(
@@ -305,7 +307,7 @@ def child_ended(lane: Lane, request: OpenRequest, reply: ArrivedReply) -> Iterat
 
 
 def wake(call: OpenCall, request: OpenRequest) -> Iterator[AnyRecord]:
-    """Wake a tool that waits for what is over now, or that hands it on to who had asked."""
+    """Wake a tool that waits for this request, or that hands its answer on to another session."""
     awaited = (name.partition(PAUSE)[0] for name in call.waits_for)
     is_handed_on = bool(request.child) and request.kind != "child"
     if call.status == "waiting" and (is_handed_on or request.name in awaited):
@@ -332,7 +334,7 @@ started, what it asks, that it does so no longer, and what it came to."""
 
 
 def pass_on(lane: Lane, relay: RelayedRequest) -> Iterator[AnyRecord]:
-    """Show here what a child asks, or that it does so no longer; or heed that its time is up."""
+    """Show a child's request here, or close it; or expire a request by the parent's word."""
     shown = list(relayed(lane, lane.turn, relay) if lane.turn else ())
     yield from shown
     yield r.DeliverySettled(

@@ -1,4 +1,7 @@
-"""What performing an action came to, as the worker reports it to `outcome`."""
+"""The results of performed actions, as the engine hands them to `outcome`.
+
+Owns the types only. Executors make them (`agents/runtime`); `outcome.py` turns them into records.
+"""
 
 from __future__ import annotations
 

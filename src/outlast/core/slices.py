@@ -1,6 +1,6 @@
 """Typed pieces of a session's state, folded from `state.changed`, shared by its lanes.
 
-Values stay JSON text: only who asks for a slice knows its type.
+Values stay JSON text: only the code that asks for a slice knows its type (`agents/runtime`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a worker has counted since it began, for whoever watches the fleet.
+"""What a worker has counted since it began, for metrics and the list of workers.
 
-Numbers only, and cheap: nothing here is looked at while work is done. The store keeps
-the last tally of each worker with its lease.
+Owns the counters; they only grow, and nothing is decided by them. The store keeps each worker's
+last counters with its lease (`lease_keeper.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Folds of lanes that were given back a short while ago.
+"""Lanes that were given back a short while ago, with their folds.
 
-Valid only at the commit number at which they were given back: whoever claims the lane
-again compares, and folds the log anew if anything else was written.
+An entry is valid only at the commit number at which its lane was given back: the next claim
+compares, and folds the log anew if anything was written since. See `worker.py`.
 """
 
 from __future__ import annotations

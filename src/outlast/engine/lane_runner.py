@@ -65,6 +65,7 @@ from outlast.store import Store
 log = get_logger("outlast.engine")
 
 STALE_PAUSE = 0.05
+CAN_BE_REFUSED = (RunTools, ExpireRequest, TakeRelay)
 TOOL_ENDS = (Returned, Raised, Interrupted, ToolWaits)
 TOKEN_TAKEN = Failure(
     "TOKEN_TAKEN", "another session took the continuation token that this call wanted to set"
@@ -201,7 +202,7 @@ class LaneRunner:
                 return False
             lane.report(end)  # to the parent, in the commit that ends this session
         records = opening(lane.folds.state, action, lane.now())
-        if takes_key(action) or isinstance(action, ExpireRequest) or is_relayed_expiry(action):
+        if isinstance(action, CAN_BE_REFUSED) and can_be_refused(action):
             return await self._try_to_open(records, arrivals)
         lane.write(records)
         return True
@@ -429,6 +430,11 @@ class LaneRunner:
             return ChildEnd(error=Failure(error.code, error.message))
 
 
-def is_relayed_expiry(action: AnyAction) -> bool:
-    """Say whether the parent has told a child that its request's time is up."""
-    return isinstance(action, TakeRelay) and action.relay.how == "expired"
+def can_be_refused(action: RunTools | ExpireRequest | TakeRelay) -> bool:
+    """Say whether another call's key, or an answer just in time, can stand against an action."""
+    match action:
+        case RunTools():
+            return takes_key(action)
+        case TakeRelay():
+            return action.relay.how == "expired"  # the parent says that its time is up
+    return True

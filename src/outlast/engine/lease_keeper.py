@@ -1,7 +1,8 @@
-"""A worker's lease, kept alive by a thread of its own.
+"""Keeps a worker's lease alive, in a thread of its own.
 
-A tool that blocks the event loop for a minute must not lose its lanes to another
-worker while it still runs: so nothing here depends on the loop.
+Owns the renewals and knows how fresh the lease is. Nothing here depends on the event loop: a tool
+that blocks it for a minute must not lose its lanes to another worker while it still runs. What
+follows from a lost lease is in `worker.py`.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class LeaseKeeper:
         return self._clock.monotonic() - self._confirmed < self._length * 2 / 3
 
     def hurry(self) -> None:
-        """Renew soon: there may be news of this worker. However often asked, some time passes."""
+        """Renew soon: this worker may have been told to drain. Many calls make one renewal."""
         self._hurried.set()
 
     def _renew_repeatedly(self) -> None:
@@ -87,7 +88,7 @@ class LeaseKeeper:
         except StoreError as error:
             self._warn("the lease could not be renewed", error)
             return self._length / 30
-        except Exception:  # whatever it was: without this thread nothing would ever begin again
+        except Exception:  # without this thread the lease would never be confirmed again
             log.exception("the lease could not be renewed", extra={"worker": self.worker})
             return self._length / 30
         if not renewal.alive:
@@ -108,7 +109,7 @@ class LeaseKeeper:
         self._tell(self._on_lost)
 
     def _tell(self, heard: Callable[[], None]) -> None:
-        with suppress(RuntimeError):  # the loop was closed: there is nobody left to tell
+        with suppress(RuntimeError):  # the loop was closed
             self._loop.call_soon_threadsafe(heard)
 
     def release(self) -> None:
@@ -130,7 +131,7 @@ class LeaseKeeper:
     def _finish(self) -> None:
         if self._thread:
             self._thread.join(self._length / 2)
-            if self._thread.is_alive():  # who gives up the lease would wait for it as well
+            if self._thread.is_alive():  # giving up the lease would wait for the same store
                 log.warning("the lease is left to run out", extra={"worker": self.worker})
                 return
         self.release()

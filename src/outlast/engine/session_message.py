@@ -1,7 +1,8 @@
-"""What a lane says to other sessions: to its children, and to the one that started it.
+"""The messages of a lane to other sessions: to its children, and to its parent.
 
-A letter is an admission that goes into the commit of the records that it is about. One
-that finds nobody any more is dropped by the store.
+Owns their content. Each is an admission that goes into the commit of the records it is about, so
+that it is sent if and only if they are written; the store drops one whose session is over.
+Refuses to know when that commit is made: see `owned_lane.py`.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ _encode = msgspec.json.Encoder().encode
 
 
 class SessionMessages:
-    """Writes letters for one lane."""
+    """Makes the messages of one lane."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
     def about(self, record: AnyRecord, lane: Lane) -> tuple[Admission, ...]:
-        """Return whom a record concerns besides, for a lane that is as it was before it."""
+        """Return the messages about a record, for a lane that is as it was before the record."""
         match record:
             case r.RequestOpened() | r.AuthorizationRequired():
                 return self._up(lane, record.request_id, asked=record)
@@ -114,7 +115,10 @@ class SessionMessages:
         return (self._admission(lane.tenant, request.child, MAIN, answer),)
 
     def _expire_down(self, lane: Lane, record: r.RequestExpired) -> tuple[Admission, ...]:
-        """Tell a child that its time is up: an answer that was given here in time would be its."""
+        """Tell a child that its request has expired.
+
+        The child does not decide that itself: an answer given here in time would reach it late.
+        """
         request = find(lane, record.request_id)
         if request is None or not request.origin:
             return ()

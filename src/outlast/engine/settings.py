@@ -1,4 +1,4 @@
-"""How a worker goes about its work. Durations are seconds."""
+"""The settings of a worker. Durations are seconds."""
 
 from __future__ import annotations
 

@@ -9,7 +9,6 @@ and the store's `acquire`.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TypeGuard
 
 import msgspec
 from msgspec.structs import replace
@@ -47,7 +46,7 @@ class StartGate:
     async def let_in(self, action: AnyAction) -> AnyAction | None:
         """Return an action as far as it may begin now; None if the state is another by now."""
         found: AnyAction | None = action
-        if takes_key(action):
+        if isinstance(action, RunTools) and takes_key(action):
             found = await self._without_duplicates(action)
         if self._slots:
             self.leave_slots(but=ids_of(found) if found else ())
@@ -194,9 +193,12 @@ class StartGate:
         return turn.calls[call_id]
 
 
-def takes_key(action: AnyAction) -> TypeGuard[RunTools]:
+def takes_key(action: RunTools) -> bool:
     """Say whether an action begins calls that no other call with the same key may accompany."""
-    return isinstance(action, RunTools) and any(begin.key for begin in action.start)
+    for begin in action.start:  # noqa: SIM110 - a generator costs twice as much
+        if begin.key:
+            return True
+    return False
 
 
 def ids_of(action: AnyAction) -> Collection[str]:

@@ -125,7 +125,7 @@ class Worker:
         await self.until_stopped()
 
     async def until_draining(self) -> None:
-        """Wait until this process or somebody else asks it to stop."""
+        """Wait until it is asked to stop, by this process or through the store."""
         await self._is_draining.wait()
 
     async def until_stopped(self) -> None:

@@ -1,4 +1,7 @@
-"""What an explanation may look at, and how it is read from a store."""
+"""Everything an explanation may look at, and how it is read from a store.
+
+Owns the reads. The explanation itself is pure: see `lane.py`, `turn.py`, `owner.py`, `obstacle.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session lane by lane: how it ended, who carries it, what it waits for, what is queued."""
+"""Explains a session lane by lane: how it ended, its owner, its waits, its queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an explanation is made of: causes, lane by lane."""
+"""The parts of an explanation: causes, lane by lane."""
 
 from __future__ import annotations
 

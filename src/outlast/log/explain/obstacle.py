@@ -1,4 +1,4 @@
-"""What stands in the way of calls that could begin: limits without a place, and keys of others."""
+"""Explains why calls that could begin do not: a limit without room, another call's key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who carries a lane, or why nobody does."""
+"""Explains which worker owns a lane, or why none does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an open turn waits for: its model, its requests, its calls."""
+"""Explains what an open turn waits for: its model, its requests, its calls."""
 
 from __future__ import annotations
 

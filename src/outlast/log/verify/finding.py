@@ -1,4 +1,4 @@
-"""What verification says: one thing that is wrong, and where."""
+"""One thing that verification found wrong, and where."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The indexes as the log says they should be, and how those of the store differ."""
+"""Compares the indexes that the log implies with those that the store has."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A session's log, read once from its start: the rules held against it, and folded.
+"""Reads a session's log once from its start, holds the rules against it, and folds it.
 
-After a record that cannot be folded its lane is left as it was; what follows on it in
-that lane would only repeat the same complaint.
+A lane whose record cannot be folded is left as it was: what follows in that lane would only
+repeat the same finding. The rules are in `rule.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What must hold for a record to follow on a lane: one small function per record.
 
-Each is given the lane as it was before, and yields what is wrong with the record. Pure,
-like the fold; stricter than the fold, which believes what the owner wrote.
+Each is given the lane as it was before, and yields what is wrong with the record. Pure, like the
+fold, and stricter: the fold believes what the owner wrote.
 """
 
 from __future__ import annotations

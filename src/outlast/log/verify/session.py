@@ -1,7 +1,7 @@
-"""One session, verified: its log from zero, then everything that is derived from it.
+"""Verifies one session: its log from zero, then everything that is derived from it.
 
-A session that is being worked on is looked at again until nothing was written to it
-meanwhile; one that never holds still is judged by its log alone.
+A session that a worker runs meanwhile is read again until nothing was written during the
+reading; one that never rests is checked by its log alone.
 """
 
 from __future__ import annotations

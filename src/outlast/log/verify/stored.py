@@ -1,4 +1,4 @@
-"""Sessions, lanes and snapshots as they are stored, held against what the log says of them."""
+"""Compares sessions, lanes and snapshots as they are stored with what the log says of them."""
 
 from __future__ import annotations
 
