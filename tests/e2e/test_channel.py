@@ -185,7 +185,7 @@ async def main(url, secret):
     store = Deadly(open_store(url, clock))
     async with Outlast([teller], store=store, worker=None, channels=[desk]) as app:
         body = b'{"thread":"room-7","text":"hello","user":"ada"}'
-        await app.receive("desk", sign(secret, body, clock.now() // 1000, "msg_a"), body)
+        await app.channels.receive("desk", sign(secret, body, clock.now() // 1000, "msg_a"), body)
 
 asyncio.run(main(*sys.argv[1:]))
 """
