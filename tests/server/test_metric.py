@@ -9,7 +9,7 @@ from outlast.store import LaneCount, StoreCounts, WorkerInfo
 LINE = re.compile(r'(\w+)((?:\{(?:\w+="(?:[^"\\\n]|\\.)*",?)*\})?) (-?[\d.e+]+)')
 ABOUT = re.compile(r"# (HELP|TYPE) (\w+) (.+)")
 
-CENSUS = StoreCounts((LaneCount("waiting", "request", 2), LaneCount("idle", "", 5)), 7, 1_000)
+CENSUS = StoreCounts((LaneCount("waiting", ("request",), 2), LaneCount("idle", (), 5)), 7, 1_000)
 
 
 def worker(name: str = "wrk_1", tally: str = "") -> WorkerInfo:

@@ -368,7 +368,7 @@ class OwnedLane:
             index=changes,
             status=status_of(state),
             turn=state.turn.id if state.turn else "",
-            wait=",".join(state.waiting) if release else "",
+            wait=state.waiting if release else (),
             tells=bool(state.tells) and any(type_of(record) in state.tells for record in records),
             ready_at=ready_at,
             release=release,

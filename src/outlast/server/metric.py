@@ -55,7 +55,8 @@ def of_store(census: StoreCounts, now: int) -> Iterator[str]:
         [("", {}, waited)],
     )
     lanes = [
-        ("", {"status": each.status, "wait": each.wait}, float(each.count)) for each in census.lanes
+        ("", {"status": each.status, "wait": ",".join(each.wait)}, float(each.count))
+        for each in census.lanes
     ]
     about = "Lanes of living sessions by status, and by what those wait for that are parked."
     yield from family("outlast_lanes", GAUGE, about, lanes)

@@ -75,7 +75,7 @@ class Commit(Struct, frozen=True, gc=False, kw_only=True):
     effects: tuple[EffectClaim, ...] = ()
     frees: tuple[str, ...] = ()
     awaits_permit: bool = False
-    wait: str = ""
+    wait: tuple[str, ...] = ()
     tells: bool = False
     sends: tuple[Admission, ...] = ()
 

@@ -79,7 +79,7 @@ class LaneCount(Struct, frozen=True, gc=False):
     """How many lanes have a status, and wait for the same, if they rest within a turn."""
 
     status: str
-    wait: str
+    wait: tuple[str, ...]
     count: int
 
 

@@ -96,6 +96,6 @@ async def test_a_transaction_of_a_tool_tells_too(postgres_url: str) -> None:
     async with opened(postgres_url) as store:
         claim = await start_with_cursor(store, clock)
         async with store.log.transaction() as transaction:
-            await transaction.commit(commit(claim, delta(), tells=True, wait="request"))
+            await transaction.commit(commit(claim, delta(), tells=True, wait=("request",)))
         assert (await take_one(store)).session_id == claim.session_id
         assert await ask(postgres_url, "SELECT wait FROM lanes") == [("request",)]

@@ -74,7 +74,7 @@ async def test_a_commit_takes_three_statements(
     statements.clear()
 
     await write(store, commit(claim, delta()))
-    await write(store, park(other, delta(), wait="timer"))
+    await write(store, park(other, delta(), wait=("timer",)))
 
     assert statements == [*ONE, "find_lane", "advance_and_release_lane", "append"]
 

@@ -148,7 +148,7 @@ class CommitJson(WriteRequest, omit_defaults=True, kw_only=True):
     release: bool
     status: str
     turn: str
-    wait: str = ""
+    wait: tuple[str, ...] = ()
     version: int
     digest: str
     count: int

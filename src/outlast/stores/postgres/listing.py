@@ -128,7 +128,10 @@ class PostgresListing:
         rows = await self._access.ask("census", {})
         ready = [ready_at for *_, ready_at in rows if ready_at is not None]
         return StoreCounts(
-            tuple(LaneCount(status, wait, count) for status, wait, count, *_ in rows),
+            tuple(
+                LaneCount(status, msgspec.json.decode(wait, type=tuple[str, ...]), count)
+                for status, wait, count, *_ in rows
+            ),
             queued=sum(queued for *_, queued, _ in rows),
             oldest_ready_at=min(ready, default=None),
         )

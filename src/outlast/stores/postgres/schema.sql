@@ -119,8 +119,8 @@ CREATE TABLE outlast.lanes (
     version integer NOT NULL,
     status text NOT NULL,
     turn text NOT NULL DEFAULT '',
-    -- The things that a lane at rest within a turn waits for.
-    wait text NOT NULL DEFAULT '',
+    -- A list of the things that a lane at rest within a turn waits for.
+    wait jsonb NOT NULL DEFAULT '[]',
     -- How many messages wait; counted, so that a long queue costs nothing.
     queued integer NOT NULL DEFAULT 0 CHECK (queued >= 0),
     -- The owner's last commit and its place, for an owner that lost the acknowledgement.

@@ -24,7 +24,7 @@ from outlast.stores.sqlite.append import (
     last_commit,
     tenant_of,
 )
-from outlast.stores.sqlite.database import OFFSETS, Database
+from outlast.stores.sqlite.database import OFFSETS, Database, to_json
 from outlast.stores.sqlite.limit import free_permits, has_permit_to_come
 
 LEASE_LOST = Refused("lease_lost")
@@ -100,7 +100,7 @@ def advance(db: Database, commit: Commit, lane: LaneRow, digest: bytes) -> None:
             "number": commit.number,
             "status": commit.status,
             "turn": commit.turn,
-            "wait": commit.wait,
+            "wait": to_json(commit.wait) if commit.wait else "[]",
             "ready_at": ready_at,
             "version": FORMAT,
             "digest": digest,

@@ -283,7 +283,7 @@ def names_of(column: str) -> tuple[str, ...]:
 def census(db: Database) -> StoreCounts:
     rows = db.all("census", {"now": db.clock.now()})
     return StoreCounts(
-        tuple(LaneCount(status, wait, count) for status, wait, count, _, _ in rows),
+        tuple(LaneCount(status, names_of(wait), count) for status, wait, count, _, _ in rows),
         queued=sum(queued for *_, queued, _ in rows),
         oldest_ready_at=min((at for *_, at in rows if at is not None), default=None),
     )

@@ -73,8 +73,8 @@ CREATE TABLE outlast_lanes (
     digest BLOB,
     -- The session's, so that one tenant's lanes are not given out before all others'.
     tenant TEXT NOT NULL DEFAULT '',
-    -- What it rests for, if it rests within a turn.
-    wait TEXT NOT NULL DEFAULT '',
+    -- A JSON list of what a lane at rest within a turn waits for.
+    wait TEXT NOT NULL DEFAULT '[]',
     UNIQUE (sid, lane)
 ) STRICT;
 

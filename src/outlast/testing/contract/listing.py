@@ -288,7 +288,7 @@ class ListingContract(Subject):
     ) -> None:
         running = await start_and_claim(store, clock)
         parked = await start_and_claim(store, clock, held=[running])
-        await write(store, park(parked, delta(), status="waiting", wait="request"))
+        await write(store, park(parked, delta(), status="waiting", wait=("request", "timer")))
         over = await start_and_claim(store, clock, held=[running])
         await write(store, park(over, r.SessionEnded(), status="ended"))
         await write(store, commit(running, delta(), status="running"))
@@ -298,7 +298,11 @@ class ListingContract(Subject):
         census = await store.listing.census()
 
         counts = {(each.status, each.wait): each.count for each in census.lanes}
-        assert counts == {("running", ""): 1, ("waiting", "request"): 1, ("queued", ""): 1}
+        assert counts == {
+            ("running", ()): 1,
+            ("waiting", ("request", "timer")): 1,
+            ("queued", ()): 1,
+        }
         assert census.queued == 1 + 1 + 2  # what nobody has taken up yet, of sessions not over
         assert census.oldest_ready_at == clock.now()
 
@@ -306,11 +310,11 @@ class ListingContract(Subject):
         self, store: Store, clock: ManualClock
     ) -> None:
         claim = await start_and_claim(store, clock)
-        await write(store, park(claim, delta(), status="sleeping", wait="timer", ready_at=0))
+        await write(store, park(claim, delta(), status="sleeping", wait=("timer",), ready_at=0))
         again = await claim_one(store)
 
         await write(store, commit(again, delta()))
 
         census = await store.listing.census()
-        assert [(each.status, each.wait) for each in census.lanes] == [("running", "")]
+        assert [(each.status, each.wait) for each in census.lanes] == [("running", ())]
         assert census.oldest_ready_at is None

@@ -45,7 +45,7 @@ BEGIN
               FROM ROWS FROM (jsonb_to_recordset(round) AS (
                        session text, lane text, worker text, fence bigint, number bigint,
                        seen integer, at bigint, ready_at bigint, release boolean, status text,
-                       turn text, wait text, version integer, digest text, count integer,
+                       turn text, wait jsonb, version integer, digest text, count integer,
                        marks smallint, start integer, size integer, asks boolean, more boolean,
                        deliveries jsonb, sliced integer, over text
                    )) WITH ORDINALITY AS w (
@@ -92,7 +92,7 @@ BEGIN
                SET number = n.number + 1,
                    status = a.status,
                    turn = a.turn,
-                   wait = coalesce(a.wait, ''),
+                   wait = coalesce(a.wait, '[]'),
                    ready_at = CASE WHEN n.last_arrival > a.seen THEN least(a.ready_at, now)
                                    ELSE a.ready_at END,
                    version = greatest(n.version, a.version),
@@ -392,7 +392,7 @@ BEGIN
        SET number = l.number + 1,
            status = new_status,
            turn = new_turn,
-           wait = '',
+           wait = '[]',
            ready_at = next_at,
            version = greatest(l.version, format),
            digest = new_digest,

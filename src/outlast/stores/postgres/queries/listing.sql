@@ -175,7 +175,7 @@ SELECT p.name, s.id, p.lane, p.call_id, p.held, CASE WHEN p.held THEN 0 ELSE p.p
 -- The lanes of sessions that are not over, by status and wait: their number, how many messages are
 -- queued in them, and since when the longest ready one has had no owner.
 SELECT CASE WHEN l.status = 'idle' AND l.queued > 0 THEN 'queued' ELSE l.status END AS doing,
-       l.wait, count(*), sum(l.queued)::bigint,
+       l.wait::text, count(*), sum(l.queued)::bigint,
        min(l.ready_at) FILTER (WHERE l.worker IS NULL)
   FROM outlast.lanes AS l
   JOIN outlast.sessions AS s ON s.tenant = l.tenant AND s.sid = l.sid
