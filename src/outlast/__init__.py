@@ -9,6 +9,7 @@ from outlast.agents.limit import Limit
 from outlast.agents.options import Limits, ModelOptions
 from outlast.agents.runtime.callback import Callback, ReceivedCallback
 from outlast.agents.runtime.context import Answer, Context, InstructionContext
+from outlast.agents.subscription import Subscription
 from outlast.agents.tool import Approval, DedupeKey, NotDone, Tool, ToolResult, tool
 from outlast.app import Outlast
 from outlast.core.event import Event
@@ -16,7 +17,9 @@ from outlast.core.message import File, Image, Text
 from outlast.core.record import Option
 from outlast.engine.settings import WorkerSettings
 from outlast.errors import OutlastError, Retry, ToolError
+from outlast.integration.channel import Channel, SignedWebhookChannel
 from outlast.integration.connection.connection import Connection
+from outlast.integration.outbox.settings import WebhookSettings
 from outlast.integration.schedule.schedule import Schedule
 from outlast.integration.telemetry import Telemetry
 from outlast.session import Receipt, Request, Result, Session
@@ -29,6 +32,7 @@ __all__ = [
     "Answer",
     "Approval",
     "Callback",
+    "Channel",
     "Connection",
     "Context",
     "Decision",
@@ -54,6 +58,8 @@ __all__ = [
     "Retry",
     "Schedule",
     "Session",
+    "SignedWebhookChannel",
+    "Subscription",
     "Telemetry",
     "Text",
     "Token",
@@ -61,13 +67,14 @@ __all__ = [
     "ToolError",
     "ToolResult",
     "Webhook",
+    "WebhookSettings",
     "WorkerSettings",
     "tool",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """Look the version up when somebody asks for `__version__`: it has to be searched for."""
+    """Look the version up when `__version__` is asked for: finding it takes a while."""
     if name != "__version__":
         raise AttributeError(f"module 'outlast' has no attribute {name!r}")
     return _version("outlast")

@@ -12,7 +12,7 @@
     ├── Conflict                well formed, but not now
     │   ├── DispatchConflict · RequestClosed · TokenTaken · NoActiveSession · QueueFull
     │   ├── SessionOver · SessionErased · NothingToRetry · TaskCannotWait · NotAnApprover
-    │   └── NotInTransaction
+    │   └── NotInTransaction · StillWaiting
     ├── StoreError              the database
     │   ├── StoreFromTheFuture · StoreCorrupt · StoreFull · StoreUnavailable
     │   └── UnsupportedStore · UsedAfterFork · LeaseLost
@@ -228,6 +228,10 @@ class ProviderRefused(OutlastError):
 
 class ServerUnavailable(OutlastError):
     code = "SERVER_UNAVAILABLE"
+
+
+class StillWaiting(Conflict):
+    code = "STILL_WAITING"
 
 
 class SessionError(OutlastError):

@@ -513,7 +513,7 @@ async def test_a_call_that_looks_again_and_again_does_so_ever_less_often_and_rem
     async def look(ctx: Context) -> list[str]:
         if ctx.attempt < 8:
             second, four = timedelta(seconds=1), timedelta(seconds=4)
-            raise await ctx.waiting.pause("news", ctx.attempt // 6, first=second, longest=four)
+            raise await ctx._waiting.pause("news", ctx.attempt // 6, first=second, longest=four)
         return sorted(ctx._call.memo)
 
     async with at_standstill(agent([call("look"), say("done")], tools=[look])) as (app, clock):

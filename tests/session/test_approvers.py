@@ -7,6 +7,7 @@ import pytest
 from scene import at_standstill, running, the, until
 
 from outlast import Agent, Approval, Context, Outlast, OutlastError, Request, Session, tool
+from outlast.errors import StillWaiting
 from outlast.stores.sqlite import MemoryStore
 from outlast.testing.scripted import ScriptedError, ScriptedModel, ScriptedReply, call, say
 
@@ -257,3 +258,16 @@ async def test_what_is_refused_to_a_child_is_asked_anew_where_people_watch() -> 
         await session.answer(again.data["request_id"], "approve", principal="cfo")
         assert (await session.wait()).output == "done"
         assert bank.approved_by == ["cfo"]
+
+
+async def test_a_result_that_waits_says_so_and_has_no_output_yet() -> None:
+    async with running(Bank().agent()) as app:
+        session = await app.start("a", "go")
+        result = await session.wait()
+        [request] = result.requests
+
+        assert result.is_waiting
+        with pytest.raises(StillWaiting, match=request.request_id):
+            result.unwrap()
+        await session.answer(request.request_id, "approve")
+        assert (await session.wait()).unwrap() == "done"

@@ -75,10 +75,10 @@ class NotDone:
 class Tool(Generic[P, R]):
     """A function with a schema and rules for its calls. Made by `@tool`; callable as it was.
 
-    `callback_secret` says with what a call to one of its signed addresses has to be signed.
+    `_callback_secret` says with what a call to one of its signed addresses has to be signed.
     """
 
-    callback_secret: Callable[[str], str] | None = None
+    _callback_secret: Callable[[str], str] | None = None
 
     def __init__(
         self,

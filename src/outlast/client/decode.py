@@ -17,6 +17,7 @@ from outlast.core.record import Failure, Option, Tokens
 from outlast.errors import InvalidInput, ServerUnavailable, StoreCorrupt
 from outlast.session import Request, Result
 from outlast.session.request import RequestKind
+from outlast.session.result import ResultStatus
 
 T = TypeVar("T")
 
@@ -108,7 +109,7 @@ class WireResult(Struct):
 
     def value(self, output_type: Any) -> Result[Any]:
         return Result(
-            status=self.status,
+            status=cast("ResultStatus", self.status),
             output=self._typed(output_type) if self.status == "completed" else None,
             requests=tuple(request.value() for request in self.requests),
             error=self.error,

@@ -95,6 +95,6 @@ class Callbacks:
     def _secret(self, agent: str, opened: CallbackOpened, token: str) -> str:
         """Return what has to sign what comes in at an address, by the code of today."""
         tool = self._agents[agent].tools.get(opened.signer) if agent in self._agents else None
-        if tool is None or tool.callback_secret is None:
+        if tool is None or tool._callback_secret is None:
             raise UnknownCallback(UNKNOWN_CALLBACK)
-        return tool.callback_secret(token)
+        return tool._callback_secret(token)

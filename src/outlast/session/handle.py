@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Generic
+from typing import Any, Generic, cast
 
 import msgspec
 from msgspec import Struct
@@ -40,7 +40,7 @@ from outlast.session.inbox import ANYBODY, Inbox, instant_of
 from outlast.session.merged_events import LocalSource, MergedEvents
 from outlast.session.request import Request, request_of
 from outlast.session.rest import is_at_rest, needs_somebody
-from outlast.session.result import Result
+from outlast.session.result import Result, ResultStatus
 from outlast.session.watch import IdleWorkerCheck
 from outlast.store import AdmissionReceipt as StoreReceipt
 from outlast.store import SessionInfo, Store
@@ -345,7 +345,7 @@ class Session(Generic[Out]):
                         return await self._result(info, delivery.turn, before)
                     # Only its deadline makes a message fail before it had a turn.
                     error = DEADLINE_EXCEEDED if delivery.outcome == "failed" else None
-                    return Result(status=delivery.outcome, error=error)
+                    return Result(status=cast("ResultStatus", delivery.outcome), error=error)
                 if needs_somebody(info, delivery.lane):
                     return Result(status="waiting", requests=await self._requests(delivery.lane))
                 if is_at_rest(info):
@@ -397,12 +397,12 @@ class Session(Generic[Out]):
         end = (before or info.end) + 1
         outcome = await read_outcome(self._store, self.id, end, lambda t: turn in (None, t))
         if outcome is None:
-            return Result(status=info.over or "idle")
+            return Result(status=cast("ResultStatus", info.over or "idle"))
         output = None
         if outcome.how == "completed":
             output = self._typed(info.agent, outcome)
         return Result(
-            status=outcome.how,
+            status=cast("ResultStatus", outcome.how),
             output=output,
             error=outcome.error,
             usage=outcome.usage,

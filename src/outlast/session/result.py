@@ -2,34 +2,55 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic
+from typing import Any, Generic, Literal
 
 from msgspec import Struct
 from typing_extensions import TypeVar
 
 from outlast.core.record import Failure, Tokens
-from outlast.errors import DeadlineExceeded, SessionError
+from outlast.errors import DeadlineExceeded, SessionError, StillWaiting
 from outlast.session.request import Request
 
 Out = TypeVar("Out", default=Any)
+
+ResultStatus = Literal[
+    "completed", "waiting", "failed", "cancelled", "ended", "idle", "refused", "ignored"
+]
 
 
 class Result(Struct, Generic[Out], frozen=True, kw_only=True):
     """The result of a turn.
 
     `status`: completed, waiting (for a human: see `requests`), failed (see `error`), cancelled,
-    ended, or idle where nothing has been said yet.
+    ended, or idle where nothing has been said yet; refused and ignored are messages that no turn
+    took, because the session was over.
     """
 
-    status: str
+    status: ResultStatus
     output: Out | None = None
     requests: tuple[Request, ...] = ()
     error: Failure | None = None
     usage: Tokens = Tokens()
     turn: str = ""
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the turn goes on when a human has answered its `requests`, or signed in."""
+        return self.status == "waiting"
+
     def unwrap(self) -> Out:
-        """Return the output, or raise SessionFailed if there is none; DeadlineExceeded is one."""
+        """Return the output of a completed turn.
+
+        Raises StillWaiting if the turn waits for a human, and SessionError if it has ended
+        without an output: DeadlineExceeded is one.
+        """
+        if self.is_waiting:
+            asked = ", ".join(request.request_id for request in self.requests)
+            raise StillWaiting(
+                f"there is no output yet: the session waits for {asked or 'a human'};"
+                " answer it, then wait again",
+                requests=[request.request_id for request in self.requests],
+            )
         if self.status != "completed":
             reason = f"{self.error.code}: {self.error.message}" if self.error else self.status
             is_late = self.error is not None and self.error.code == DeadlineExceeded.code

@@ -48,12 +48,12 @@ Deps = TypeVar("Deps", default=Any)
 
 
 class WaitingContext(Protocol):
-    """A context with durable waits. `path` is the parameter annotation that asks for it."""
+    """A context with durable waits. `_path` is the parameter annotation that asks for it."""
 
-    path: ClassVar[str]
+    _path: ClassVar[str]
 
     @property
-    def waiting(self) -> WaitTracker | None: ...
+    def _waiting(self) -> WaitTracker | None: ...
 
 
 Given = TypeVar("Given", bound=WaitingContext)
@@ -66,10 +66,10 @@ def for_async_tools(
 
     @wraps(method)
     def checked(self: Given, /, *args: P.args, **named: P.kwargs) -> T:
-        if self.waiting and self.waiting.in_thread:
+        if self._waiting and self._waiting.in_thread:
             raise InvalidInput(
-                f"{self.path}.{method.__name__} has to be awaited:"
-                f" write {self.waiting.tool} as `async def`"
+                f"{self._path}.{method.__name__} has to be awaited:"
+                f" write {self._waiting.tool} as `async def`"
             )
         return method(self, *args, **named)
 
@@ -100,7 +100,7 @@ class Slice(Generic[T]):
 class SessionContext:
     """The session as tools and instructions see it."""
 
-    path: ClassVar[str] = "ctx.session"
+    _path: ClassVar[str] = "ctx.session"
 
     def __init__(self, lane: Lane, slices: Slices, journal: CallJournal | None = None) -> None:
         self.id = lane.session
@@ -112,10 +112,10 @@ class SessionContext:
         self.parent = lane.parent.session_id if lane.parent else None
         self.can_ask = lane.can_ask
         self.deadline = date_of(lane.deadline) if lane.deadline else None
-        self.changes: list[StateChanged | SessionRekeyed | SliceUpdate] = []
+        self._changes: list[StateChanged | SessionRekeyed | SliceUpdate] = []
         self._slices = slices
         self._journal = journal
-        self.waiting: WaitTracker | None = None
+        self._waiting: WaitTracker | None = None
 
     def query(self, kind: type[T]) -> Slice[T]:
         """Return what the session keeps of a type, this call's own changes included."""
@@ -142,12 +142,12 @@ class SessionContext:
             return StateChanged(slice=name, op="put", value=to_json(value))
 
         self._apply(made_of(self._slices))
-        self.changes.append(SliceUpdate(made_of))
+        self._changes.append(SliceUpdate(made_of))
         return from_json(self._slices[name][-1], kind)  # type: ignore[no-any-return]
 
     def _change(self, op: str, kind: type, value: object) -> None:
         record = StateChanged(slice=slice_name(kind), op=op, value=to_json(value))
-        self.changes.append(record)
+        self._changes.append(record)
         self._apply(record)
 
     def _apply(self, record: StateChanged) -> None:
@@ -156,17 +156,17 @@ class SessionContext:
     @for_async_tools
     async def set_continuation_token(self, token: str, *, revoke: Sequence[str] = ()) -> None:
         """Give the session another address; the old ones forward to it unless revoked."""
-        if self._journal is None or self.waiting is None:
+        if self._journal is None or self._waiting is None:
             raise InvalidInput("a continuation token can be set by tools only")
         token = check_token(token, reserved=(KEYED,))  # to a channel's thread it may move
         if isinstance(revoke, str):
             raise InvalidInput("revoke names tokens: give a list of them")
         revoked = tuple(check_id("continuation_token", each) for each in revoke)
-        with self.waiting.busy():
+        with self._waiting.busy():
             owner = await self._journal.find_token(token)
         if owner not in (None, self.id):
             raise TokenTaken("another session has this continuation token: choose another")
-        self.changes.append(SessionRekeyed(token=token, revoked=revoked))
+        self._changes.append(SessionRekeyed(token=token, revoked=revoked))
 
 
 class InstructionContext(Generic[Deps]):
@@ -180,7 +180,7 @@ class InstructionContext(Generic[Deps]):
 class Context(Generic[Deps]):
     """The context that a running tool is given."""
 
-    path: ClassVar[str] = "ctx"
+    _path: ClassVar[str] = "ctx"
 
     def __init__(
         self,
@@ -200,13 +200,13 @@ class Context(Generic[Deps]):
         self.attempt = call.attempt
         self.idempotency_key = key or effect_key(session.id, call.call_id)
         self.approved_by = call.approved_by
-        self.emitted: list[ToolEmitted] = []
-        self.waiting = session.waiting = WaitTracker(call, journal)
+        self._emitted: list[ToolEmitted] = []
+        self._waiting = session._waiting = WaitTracker(call, journal)
         self._steps = Steps()
         self._call = call
         self._journal = journal
         self._around = around
-        self.max_depth = max_depth
+        self._max_depth = max_depth
         self._transaction: Transaction | None = None
 
     @property
@@ -231,13 +231,13 @@ class Context(Generic[Deps]):
         event = ToolEmitted(
             call_id=self.call_id, name=check_id("name of an event", name), data=to_json(data)
         )
-        self.emitted.append(event)
+        self._emitted.append(event)
 
     @for_async_tools
     async def heartbeat(self, progress: Any = None) -> None:
         """Tell readers how far this call is. Cheap: at most ten a second are kept."""
         self._not_in_transaction("heartbeat")
-        with self.waiting.busy():
+        with self._waiting.busy():
             await self._journal.progress(self.call_id, to_json(progress))
 
     @for_async_tools
@@ -248,11 +248,11 @@ class Context(Generic[Deps]):
         several steps; those that are done at once need names of their own.
         """
         self._not_in_transaction("step")
-        self.waiting.check()
-        self.waiting.course("step", name)
-        with self._steps.next(name, self.waiting.of) as key:
+        self._waiting.check()
+        self._waiting.course("step", name)
+        with self._steps.next(name, self._waiting.of) as key:
             if key not in self._call.memo:
-                with self.waiting.busy():
+                with self._waiting.busy():
                     value = function(*args)
                     known = to_json(await value if inspect.isawaitable(value) else value)
                     await self._journal.record_step(self.call_id, key, known)
@@ -277,14 +277,14 @@ class Context(Generic[Deps]):
         The call ends here and is run again from its first line when the answer is there.
         """
         self._not_in_transaction("ask")
-        name, known = self.waiting.next("ask", prompt)
+        name, known = self._waiting.next("ask", prompt)
         if known is not None:
             answer = msgspec.json.decode(known)
             if answer.get("expired"):
                 raise ToolError("nobody answered in time")
             return msgspec.convert(answer, Answer)
-        if self.waiting.has_begun(name):
-            raise await self.waiting.stop_at(NewWait(name))
+        if self._waiting.has_begun(name):
+            raise await self._waiting.stop_at(NewWait(name))
         if not self._journal.lane.can_ask:
             raise ToolError("nobody can be asked in this session")
         choices = choices_of(options)
@@ -298,24 +298,24 @@ class Context(Generic[Deps]):
             expires_at,
             one_of(OnExpiry, "on_expiry", on_expiry),
         )
-        raise await self.waiting.stop_at(NewWait(name, question=question))
+        raise await self._waiting.stop_at(NewWait(name, question=question))
 
     @for_async_tools
     async def sleep(self, duration: Span) -> None:
         """Wait, holding nothing. The call is run again from its first line afterwards."""
         self._not_in_transaction("sleep")
-        name, known = self.waiting.next("sleep")
+        name, known = self._waiting.next("sleep")
         if known is None:
-            raise await self.waiting.stop_until(name, milliseconds(duration))
+            raise await self._waiting.stop_until(name, milliseconds(duration))
 
     @for_async_tools
     async def wait_until(self, at: datetime) -> None:
         """Wait for an instant, holding nothing. One that has passed is not waited for."""
         self._not_in_transaction("wait_until")
         due_at = since_epoch("an instant", at)
-        name, known = self.waiting.next("wait_until")
+        name, known = self._waiting.next("wait_until")
         if known is None and due_at > self._journal.now():
-            raise await self.waiting.stop_at(NewWait(name, due_at=due_at))
+            raise await self._waiting.stop_at(NewWait(name, due_at=due_at))
 
     @for_async_tools
     async def callback(self, name: str, *, timeout: Span) -> Callback:
@@ -326,16 +326,16 @@ class Context(Generic[Deps]):
         """
         name, known = self._next_callback(check_id("name of a callback", name))
         if known is not None:
-            return Callback(self.waiting, name, "")
-        with self.waiting.busy():
+            return Callback(self._waiting, name, "")
+        with self._waiting.busy():
             token = await self._journal.open_callback(self.call_id, name, milliseconds(timeout))
-        return Callback(self.waiting, name, self._callback_url(token))
+        return Callback(self._waiting, name, self._callback_url(token))
 
     @for_async_tools
-    async def signed_callback(self, token: str, *, timeout: Span) -> Callback:
+    async def _signed_callback(self, token: str, *, timeout: Span) -> Callback:
         """Open an address that is the same in every run of the call, as its `token` is.
 
-        What comes in there is refused unless it is signed as the tool's `callback_secret` says;
+        What comes in there is refused unless it is signed as the tool's `_callback_secret` says;
         that it came is all that is kept. It can be called again once the tool has run again.
         """
         first, known = self._next_callback("signed")
@@ -343,8 +343,8 @@ class Context(Generic[Deps]):
         while known is not None:
             rounds += 1
             name = f"{first}#{rounds}"
-            known = self.waiting.come_since(name)
-        with self.waiting.busy():
+            known = self._waiting.come_since(name)
+        with self._waiting.busy():
             await self._journal.open_callback(
                 self.call_id,
                 name,
@@ -352,7 +352,7 @@ class Context(Generic[Deps]):
                 token=round_token(token, rounds),
                 signer=self.tool,
             )
-        return Callback(self.waiting, name, self._callback_url(token))
+        return Callback(self._waiting, name, self._callback_url(token))
 
     def _next_callback(self, about: str) -> tuple[str, str | None]:
         self._not_in_transaction("callback")
@@ -361,7 +361,7 @@ class Context(Generic[Deps]):
                 "a callback needs the address at which this app is reached from outside:"
                 ' Outlast(public_url="https://…")'
             )
-        return self.waiting.next("callback", about)
+        return self._waiting.next("callback", about)
 
     def _callback_url(self, token: str) -> str:
         return f"{self._around.public_url}/v1/callbacks/{token}"
@@ -389,7 +389,7 @@ class Context(Generic[Deps]):
                 connection=connection,
             )
         return await require(
-            self.waiting,
+            self._waiting,
             self._around.sign_ins,
             connection,
             scopes=scopes,
@@ -405,7 +405,7 @@ class Context(Generic[Deps]):
         if kin is None:
             known = ", ".join(sorted(self._around.kin)) or "none"
             raise UnknownAgent(f"this app has no agent {name!r}; it has: {known}", agent=name)
-        return Subagent(self.waiting, kin, self.max_depth)
+        return Subagent(self._waiting, kin, self._max_depth)
 
     def _not_in_transaction(self, what: str) -> None:
         if self._transaction is not None:

@@ -209,16 +209,16 @@ class ToolRunner:
             max_depth=self._agent.max_depth,
         )
         try:
-            return await ctx.waiting.watch(self._run(tool, ctx, args, start, journal))
+            return await ctx._waiting.watch(self._run(tool, ctx, args, start, journal))
         except Parked:
-            return ctx.waiting.waits
+            return ctx._waiting.waits
         except asyncio.CancelledError:
-            if journal.is_stopped or not ctx.waiting.is_parked:
+            if journal.is_stopped or not ctx._waiting.is_parked:
                 raise
-            return ctx.waiting.waits
+            return ctx._waiting.waits
         except BaseExceptionGroup as group:  # of a task group in which something waits
-            if ctx.waiting.is_parked:
-                return ctx.waiting.waits
+            if ctx._waiting.is_parked:
+                return ctx._waiting.waits
             if group.subgroup(NOT_THE_TOOLS):
                 raise
             return self._raised(call, reason_of(group))
@@ -231,7 +231,7 @@ class ToolRunner:
         except BaseException as error:  # noqa: BLE001 - a tool's own, which the model sees
             return self._raised(call, error)
         finally:
-            ctx.waiting.leave()
+            ctx._waiting.leave()
 
     def _raised(self, call: OpenCall, error: BaseException) -> Raised:
         if not isinstance(error, ToolError):  # which says all that there is to say
@@ -247,7 +247,7 @@ class ToolRunner:
         journal: CallJournal,
     ) -> ToolEnd | None:
         if start.reconciles:
-            with ctx.waiting.finding_out(start.reconciles):
+            with ctx._waiting.finding_out(start.reconciles):
                 found = await self._reconcile(tool, ctx, args, journal)
             if found:
                 return found
@@ -280,10 +280,10 @@ class ToolRunner:
         given = (ctx,) if tool.arguments.takes_context else ()
         if tool.is_async:
             return await tool.function(*given, **args)
-        ctx.waiting.in_thread = True
+        ctx._waiting.in_thread = True
         value = await self._call_in_thread(lambda: tool.function(*given, **args), journal)
         if inspect.isawaitable(value):  # of an async function behind one that is not
-            ctx.waiting.in_thread = False
+            ctx._waiting.in_thread = False
             return await value
         return value
 
@@ -317,7 +317,7 @@ class ToolRunner:
         except NOT_THE_TOOLS:
             raise
         except BaseException as error:
-            if isinstance(error, BaseExceptionGroup) and ctx.waiting.is_parked:
+            if isinstance(error, BaseExceptionGroup) and ctx._waiting.is_parked:
                 raise
             log.exception("a tool's reconcile function failed; the outcome stays unknown")
             return Interrupted(ctx.call_id, "unreconciled", final=True)
@@ -341,15 +341,15 @@ async def with_its_deeds(ctx: Context[Any], run: Awaitable[Any]) -> Any:
     except asyncio.CancelledError:
         raise
     except BaseException:
-        await ctx.waiting.until_not_busy()
+        await ctx._waiting.until_not_busy()
         raise
-    await ctx.waiting.until_not_busy()
+    await ctx._waiting.until_not_busy()
     return value
 
 
 def ended(ctx: Context[Any], value: Any) -> ToolEnd:
     """Return what a tool came to that ran to its end; it may have caught its own parking."""
-    return ctx.waiting.waits if ctx.waiting.is_parked else returned(ctx.call_id, value, ctx)
+    return ctx._waiting.waits if ctx._waiting.is_parked else returned(ctx.call_id, value, ctx)
 
 
 def returned(call_id: str, value: Any, ctx: Context[Any]) -> Returned:
@@ -357,7 +357,7 @@ def returned(call_id: str, value: Any, ctx: Context[Any]) -> Returned:
     message = None
     if isinstance(value, ToolResult):
         message, value = words_of(value.message), value.value
-    leftovers = BufferedEffects(tuple(ctx.emitted), tuple(ctx.session.changes))
+    leftovers = BufferedEffects(tuple(ctx._emitted), tuple(ctx.session._changes))
     return Returned(call_id, to_json(value), message, leftovers)
 
 

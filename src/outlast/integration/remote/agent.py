@@ -74,7 +74,7 @@ class RemoteAgent:
             on_interrupt="rerun",  # everything that is said to the other server can be said again
             timeout=FOR_EVER,
         )
-        made.callback_secret = self._callback_secret
+        made._callback_secret = self._callback_secret
         return made
 
     def proxy(self) -> Agent[Any, Any]:

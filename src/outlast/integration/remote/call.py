@@ -48,7 +48,7 @@ class RemoteCall:
         self._remote = remote
         self._peer = remote.peer
         self._ctx = ctx
-        self._waiting = ctx.waiting
+        self._waiting = ctx._waiting
         self._message = message
         self._callback: Callback | None = None
 
@@ -59,7 +59,7 @@ class RemoteCall:
             await self._call()
         token = self._remote.callback_token(self._ctx.idempotency_key)
         if token and self._ctx.has_address:
-            self._callback = await self._ctx.signed_callback(token, timeout=A_MONTH)
+            self._callback = await self._ctx._signed_callback(token, timeout=A_MONTH)
         try:
             session_id = await self._start()
             seen = await self._peer.look(session_id, at_sign_ins=bool(self._sign_ins))
@@ -80,7 +80,7 @@ class RemoteCall:
 
     async def _call(self) -> None:
         """Record what is about to be sent, and where, before anything is sent."""
-        check_depth(self._remote.name, self._waiting.lane.depth, self._ctx.max_depth)
+        check_depth(self._remote.name, self._waiting.lane.depth, self._ctx._max_depth)
         await self._record(
             r.SubagentCalled(
                 request_id=self._request_id(REMOTE),

@@ -196,5 +196,8 @@ def result_out(result: Result[Any], output: Any, agent: str) -> ResultOut:
     )
 
 
-RUNNING = Result[Any](status="running")
-"""Return the result of a turn that has not ended yet."""
+def still_running() -> ResultOut:
+    """Return the result of a turn that has not ended yet."""
+    return ResultOut(
+        status="running", output=None, requests=[], error=None, usage=usage_out(Tokens()), turn=None
+    )

@@ -17,7 +17,7 @@ from outlast.server.backend import ServerBackend
 from outlast.server.body import JsonRoute, WaitingRoute, in_time
 from outlast.server.dependency import Reader, Served, answers
 from outlast.server.model.message import HistoryOut, history_message
-from outlast.server.model.session import RUNNING, ResultOut, result_out
+from outlast.server.model.session import ResultOut, result_out, still_running
 from outlast.server.model.shape import Id
 from outlast.session import Result, Session, is_at_rest, needs_somebody
 from outlast.store import SessionInfo
@@ -68,7 +68,7 @@ async def read_result(
             result = await outcome(session, delivery_id, wait)
     if result is None:
         response.status_code = 202
-        return result_out(RUNNING, None, info.agent)
+        return still_running()
     return result_out(result, from_json(to_json(result.output)), info.agent)
 
 
