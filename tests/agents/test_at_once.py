@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -23,7 +25,7 @@ class Budget(msgspec.Struct):
     cents: int
 
 
-async def test_of_two_calls_that_update_a_slice_at_the_same_time_none_is_lost():
+async def test_of_two_calls_that_update_a_slice_at_the_same_time_none_is_lost() -> None:
     both = asyncio.Barrier(2)
 
     @tool
@@ -45,7 +47,7 @@ def greeter() -> Agent:
     return Agent("greeter", ScriptedModel([say(str(n)) for n in range(20)]))
 
 
-async def test_a_repeated_delivery_to_a_token_gets_the_first_receipt_whether_it_started_or_not():
+async def test_a_repeated_delivery_to_a_token_gets_the_first_receipt_in_either_case() -> None:
     async with Outlast([greeter()], store="memory://") as app:
         first = await app.send(Token("thread-1", "greeter"), "Hi", dispatch_id="m-1")
         again = await app.send(Token("thread-1", "greeter"), "Hi", dispatch_id="m-1")
@@ -55,7 +57,7 @@ async def test_a_repeated_delivery_to_a_token_gets_the_first_receipt_whether_it_
             await app.send(Token("thread-1", "greeter"), "Something else", dispatch_id="m-1")
 
 
-async def test_many_first_deliveries_to_a_token_at_once_make_one_session_and_lose_none():
+async def test_many_first_deliveries_to_a_token_at_once_make_one_session_and_lose_none() -> None:
     async with Outlast([greeter()], store="memory://") as app:
         sent = [app.send(Token("thread-2", "greeter"), f"Hi {n}") for n in range(10)]
         receipts = await asyncio.gather(*sent)
@@ -66,19 +68,19 @@ async def test_many_first_deliveries_to_a_token_at_once_make_one_session_and_los
 
 
 @pytest.fixture(params=["memory://", "sqlite:///lanes.db"])
-def store(request, tmp_path, monkeypatch):
+def store(request: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.chdir(tmp_path)
     return request.param
 
 
-async def test_lanes_that_work_at_once_see_all_that_the_others_have_kept(store):
+async def test_lanes_that_work_at_once_see_all_that_the_others_have_kept(store: Any) -> None:
     @tool
     async def note(ctx: Context, cents: int) -> str:
         """Note."""
         ctx.session.append(Budget(cents))
         return "noted"
 
-    def script(request):
+    def script(request: Any) -> Any:
         notes = sum("noted" in str(message) for message in request.view.messages)
         return calls(("note", {"cents": notes})) if notes < 10 else say("Done.")
 
@@ -98,29 +100,29 @@ async def test_lanes_that_work_at_once_see_all_that_the_others_have_kept(store):
 class Held(WrappedStore):
     """A store that lets the lane `side` change the slices at a moment of the lane `main`."""
 
-    def __init__(self, inner):
+    def __init__(self, inner: Any) -> None:
         super().__init__(inner)
         self.begun, self.armed, self.may_change = (asyncio.Event() for _ in range(3))
         self.changed, self._changed_again = asyncio.Event(), asyncio.Event()
 
-    async def commit(self, commits):
+    async def commit(self, commits: Any) -> Any:
         results = await super().commit(commits)
         if any(commit.lane == "side" and commit.index.changes_slices for commit in commits):
             (self._changed_again if self.changed.is_set() else self.changed).set()
         return results
 
-    async def side_changes(self):
+    async def side_changes(self) -> None:
         self.armed.clear()
         self.may_change.set()
         await self._changed_again.wait()
 
 
 class BetweenCommitAndLook(Held):
-    def __init__(self, inner):
+    def __init__(self, inner: Any) -> None:
         super().__init__(inner)
         self.caught_up = asyncio.Event()
 
-    async def load(self, session_id, lane, after=None):
+    async def load(self, session_id: Any, lane: Any, after: Any = None) -> Any:
         if lane == "main" and self.armed.is_set():
             await self.side_changes()
         loaded = await super().load(session_id, lane, after)
@@ -132,7 +134,7 @@ class BetweenCommitAndLook(Held):
 class BeforeItRests(Held):
     say_more = None
 
-    async def commit(self, commits):
+    async def commit(self, commits: Any) -> Any:
         if self.armed.is_set() and any(c.lane == "main" and c.release for c in commits):
             await self.side_changes()
             await self.say_more()
@@ -144,7 +146,7 @@ async def noticed(ctx: Context) -> str:
     return ",".join(str(note.cents) for note in ctx.session.query(Budget).all())
 
 
-def note_taker(script, store):
+def note_taker(script: Any, store: Any) -> Any:
     @tool
     async def note(ctx: Context, cents: int) -> str:
         """Note."""
@@ -166,13 +168,13 @@ def note_taker(script, store):
         return "paid"
 
     class Paced(ScriptedModel):
-        async def stream(self, request):
+        async def stream(self, request: Any) -> Any:
             if request.call_id == "t1.s2" and isinstance(store, BetweenCommitAndLook):
                 await store.caught_up.wait()
             async for piece in super().stream(request):
                 yield piece
 
-    def follow(request):
+    def follow(request: Any) -> Any:
         step = sum(isinstance(message, ModelAnswer) for message in request.view.messages)
         if request.call_id.startswith("side/"):
             return [*(calls(("note", {"cents": n})) for n in (1, 2)), say("Done.")][step]
@@ -181,7 +183,9 @@ def note_taker(script, store):
     return Agent("noter", Paced(follow), tools=[note, pay, Tool(noticed)])
 
 
-async def test_what_another_lane_keeps_while_a_lane_looks_at_it_is_seen_once(tmp_path):
+async def test_what_another_lane_keeps_while_a_lane_looks_at_it_is_seen_once(
+    tmp_path: Path,
+) -> None:
     store = BetweenCommitAndLook(SqliteStore(tmp_path / "lanes.db"))
     agent = note_taker([calls(("note", {"cents": 0})), calls(("noticed", {})), say("Done.")], store)
     async with running(agent, store=store) as app:
@@ -194,7 +198,9 @@ async def test_what_another_lane_keeps_while_a_lane_looks_at_it_is_seen_once(tmp
         assert await verify(app.store, session.id) == []
 
 
-async def test_a_lane_that_cannot_rest_yet_keeps_its_slices_in_the_order_of_the_log(tmp_path):
+async def test_a_lane_that_cannot_rest_yet_keeps_its_slices_in_the_order_of_the_log(
+    tmp_path: Path,
+) -> None:
     store = BeforeItRests(SqliteStore(tmp_path / "lanes.db"))
     both = calls(("note", {"cents": 0}), ("pay", {}))
     agent = note_taker([both, calls(("noticed", {})), say("Done.")], store)
@@ -210,7 +216,7 @@ async def test_a_lane_that_cannot_rest_yet_keeps_its_slices_in_the_order_of_the_
         assert await verify(app.store, session.id) == []
 
 
-async def test_the_end_of_a_session_reaches_a_lane_that_waits_for_a_human(store):
+async def test_the_end_of_a_session_reaches_a_lane_that_waits_for_a_human(store: Any) -> None:
     @tool(approval="always")
     async def pay() -> str:
         """Pay."""

@@ -286,7 +286,7 @@ async def test_a_call_from_outside_at_the_last_moment_costs_no_call_its_outcome(
     @tool
     async def order(ctx: Context) -> str:
         hook = await ctx.callback("done", timeout=timedelta(days=1))
-        store.call = partial(app.callback, token_of(hook.url))
+        store.call = partial(app.callbacks.receive, token_of(hook.url))
         await begun.wait()
         return "ordered"
 

@@ -177,7 +177,7 @@ async def test_a_childs_output_is_of_its_own_type() -> None:
 
 
 async def test_tool_code_asks_agents_one_after_another() -> None:
-    ordered = []
+    ordered: list[Any] = []
 
     @tool(on_interrupt="rerun")
     async def produce(ctx: Context) -> str:

@@ -179,7 +179,7 @@ class Desk:
     def stamp(self, ctx: Context, name: str) -> None: ...
 
 
-def no_type(amount: "int | 'whole'") -> None: ...  # type: ignore[syntax]  # noqa: F821
+def no_type(amount: "int | 'whole'") -> None: ...  # type: ignore[syntax,name-defined]  # noqa: F821
 
 
 def fine() -> None: ...

@@ -504,8 +504,8 @@ async def test_a_result_that_cannot_be_stored_is_an_interruption(
         [cut] = await the(session, "tool.interrupted")
         assert cut.data["reason"] == "unstorable"
         [said] = [line for line in caplog.records if "cannot be stored" in line.message]
-        assert said.tool == "pay"
-        assert "object" in said.why
+        assert vars(said)["tool"] == "pay"
+        assert "object" in vars(said)["why"]
 
 
 @pytest.mark.parametrize("promise", ["idempotent", "readonly"])

@@ -50,7 +50,7 @@ class SlowTransaction:
         return await self._inner.execute(sql, params)
 
     async def commit(self, commit: Commit) -> Committed | Refused:
-        result = await self._inner.log.commit(commit)
+        result = await self._inner.commit(commit)
         await asyncio.sleep(self._seconds)
         return result
 

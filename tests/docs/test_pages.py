@@ -43,8 +43,8 @@ WIRE_REPLIES = {
 
 def blocks(text: str) -> Iterator[tuple[str, int, list[str]]]:
     """Give a page's fenced blocks: their language, first line number and lines."""
-    language, start, lines = "", 0, []
-    inside = False
+    language, start, inside = "", 0, False
+    lines: list[str] = []
     for number, line in enumerate(text.splitlines(), 1):
         if not inside and (fence := FENCE.match(line)):
             inside, language, start, lines = True, fence[1], number + 1, []

@@ -26,7 +26,7 @@ class Slow(WrappedStore):
         return await super().deliveries(session_id)
 
 
-async def test_a_turn_that_ends_while_the_chat_looks_is_shown_from_its_start():
+async def test_a_turn_that_ends_while_the_chat_looks_is_shown_from_its_start() -> None:
     store = Slow(MemoryStore())
 
     @tool

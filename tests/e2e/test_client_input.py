@@ -180,6 +180,7 @@ async def test_an_id_cannot_lead_to_another_route() -> None:
             assert post.path.startswith("/below/v1/sessions/")
             assert post.path.count("/") <= 5
             assert not set(post.path) & set("?#")
-        for act in (client.session, client.erase):
+        refuse: Any
+        for refuse in (client.session, client.erase):
             with pytest.raises(InvalidInput):
-                await act("")
+                await refuse("")

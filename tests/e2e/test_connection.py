@@ -27,7 +27,7 @@ from outlast.cli.terminal.transcript import Transcript
 from outlast.clock import Clock
 from outlast.server import Principal, ServerSettings
 
-ADA = {"principal": "ada"}
+ADA: dict[str, Any] = {"principal": "ada"}
 
 
 @pytest.fixture(scope="module")

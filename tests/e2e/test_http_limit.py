@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from http_scene import HERE, Caller, scene
@@ -42,7 +43,8 @@ async def test_a_key_has_so_many_streams_open_at_once() -> None:
             with pytest.raises(Exception, match="2 streams") as refused:
                 async with backend.hold(reader):
                     pass
-            assert (refused.value.status_code, refused.value.code) == (429, "TOO_MANY_STREAMS")
+            raised: Any = refused.value
+            assert (raised.status_code, raised.code) == (429, "TOO_MANY_STREAMS")
             async with backend.hold(Principal("a", "b", key_id="key_2")):
                 pass
             assert backend.streams.total == 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from http_scene import FAST, OUTSIDE, scene
 from msgspec.structs import replace
 
@@ -208,6 +210,7 @@ async def test_a_delivery_is_either_a_message_or_answers() -> None:
         session = (await caller.start())["session_id"]
         answers = [{"request_id": "req_1", "option": "approve"}]
 
+        body: dict[str, Any]
         for body in (
             {},
             {"message": "a", "answers": answers},

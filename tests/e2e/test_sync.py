@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import outlast.sync
@@ -15,7 +17,7 @@ def an_app(path: object) -> Outlast:
     return Outlast([agent], store=f"sqlite:///{path}/sync.db")
 
 
-def test_a_script_starts_reads_and_waits_without_await(tmp_path):
+def test_a_script_starts_reads_and_waits_without_await(tmp_path: Path) -> None:
     with outlast.sync.opened(an_app(tmp_path)) as app:
         session = app.start("greeter", "Hi")
         types = [event.type for event in session.events()]
@@ -25,12 +27,12 @@ def test_a_script_starts_reads_and_waits_without_await(tmp_path):
         assert session.send("More").result().output == "Again!"
 
 
-def test_an_error_reaches_the_script_as_it_is(tmp_path):
+def test_an_error_reaches_the_script_as_it_is(tmp_path: Path) -> None:
     with outlast.sync.opened(an_app(tmp_path)) as app, pytest.raises(UnknownAgent):
         app.start("nobody", "Hi")
 
 
-def test_leaving_a_stream_early_closes_it(tmp_path):
+def test_leaving_a_stream_early_closes_it(tmp_path: Path) -> None:
     with outlast.sync.opened(an_app(tmp_path)) as app:
         session = app.start("greeter", "Hi")
         for event in session.events():
@@ -39,7 +41,7 @@ def test_leaving_a_stream_early_closes_it(tmp_path):
         assert session.wait().status == "completed"
 
 
-def test_an_app_that_was_closed_says_so(tmp_path):
+def test_an_app_that_was_closed_says_so(tmp_path: Path) -> None:
     with outlast.sync.opened(an_app(tmp_path)) as app:
         session = app.start("greeter", "Hi")
         left = iter(session.events())
@@ -50,7 +52,9 @@ def test_an_app_that_was_closed_says_so(tmp_path):
             use()
 
 
-def test_an_async_tool_that_uses_the_bridge_is_told_that_it_would_wait_for_itself(tmp_path):
+def test_an_async_tool_that_uses_the_bridge_is_told_that_it_would_wait_for_itself(
+    tmp_path: Path,
+) -> None:
     @tool
     async def delegate() -> str:
         return bridge.start("greeter", "Hi").wait().output
@@ -67,7 +71,7 @@ def test_an_async_tool_that_uses_the_bridge_is_told_that_it_would_wait_for_itsel
     assert "this would wait for itself" in told["message"]
 
 
-def test_a_sync_tool_may_use_the_bridge(tmp_path):
+def test_a_sync_tool_may_use_the_bridge(tmp_path: Path) -> None:
     @tool
     def delegate() -> str:
         return bridge.start("greeter", "Hi").wait().output
@@ -83,7 +87,7 @@ def test_a_sync_tool_may_use_the_bridge(tmp_path):
     assert done.data["value"] == "Hello!"
 
 
-def test_what_the_bridge_gives_says_what_it_is_and_can(tmp_path):
+def test_what_the_bridge_gives_says_what_it_is_and_can(tmp_path: Path) -> None:
     with outlast.sync.opened(an_app(tmp_path)) as app:
         session = app.start("greeter", "Hi")
 

@@ -198,7 +198,7 @@ async def test_a_message_whose_deadline_has_passed_does_not_join_a_turn() -> Non
 
 
 async def test_a_tool_waits_for_an_instant() -> None:
-    instants = []
+    instants: list[Any] = []
 
     @tool
     async def later(ctx: Context) -> str:

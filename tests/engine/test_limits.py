@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -40,7 +41,7 @@ from outlast.testing.wrapped_store import WrappedStore
 
 
 @pytest.fixture(params=["memory://", "sqlite:///limits.db"])
-def store(request, tmp_path, monkeypatch):
+def store(request: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.chdir(tmp_path)
     return request.param
 
@@ -48,10 +49,12 @@ def store(request, tmp_path, monkeypatch):
 class Together:
     """Counts who is inside at the same time, by key, and the most there ever were."""
 
-    def __init__(self):
-        self.now, self.most, self.order = Counter(), Counter(), []
+    def __init__(self) -> None:
+        self.now: Counter[str] = Counter()
+        self.most: Counter[str] = Counter()
+        self.order: list[Any] = []
 
-    async def visit(self, key: str):
+    async def visit(self, key: str) -> None:
         self.now[key] += 1
         self.most[key] = max(self.most[key], self.now[key])
         self.order.append(key)
@@ -60,15 +63,17 @@ class Together:
         self.now[key] -= 1
 
 
-def worker_of(tools, name="a", times=1, **options):
-    def script(request):
+def worker_of(tools: Any, name: Any = "a", times: Any = 1, **options: Any) -> Any:
+    def script(request: Any) -> Any:
         done = len(request.view.messages) // 2
         return calls(*((t.name, {"path": "x"}) for t in tools)) if done < times else say("Done.")
 
     return Agent(name, ScriptedModel(script), tools=tools, **options)
 
 
-async def test_a_tool_lane_lets_one_call_run_at_a_time_across_sessions_and_workers(store):
+async def test_a_tool_lane_lets_one_call_run_at_a_time_across_sessions_and_workers(
+    store: Any,
+) -> None:
     inside = Together()
 
     @tool(mutex="workspace:{path}")
@@ -77,7 +82,7 @@ async def test_a_tool_lane_lets_one_call_run_at_a_time_across_sessions_and_worke
         await inside.visit(path)
         return "edited"
 
-    def script(request):
+    def script(request: Any) -> Any:
         path = request.view.messages[0].content[0].text
         return calls(("edit", {"path": path})) if len(request.view.messages) < 5 else say("Done.")
 
@@ -95,7 +100,9 @@ async def test_a_tool_lane_lets_one_call_run_at_a_time_across_sessions_and_worke
         assert not await verify(shared.store, sessions[0].id)
 
 
-async def test_a_session_that_waits_for_a_tool_lane_holds_nothing_and_says_what_it_waits_for():
+async def test_a_session_that_waits_for_a_tool_lane_holds_nothing_and_says_what_it_waits_for() -> (
+    None
+):
     begun, go_on = asyncio.Event(), asyncio.Event()
 
     @tool(mutex="only")
@@ -105,7 +112,7 @@ async def test_a_session_that_waits_for_a_tool_lane_holds_nothing_and_says_what_
         await go_on.wait()
         return "held"
 
-    def script(request):
+    def script(request: Any) -> Any:
         return say("Done.") if len(request.view.messages) > 1 else calls(("hold", {}))
 
     agent = Agent("a", ScriptedModel(script), tools=[hold])
@@ -128,7 +135,9 @@ async def test_a_session_that_waits_for_a_tool_lane_holds_nothing_and_says_what_
         assert "session.resumed" in await types_of(second)
 
 
-async def test_a_permit_stays_with_a_call_whose_worker_died_until_it_has_an_outcome(tmp_path):
+async def test_a_permit_stays_with_a_call_whose_worker_died_until_it_has_an_outcome(
+    tmp_path: Path,
+) -> None:
     store = f"sqlite:///{tmp_path}/limits.db"
     begun, inside = asyncio.Event(), Together()
 
@@ -159,7 +168,7 @@ async def test_a_permit_stays_with_a_call_whose_worker_died_until_it_has_an_outc
         assert await second.store.limit.permits() == []
 
 
-async def test_a_limit_on_a_tool_holds_across_sessions_and_parallel_calls(store):
+async def test_a_limit_on_a_tool_holds_across_sessions_and_parallel_calls(store: Any) -> None:
     inside = Together()
 
     @tool(limit=Limit(concurrency=2))
@@ -168,7 +177,7 @@ async def test_a_limit_on_a_tool_holds_across_sessions_and_parallel_calls(store)
         await inside.visit("search")
         return "found"
 
-    def script(request):
+    def script(request: Any) -> Any:
         wanted = [("search", {"path": str(n)}) for n in range(4)]
         return say("Done.") if len(request.view.messages) > 1 else calls(*wanted)
 
@@ -180,11 +189,11 @@ async def test_a_limit_on_a_tool_holds_across_sessions_and_parallel_calls(store)
     assert len(inside.order) == 20
 
 
-async def test_a_limit_on_a_model_holds_for_all_agents_that_use_it(store):
+async def test_a_limit_on_a_model_holds_for_all_agents_that_use_it(store: Any) -> None:
     inside = Together()
 
     class Counted(ScriptedModel):
-        async def stream(self, request):
+        async def stream(self, request: Any) -> Any:
             await inside.visit("model")
             async for piece in super().stream(request):
                 yield piece
@@ -203,11 +212,13 @@ async def test_a_limit_on_a_model_holds_for_all_agents_that_use_it(store):
     assert inside.most["model"] == 1
 
 
-async def test_a_lane_keeps_its_place_in_the_queue_for_a_model_whatever_it_is_called(store):
+async def test_a_lane_keeps_its_place_in_the_queue_for_a_model_whatever_it_is_called(
+    store: Any,
+) -> None:
     asked, go_on = asyncio.Event(), asyncio.Event()
 
     class Held(ScriptedModel):
-        async def stream(self, request):
+        async def stream(self, request: Any) -> Any:
             asked.set()
             await go_on.wait()
             async for piece in super().stream(request):
@@ -226,7 +237,7 @@ async def test_a_lane_keeps_its_place_in_the_queue_for_a_model_whatever_it_is_ca
         assert (await second.result()).output == "Hi."
 
 
-async def test_a_rate_spreads_the_turns_of_an_agent():
+async def test_a_rate_spreads_the_turns_of_an_agent() -> None:
     agent = Agent(
         "a", ScriptedModel(lambda _: say("Hi.")), limits=Limits(turns=Limit(rate=2, per=7200))
     )
@@ -241,7 +252,7 @@ async def test_a_rate_spreads_the_turns_of_an_agent():
         assert [at - starts[0] for at in starts] == [timedelta(), timedelta(), hour, 2 * hour]
 
 
-async def test_no_more_sessions_of_an_agent_are_at_work_than_its_limit_says(store):
+async def test_no_more_sessions_of_an_agent_are_at_work_than_its_limit_says(store: Any) -> None:
     inside = Together()
 
     @tool
@@ -257,7 +268,7 @@ async def test_no_more_sessions_of_an_agent_are_at_work_than_its_limit_says(stor
     assert inside.most["agent"] <= 2
 
 
-async def test_a_turn_that_is_cancelled_while_it_waits_leaves_the_queue(store):
+async def test_a_turn_that_is_cancelled_while_it_waits_leaves_the_queue(store: Any) -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
 
     @tool(mutex="only")
@@ -267,7 +278,7 @@ async def test_a_turn_that_is_cancelled_while_it_waits_leaves_the_queue(store):
         await go_on.wait()
         return "held"
 
-    def script(request):
+    def script(request: Any) -> Any:
         return say("Done.") if len(request.view.messages) > 1 else calls(("hold", {}))
 
     agent = Agent("a", ScriptedModel(script), tools=[hold])
@@ -285,14 +296,14 @@ async def test_a_turn_that_is_cancelled_while_it_waits_leaves_the_queue(store):
         assert (await third.wait()).output == "Done."
 
 
-async def test_a_tool_that_waits_for_a_human_gives_its_place_to_others():
+async def test_a_tool_that_waits_for_a_human_gives_its_place_to_others() -> None:
     @tool(mutex="only")
     async def sign(ctx: Context) -> str:
         """Sign."""
         answer = await ctx.ask("Sign?", ["yes", "no"])
         return answer.option
 
-    def script(request):
+    def script(request: Any) -> Any:
         return say("Done.") if len(request.view.messages) > 1 else calls(("sign", {}))
 
     agent = Agent("a", ScriptedModel(script), tools=[sign])
@@ -304,7 +315,7 @@ async def test_a_tool_that_waits_for_a_human_gives_its_place_to_others():
         assert (await first.wait()).output == (await second.wait()).output == "Done."
 
 
-async def test_a_session_whose_queue_is_full_refuses_a_message_and_says_so(store):
+async def test_a_session_whose_queue_is_full_refuses_a_message_and_says_so(store: Any) -> None:
     go_on = asyncio.Event()
 
     @tool
@@ -313,7 +324,7 @@ async def test_a_session_whose_queue_is_full_refuses_a_message_and_says_so(store
         await go_on.wait()
         return "held"
 
-    def script(request):
+    def script(request: Any) -> Any:
         return calls(("hold", {})) if len(request.view.messages) == 1 else say("Done.")
 
     agent = Agent("a", ScriptedModel(script), tools=[hold])
@@ -334,14 +345,14 @@ class Budget(msgspec.Struct):
     cents: int
 
 
-async def test_updates_by_lanes_in_different_workers_lose_nothing(tmp_path):
+async def test_updates_by_lanes_in_different_workers_lose_nothing(tmp_path: Path) -> None:
     @tool
     async def earn(ctx: Context) -> int:
         """Earn."""
         ctx.session.update(Budget, lambda b: Budget((b.cents if b else 0) + 1))
         return 1
 
-    def script(request):
+    def script(request: Any) -> Any:
         return calls(("earn", {})) if len(request.view.messages) < 40 else say("Done.")
 
     agent = Agent("a", ScriptedModel(script), tools=[earn])
@@ -366,7 +377,7 @@ class LateTransactions(WrappedStore):
         self.wanted, self.go = asyncio.Event(), asyncio.Event()
 
     @asynccontextmanager
-    async def transaction(self, limit: float = 5.0):
+    async def transaction(self, limit: float = 5.0) -> Any:
         self.wanted.set()
         await self.go.wait()
         async with self.inner.log.transaction(limit) as transaction:
@@ -374,8 +385,8 @@ class LateTransactions(WrappedStore):
 
 
 async def test_an_update_in_a_transaction_is_made_of_what_another_lane_changed_just_before(
-    tmp_path,
-):
+    tmp_path: Path,
+) -> None:
     @tool(transactional=True)
     async def earn(ctx: Context) -> int:
         """Earn."""
@@ -383,7 +394,7 @@ async def test_an_update_in_a_transaction_is_made_of_what_another_lane_changed_j
         ctx.session.update(Budget, lambda b: Budget((b.cents if b else 0) + 1))
         return 1
 
-    def script(request):
+    def script(request: Any) -> Any:
         return calls(("earn", {})) if len(request.view.messages) < 2 else say("Done.")
 
     agent = Agent("a", ScriptedModel(script), tools=[earn])
@@ -404,7 +415,7 @@ async def test_an_update_in_a_transaction_is_made_of_what_another_lane_changed_j
         assert not await verify(app.store, session.id)
 
 
-def test_a_tool_lane_must_name_arguments_of_the_tool():
+def test_a_tool_lane_must_name_arguments_of_the_tool() -> None:
     with pytest.raises(InvalidDefinition, match="names place, and its arguments are path"):
 
         @tool(mutex="{place}")
@@ -414,12 +425,12 @@ def test_a_tool_lane_must_name_arguments_of_the_tool():
 
 
 @pytest.mark.parametrize("wrong", [{}, {"concurrency": -1}, {"rate": "x"}, {"rate": 1, "per": 0}])
-def test_a_limit_that_makes_no_sense_is_refused(wrong):
+def test_a_limit_that_makes_no_sense_is_refused(wrong: Any) -> None:
     with pytest.raises(InvalidDefinition):
         Limit(**wrong)
 
 
-async def test_a_call_that_waits_and_goes_on_at_once_keeps_its_place(store):
+async def test_a_call_that_waits_and_goes_on_at_once_keeps_its_place(store: Any) -> None:
     inside = Together()
 
     @tool(mutex="only")
@@ -429,7 +440,7 @@ async def test_a_call_that_waits_and_goes_on_at_once_keeps_its_place(store):
         await inside.visit("only")
         return "paused"
 
-    def script(request):
+    def script(request: Any) -> Any:
         done = len(request.view.messages) // 2
         return calls(("pause", {}), ("pause", {})) if done < 3 else say("Done.")
 
@@ -445,13 +456,13 @@ RUBBISH = ["", "a\0b", "x" * 3_000_000, "{path}", "é\n", "'; DROP TABLE lanes; 
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def database(request, tmp_path):
+def database(request: Any, tmp_path: Path) -> Any:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/rubbish.db"
     return request.getfixturevalue("postgres_url")
 
 
-async def test_whatever_a_model_says_makes_a_key_that_can_be_stored(database):
+async def test_whatever_a_model_says_makes_a_key_that_can_be_stored(database: Any) -> None:
     @tool(
         mutex="{path}", idempotency_key=DedupeKey(lambda args: args["path"] + "\ud800", "session")
     )
@@ -459,7 +470,7 @@ async def test_whatever_a_model_says_makes_a_key_that_can_be_stored(database):
         """Edit."""
         return len(path)
 
-    def script(request):
+    def script(request: Any) -> Any:
         wanted = [("edit", {"path": path}) for path in RUBBISH]
         return say("Done.") if len(request.view.messages) > 1 else calls(*wanted)
 
@@ -473,14 +484,14 @@ async def test_whatever_a_model_says_makes_a_key_that_can_be_stored(database):
         assert await app.store.limit.permits() == []
 
 
-async def test_a_token_that_no_database_can_keep_is_refused(database):
+async def test_a_token_that_no_database_can_keep_is_refused(database: Any) -> None:
     @tool
     async def move(ctx: Context, token: str) -> str:
         """Move."""
         await ctx.session.set_continuation_token(token)
         return "moved"
 
-    def script(request):
+    def script(request: Any) -> Any:
         wanted = [("move", {"token": token}) for token in ("", "a\0b", "x" * 300)]
         return say("Done.") if len(request.view.messages) > 1 else calls(*wanted)
 
@@ -494,7 +505,9 @@ async def test_a_token_that_no_database_can_keep_is_refused(database):
             await app.send(Token("token", agent), "Hi", tenant="a\0b")
 
 
-async def test_a_call_that_no_worker_comes_for_loses_its_place_to_the_next(monkeypatch):
+async def test_a_call_that_no_worker_comes_for_loses_its_place_to_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(maintenance, "PERMIT_KEPT", 50)
     monkeypatch.setattr(maintenance.StalePermitReaper, "interval", 0.05)
     began, go_on = asyncio.Event(), asyncio.Event()

@@ -79,7 +79,7 @@ async def test_the_lines_of_a_turn_that_was_taken_over_name_who_and_where(
     for line in lines(caplog, "a lane was taken over by another worker"):
         assert ids(line, LANE) == (session.id, "main", owner, 1)
     about_lanes = [r for r in caplog.records if getattr(r, "session", None)]
-    assert {r.worker for r in about_lanes} == {owner, other}
+    assert {vars(r)["worker"] for r in about_lanes} == {owner, other}
     assert all(hasattr(r, "fence") for r in about_lanes)
 
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 from outlast.core.message import Image, Text
 from outlast.core.record import SessionStarted
 from outlast.errors import NotEncodable
-from outlast.session.inbox import fingerprint
+from outlast.session.inbox import fingerprint_of
 
 
 class Before(Struct, frozen=True, tag="fact"):
@@ -28,19 +28,19 @@ class After(Struct, frozen=True, tag="fact"):
 
 
 def test_the_same_said_by_newer_code_is_the_same() -> None:
-    assert fingerprint(Before("a")) == fingerprint(After("a"))
-    assert fingerprint(Before("a", tenant="t")) == fingerprint(After("a", tenant="t"))
-    assert fingerprint((Before("a"),), "main") == fingerprint((After("a"),), "main")
+    assert fingerprint_of(Before("a")) == fingerprint_of(After("a"))
+    assert fingerprint_of(Before("a", tenant="t")) == fingerprint_of(After("a", tenant="t"))
+    assert fingerprint_of((Before("a"),), "main") == fingerprint_of((After("a"),), "main")
 
 
 def test_what_is_new_counts_where_it_is_said() -> None:
-    assert fingerprint(After("a")) != fingerprint(After("a", priority=1))
-    assert fingerprint(After("a")) != fingerprint(After("a", labels=("x",)))
+    assert fingerprint_of(After("a")) != fingerprint_of(After("a", priority=1))
+    assert fingerprint_of(After("a")) != fingerprint_of(After("a", labels=("x",)))
 
 
 def test_a_default_that_somebody_spelled_out_is_the_same() -> None:
     spelled = "".join(["def", "ault"])
-    assert fingerprint(SessionStarted(agent="a")) == fingerprint(
+    assert fingerprint_of(SessionStarted(agent="a")) == fingerprint_of(
         SessionStarted(agent="a", tenant=spelled)
     )
 
@@ -54,9 +54,9 @@ def test_other_content_is_other() -> None:
         (Image(url="hi"),),
         ("hi",),
     ]
-    assert len({fingerprint(content) for content in said}) == len(said)
+    assert len({fingerprint_of(content) for content in said}) == len(said)
 
 
 def test_what_cannot_be_stored_has_none() -> None:
     with pytest.raises(NotEncodable):
-        fingerprint((Text("\ud800"),))
+        fingerprint_of((Text("\ud800"),))

@@ -196,7 +196,7 @@ async def test_one_that_runs_on_while_its_worker_stops_is_in_the_log_meanwhile()
             await may_end.wait()
             return n
         assert app.worker is not None
-        for carrier in app.worker._at_work():  # as it does when it drains, and in this very round
+        for carrier in app.worker._running():  # as it does when it drains, and in this very round
             carrier.stop()
         return n
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from history import (
+from unit.history import (
     Log,
     answers,
     asks_approval,

@@ -143,7 +143,7 @@ class Simulation:
             return
         question = self.choose([self._question, self._sign_in])(f"req_{name}")
         asks = msgspec.json.encode(question).decode()
-        self.write([r.RequestRelayed(**here, request_id=question.request_id, asked=asks)])
+        self.write([r.RequestRelayed(**here, request_id=f"req_{name}", asked=asks)])
 
     def _question(self, request_id: str) -> r.RequestOpened:
         return r.RequestOpened(

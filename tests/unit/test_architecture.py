@@ -223,7 +223,7 @@ def keeps_sql_in_files(module: Module) -> Iterator[Offence]:
     docstrings = {node.value for node in ast.walk(module.tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(module.tree):
         if node not in docstrings and (found := SQL.search(text_of(node))):
-            yield node.lineno, f"SQL belongs in a file: {found.group().strip()}"
+            yield getattr(node, "lineno", 0), f"SQL belongs in a file: {found.group().strip()}"
 
 
 def text_of(node: ast.AST) -> str:

@@ -3,7 +3,7 @@ from typing import Any
 import msgspec
 import pytest
 import zstandard
-from history import message, turn_begins
+from unit.history import message, turn_begins
 
 from outlast.core import codec, upcast
 from outlast.core import record as r

@@ -1,7 +1,8 @@
 from pathlib import Path
 
 import pytest
-from history import (
+from msgspec.structs import replace
+from unit.history import (
     OOPS,
     Log,
     answers,
@@ -28,8 +29,7 @@ from history import (
     turn_fails,
     wants,
 )
-from msgspec.structs import replace
-from recovery_cases import C1, C2, CASES, NOW, Case, recovery_table, run, tool_policy
+from unit.recovery_cases import C1, C2, CASES, NOW, Case, recovery_table, run, tool_policy
 
 from outlast.core import record as r
 from outlast.core.action import (

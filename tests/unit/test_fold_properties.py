@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from simulation import Simulation
+from unit.simulation import Simulation
 
 from outlast.core import record as r
 from outlast.core.action import AnyAction, Park

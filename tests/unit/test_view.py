@@ -1,4 +1,4 @@
-from history import (
+from unit.history import (
     Log,
     answers,
     asks_approval,

@@ -30,7 +30,7 @@ def hub(remote: Remote) -> Hub:
     return Hub(remote)
 
 
-ADA = {"principal": "ada"}
+ADA: dict[str, Any] = {"principal": "ada"}
 
 
 async def test_a_tool_waits_for_a_sign_in_and_goes_on_with_a_token(hub: Hub) -> None:

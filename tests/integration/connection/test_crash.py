@@ -19,7 +19,7 @@ from outlast.testing.clock import ManualClock
 from outlast.testing.scripted import call, say
 from outlast.testing.wrapped_store import WrappedStore
 
-ADA = {"principal": "ada"}
+ADA: dict[str, Any] = {"principal": "ada"}
 
 
 @pytest.fixture(scope="module")

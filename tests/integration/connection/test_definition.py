@@ -15,7 +15,7 @@ from sign_in_scene import Hub, required, sign_in
 from outlast import Connection, Context, Outlast, OutlastError, tool
 from outlast.testing.scripted import call, say
 
-ADA = {"principal": "ada"}
+ADA: dict[str, Any] = {"principal": "ada"}
 
 
 @pytest.fixture(scope="module")

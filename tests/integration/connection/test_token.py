@@ -20,7 +20,7 @@ from outlast.testing.clock import ManualClock
 from outlast.testing.wrapped_store import WrappedStore
 
 HOUR = 3_600_000
-ADA = {"principal": "ada"}
+ADA: dict[str, Any] = {"principal": "ada"}
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
+from typing import Any
 
 from outlast.core.record import SessionEnded
 from outlast.store import StoreCounts
@@ -19,14 +21,14 @@ from outlast.testing.contract.builder import (
 )
 
 
-async def test_what_is_read_in_several_statements_belongs_together(tmp_path):
+async def test_what_is_read_in_several_statements_belongs_together(tmp_path: Path) -> None:
     clock = ManualClock()
     store = SqliteStore(tmp_path / "one.db", clock)
     await store.migrate()
     receipt = await admit(store, new_session(clock))
     loop = asyncio.get_running_loop()
 
-    def look_twice(desk):
+    def look_twice(desk: Any) -> Any:
         before = session(desk, receipt.session_id)
         arrival = admit(store, message(clock, receipt.session_id))
         asyncio.run_coroutine_threadsafe(arrival, loop).result(30)
@@ -38,7 +40,9 @@ async def test_what_is_read_in_several_statements_belongs_together(tmp_path):
     await store.close()
 
 
-async def test_a_lane_that_has_yet_to_see_the_end_of_its_session_is_not_counted(tmp_path):
+async def test_a_lane_that_has_yet_to_see_the_end_of_its_session_is_not_counted(
+    tmp_path: Path,
+) -> None:
     clock = ManualClock()
     store = SqliteStore(tmp_path / "one.db", clock)
     await store.migrate()

@@ -162,8 +162,8 @@ async def test_a_writer_waits_for_another_program_however_long_it_takes(
 
 
 def test_a_lock_that_is_never_given_up_is_reported(path: Path) -> None:
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("CREATE TABLE theirs (x)")
+    with closing(sqlite3.connect(path)) as theirs:
+        theirs.execute("CREATE TABLE theirs (x)")
     database = open_database(path, ManualClock())
     with locked(path), closing(database), pytest.raises(StoreUnavailable, match=r"kept .* locked"):
         database.begin(patience=0.05)
