@@ -8,7 +8,7 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Never
+from typing import Any
 
 from crash_agent import agents
 from crash_book import Book
@@ -29,13 +29,20 @@ Say = Callable[[str], None]
 
 
 class DiesAt(WrappedStore):
-    """Ends the process by SIGKILL before or after the first call of one of its methods."""
+    """Ends the process by SIGKILL before or after the first call of one of its methods.
+
+    `method` is written `topic.method`, or `document.method:kind` for documents of one kind.
+    """
 
     def __init__(self, store: Store, method: str, when: When) -> None:
         super().__init__(store)
-        real = getattr(store, method)
+        method, _, kind = method.partition(":")
+        topic, _, method = method.partition(".")
+        real = getattr(getattr(store, topic), method)
 
-        async def die(*args: Any, **options: Any) -> Never:
+        async def die(*args: Any, **options: Any) -> Any:
+            if kind and args[0].kind != kind:
+                return await real(*args, **options)
             if when == "after":
                 await real(*args, **options)
             os.kill(os.getpid(), signal.SIGKILL)

@@ -200,7 +200,9 @@ async def test_an_instant_of_a_schedule_fires_once_though_its_worker_is_killed_a
         worker = await at_work_after(scene, noon - MINUTE, **hourly)
         await worker.until_said("a schedule was armed")
         await kill(worker)
-        worker = await at_work_after(scene, noon, **hourly, dies_at="advance_schedule", when=when)
+        worker = await at_work_after(
+            scene, noon, **hourly, dies_at="document.put:schedule", when=when
+        )
         assert await worker.until_exit() == -signal.SIGKILL
         [fired] = await app.sessions()
         session: Session[Any] = await app.session(fired.session_id)

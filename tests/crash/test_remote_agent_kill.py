@@ -20,7 +20,7 @@ from postgres_proxy import Wire
 from outlast import Outlast, Session
 from outlast.log.reader import Wakeups
 from outlast.log.verify import verify
-from outlast.server.key import mint
+from outlast.server.key import add_key, mint
 from outlast.server.principal import SCOPES
 
 BOTH = ("near", "far")
@@ -119,7 +119,7 @@ async def two_sides(zygote: Zygote, folder: Path) -> AsyncIterator[Scene]:
         urls = {side: f"http://127.0.0.1:{port}" for side, port in ways.items()}
         far = await stack.enter_async_context(app_of("far", stores["far"], worker=None))
         token, key = mint(far.clock, tenant="default", name="near", scopes=tuple(SCOPES))
-        await far.store.document.add_key(key)
+        await add_key(far.store, key)
         with closing(sqlite3.connect(folder / "far.db")) as database:
             database.execute("CREATE TABLE paid (cents INTEGER)")
         asks = {"url": urls["far"], "token": token, "public_url": urls["near"]}

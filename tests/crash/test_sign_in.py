@@ -110,14 +110,14 @@ async def wait_for_somebody(scene: Scene, app: Outlast) -> Session[Any]:
 @pytest.mark.parametrize(
     ("dies_at", "when", "ending", "exchanges"),
     [
-        ("hold", "after", "completed", 1),
-        ("keep_secret", "before", "again", 2),  # what the code was good for is lost
-        ("keep_secret", "after", "completed", 1),
-        ("admit", "before", "completed", 1),
-        ("admit", "after", "used", 1),
-        ("drop_secret", "before", "used", 1),
-        ("drop_secret", "after", "used", 1),
-        ("let_go", "before", "used", 1),
+        ("document.put:hold", "after", "completed", 1),
+        ("document.put:grant", "before", "again", 2),  # what the code was good for is lost
+        ("document.put:grant", "after", "completed", 1),
+        ("log.admit", "before", "completed", 1),
+        ("log.admit", "after", "used", 1),
+        ("document.delete:pending sign-in", "before", "used", 1),
+        ("document.delete:pending sign-in", "after", "used", 1),
+        ("document.delete:hold", "before", "used", 1),
     ],
 )
 async def test_who_was_being_taken_in_when_the_process_died_comes_again(

@@ -16,7 +16,7 @@ from outlast.agents.model.client import ModelRequest
 from outlast.core.message import UserMessage, text_of
 from outlast.server import ServerSettings
 from outlast.server.asgi import create
-from outlast.server.key import mint
+from outlast.server.key import add_key, mint
 from outlast.server.principal import SCOPES
 from outlast.server.serve import listen, open_socket
 from outlast.store import Store
@@ -153,7 +153,7 @@ class Scene:
     ) -> tuple[str, dict[str, str]]:
         """Make a key, by default for everything; return its id and the header it goes into."""
         text, info = mint(self.app.clock, tenant=tenant, name=name, scopes=scopes or tuple(SCOPES))
-        await self.app.store.document.add_key(info)
+        await add_key(self.app.store, info)
         return info.key_id, {"Authorization": f"Bearer {text}"}
 
     async def keyed(self, *scopes: str, tenant: str = "default", name: str = "test") -> Caller:

@@ -15,7 +15,7 @@ from outlast.integration.outbox import WebhookSettings
 from outlast.integration.remote.agent import RemoteAgent
 from outlast.log.reader import Wakeups
 from outlast.server import ServerSettings
-from outlast.server.key import mint
+from outlast.server.key import add_key, mint
 from outlast.server.principal import SCOPES
 from outlast.testing.scripted import ScriptedModel, ScriptedReply, call, say
 
@@ -86,7 +86,7 @@ async def peer_app(
 
 async def token_for(app: Outlast) -> str:
     token, key = mint(app.clock, tenant="default", name="near", scopes=tuple(SCOPES))
-    await app.store.document.add_key(key)
+    await add_key(app.store, key)
     return token
 
 

@@ -21,7 +21,7 @@ from outlast.core.view import GO_ON
 from outlast.server import ServerSettings
 from outlast.server.asgi import create
 from outlast.server.backend import ServerBackend
-from outlast.server.key import mint
+from outlast.server.key import add_key, mint
 from outlast.store import Store
 from outlast.testing.scripted import ScriptedModel, ScriptedReply, call, finished, say
 
@@ -123,7 +123,7 @@ class Scene:
     async def key(self, *scopes: str, tenant: str = "default") -> tuple[str, dict[str, str]]:
         """Make a key; return its id and the header that it goes into."""
         text, info = mint(self.app.clock, tenant=tenant, name="test", scopes=scopes)
-        await self.app.store.document.add_key(info)
+        await add_key(self.app.store, info)
         return info.key_id, {"Authorization": f"Bearer {text}"}
 
 

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from terminal import Place
 
-from outlast.integration.schedule.mark import SKIPPED, mark
-from outlast.store import ScheduleInfo
+from outlast.integration.schedule.state import ScheduleState, arm_schedule
 from outlast.stores.sqlite import SqliteStore
 
 APP = """
@@ -27,14 +26,17 @@ app = Outlast([digest], schedules=[morning, evening])
 SPRING = int(datetime(2126, 3, 31, 1, tzinfo=UTC).timestamp() * 1000)
 DAY = 86_400_000
 ROWS = [
-    ScheduleInfo(
+    ScheduleState(
         name="digest",
-        fingerprint="30 2 * * * Europe/Berlin default",
+        cron="30 2 * * *",
+        timezone="Europe/Berlin",
+        tenant="default",
         next_at=SPRING,
-        fired_at=mark(SPRING - DAY, SKIPPED),
+        settled_at=SPRING - DAY,
+        last_outcome="skipped",
         session_id="ses_1",
     ),
-    ScheduleInfo(name="old", fingerprint="0 9 * * * UTC default", next_at=SPRING),
+    ScheduleState(name="old", cron="0 9 * * *", timezone="UTC", tenant="default", next_at=SPRING),
 ]
 
 
@@ -42,7 +44,7 @@ async def armed(path: Path) -> None:
     store = SqliteStore(path)
     await store.migrate()
     for row in ROWS:
-        await store.document.arm_schedule(row)
+        await arm_schedule(store, row)
     await store.close()
 
 

@@ -19,7 +19,7 @@ from outlast.errors import (
     ServerUnavailable,
 )
 from outlast.server import ServerSettings
-from outlast.server.key import mint
+from outlast.server.key import add_key, mint
 
 SECRET = "outlast_abc_a-secret-that-nobody-repeats"
 
@@ -91,7 +91,7 @@ async def test_a_client_is_open_while_it_is_used_and_once_at_a_time() -> None:
 async def test_a_key_opens_what_its_scopes_say() -> None:
     async with far_away(ServerSettings(port=0, require_key=True)) as far:
         text, info = mint(far.app.clock, tenant="acme", name="test", scopes=("read", "send"))
-        await far.app.store.document.add_key(info)
+        await add_key(far.app.store, info)
         async with Client(far.url, text) as client:
             session = await client.start("teller", "hi")
             assert (await session.wait()).output == "You said: hi"

@@ -25,7 +25,7 @@ from outlast.cli import make_app
 from outlast.cli.terminal.service import server_settings
 from outlast.errors import InvalidInput
 from outlast.server import ServerSettings
-from outlast.server.key import mint
+from outlast.server.key import add_key, mint, revoke_key
 from outlast.server.serve import check_closed, open_socket
 
 BODY = {"agent": "support", "message": "hello"}
@@ -178,10 +178,10 @@ async def test_where_others_reach_it_a_server_does_not_start_without_a_key(host:
             await check_closed(app, settings)
 
         _, key = mint(app.clock, tenant="a", name="", scopes=["read"])
-        await app.store.document.add_key(key)
+        await add_key(app.store, key)
         await check_closed(app, settings)
 
-        await app.store.document.revoke_key(key.key_id, 1)
+        await revoke_key(app.store, key.key_id, 1)
         with pytest.raises(InvalidInput, match="there is no key yet"):
             await check_closed(app, settings)
         await check_closed(app, replace(settings, require_key=True))
@@ -197,7 +197,7 @@ async def test_on_this_machine_a_server_starts_without_a_key(host: str) -> None:
 async def test_where_others_reach_it_not_even_this_machine_gets_in_without_a_key() -> None:
     async with Outlast(store="memory://", worker=None) as app:
         text, key = mint(app.clock, tenant="a", name="", scopes=["read"])
-        await app.store.document.add_key(key)
+        await add_key(app.store, key)
         header = {"Authorization": f"Bearer {text}"}
         async with (
             on_a_socket(app, ServerSettings(host=EVERYWHERE, port=0)) as (_, port),

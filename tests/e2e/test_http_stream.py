@@ -9,6 +9,7 @@ import pytest
 from stream_scene import events_of, sent_events_of, serving, talker
 
 from outlast.server import ServerSettings
+from outlast.server.key import revoke_key
 
 QUICK = ServerSettings(heartbeat=0.05)
 
@@ -213,7 +214,7 @@ async def test_a_stream_whose_key_is_revoked_is_cut_at_the_next_heartbeat() -> N
             events = events_of(lines)
             await anext(events)
 
-            await scene.app.store.document.revoke_key(key_id, scene.app.clock.now())
+            await revoke_key(scene.app.store, key_id, scene.app.clock.now())
 
             with pytest.raises(httpx.RemoteProtocolError):
                 async with asyncio.timeout(60):

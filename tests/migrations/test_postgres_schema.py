@@ -148,5 +148,5 @@ def test_every_key_begins_or_ends_with_the_tenant(
         [schema],
     ).fetchall()
     without = {table for table, index, _ in rows if "tenant" not in index.partition(" USING ")[2]}
-    of_no_tenant = {"limits", "workers", "holds", "schedules", "server", "migrations"}
+    of_no_tenant = {"limits", "workers", "server", "migrations"}
     assert without == of_no_tenant

@@ -3,10 +3,21 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from outlast.clock import Clock
 from outlast.errors import InvalidInput, InvalidName
-from outlast.server.key import digest, find_principal, mint, parse
+from outlast.server.key import (
+    KeyInfo,
+    add_key,
+    digest,
+    find_key,
+    find_principal,
+    list_keys,
+    mint,
+    parse,
+    revoke_key,
+)
 from outlast.server.principal import SCOPES, Principal
 from outlast.stores.sqlite import MemoryStore
 
@@ -15,7 +26,7 @@ async def test_a_key_leads_to_whose_it_is() -> None:
     clock = Clock()
     store = MemoryStore(clock)
     text, info = mint(clock, tenant="acme", name="till", scopes=["send", "read"])
-    await store.document.add_key(info)
+    await add_key(store, info)
 
     found = await find_principal(store, text)
 
@@ -39,8 +50,8 @@ async def test_the_secret_of_one_key_does_not_open_another() -> None:
     store = MemoryStore(clock)
     first, kept = mint(clock, tenant="a", name="", scopes=["read"])
     second, other = mint(clock, tenant="b", name="", scopes=["read"])
-    await store.document.add_key(kept)
-    await store.document.add_key(other)
+    await add_key(store, kept)
+    await add_key(store, other)
     mixed = first.rpartition("_")[0] + "_" + (parse(second) or ("", ""))[1]
 
     assert await find_principal(store, mixed) is None
@@ -50,8 +61,8 @@ async def test_a_revoked_key_is_none() -> None:
     clock = Clock()
     store = MemoryStore(clock)
     text, info = mint(clock, tenant="a", name="", scopes=["read"])
-    await store.document.add_key(info)
-    await store.document.revoke_key(info.key_id, 17)
+    await add_key(store, info)
+    await revoke_key(store, info.key_id, 17)
 
     assert await find_principal(store, text) is None
 
@@ -93,3 +104,36 @@ def test_an_admin_may_do_everything_and_everybody_else_what_their_scopes_say() -
     assert all(admin.may(scope) for scope in SCOPES)
     assert [scope for scope in SCOPES if reader.may(scope)] == ["read"]
     assert not any(Principal("a", "").may(scope) for scope in SCOPES)
+
+
+KEY = KeyInfo(
+    key_id="key_1", tenant="acme", name="ci", scopes=("read", "send"), digest="d" * 64, created_at=5
+)
+
+
+async def test_a_key_is_found_by_its_id_as_it_was_kept() -> None:
+    store = MemoryStore()
+    await add_key(store, KEY)
+
+    assert await find_key(store, "key_1") == KEY
+    assert await find_key(store, "key_2") is None
+
+
+async def test_keys_are_listed_oldest_first_and_by_tenant() -> None:
+    store = MemoryStore()
+    for key_id, tenant in (("key_2", "acme"), ("key_1", "acme"), ("key_3", "other")):
+        await add_key(store, replace(KEY, key_id=key_id, tenant=tenant))
+
+    assert [key.key_id for key in await list_keys(store)] == ["key_1", "key_2", "key_3"]
+    assert [key.key_id for key in await list_keys(store, "acme")] == ["key_1", "key_2"]
+
+
+async def test_a_key_is_revoked_once() -> None:
+    store = MemoryStore()
+    await add_key(store, KEY)
+
+    assert await revoke_key(store, "key_1", 70)
+    assert await revoke_key(store, "key_1", 90)
+    assert not await revoke_key(store, "key_2", 70)
+
+    assert await find_key(store, "key_1") == replace(KEY, revoked_at=70)

@@ -96,14 +96,9 @@ class Wire(WrappedStore):
         if luck < self._trouble:
             raise Killed if luck < self._trouble / 2 else StoreUnavailable("the wire is cut")
 
-    async def schedules(self) -> Any:
+    async def scan(self, *args: Any, **options: Any) -> Any:
         await self._pass()
-        return await super().schedules()
-
-    async def arm_schedule(self, schedule: Any) -> None:
-        await self._pass()
-        await super().arm_schedule(schedule)
-        await self._pass()
+        return await super().scan(*args, **options)
 
     async def admit(self, admissions: Any) -> Any:
         await self._pass()
@@ -111,11 +106,11 @@ class Wire(WrappedStore):
         await self._pass()
         return results
 
-    async def advance_schedule(self, *args: Any, **options: Any) -> bool:
+    async def put(self, *args: Any, **options: Any) -> bool:
         await self._pass()
-        moved = await super().advance_schedule(*args, **options)
+        written = await super().put(*args, **options)
         await self._pass()
-        return moved
+        return written
 
 
 class Process:

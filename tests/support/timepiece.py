@@ -6,16 +6,24 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from msgspec.structs import replace
+
 from outlast import Outlast, Schedule
 from outlast.core.record import DeliveryQueued
 from outlast.errors import OutlastError
 from outlast.integration.schedule.launch import ScheduleLauncher
 from outlast.integration.schedule.scheduler import Scheduler
 from outlast.integration.schedule.schedules import Schedules
+from outlast.integration.schedule.state import (
+    Outcome,
+    ScheduleState,
+    advance_schedule,
+    find_schedule,
+)
 from outlast.integration.schedule.status import ScheduleStatus
 from outlast.session.inbox import Inbox, QueueLimits
 from outlast.session.start import SessionStarter
-from outlast.store import Admission, AdmissionReceipt, ScheduleInfo, SessionInfo, Store
+from outlast.store import Admission, AdmissionReceipt, SessionInfo, Store
 from outlast.testing.clock import ManualClock
 from outlast.testing.wrapped_store import WrappedStore
 
@@ -76,9 +84,20 @@ async def first_words(store: Store, info: SessionInfo) -> str:
     return str(getattr(text, "text", ""))
 
 
-async def row(store: Store, name: str = "a") -> ScheduleInfo:
-    [found] = [each for each in await store.document.schedules() if each.name == name]
+async def row(store: Store, name: str = "a") -> ScheduleState:
+    found = await find_schedule(store, name)
+    assert found is not None
     return found
+
+
+async def move(
+    store: Store, seen: int, *, next_at: int, settled_at: int, outcome: Outcome = "fired"
+) -> None:
+    """Move the schedule on, as another worker would that saw it due at an instant."""
+    found = await row(store)
+    if found.next_at == seen:
+        changes = {"next_at": next_at, "settled_at": settled_at, "last_outcome": outcome}
+        await advance_schedule(store, found, replace(found, **changes, session_id=""))
 
 
 async def standing(app: Outlast, name: str = "a") -> ScheduleStatus:

@@ -21,6 +21,7 @@ from outlast.errors import StoreError, StoreUnavailable, UnknownRequest, Unknown
 from outlast.server.auth import caller, principal_of
 from outlast.server.body import in_time
 from outlast.server.error import ErrorResponse
+from outlast.server.key import find_key
 from outlast.server.limit import StreamLimiter
 from outlast.server.principal import LOCAL, Principal
 from outlast.server.settings import ServerSettings
@@ -140,7 +141,7 @@ class ServerBackend:
         if not principal.key_id:
             return True
         try:
-            key = await self.app.store.document.key(principal.key_id)
+            key = await find_key(self.app.store, principal.key_id)
         except StoreUnavailable:
             return True  # nothing new can be read now, either
         return key is not None and not key.revoked_at

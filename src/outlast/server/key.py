@@ -1,6 +1,6 @@
-"""Keys to the server: `outlast_<id>_<secret>`, of which the store has the id and a digest.
+"""Keys to the server: `outlast_<id>_<secret>`. The store has a document with a digest of each.
 
-The secret has 192 bits of chance, so a plain digest of it gives nothing away.
+The secret has 192 random bits, so a plain digest of it gives nothing away.
 """
 
 from __future__ import annotations
@@ -9,14 +9,31 @@ from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from hmac import compare_digest
 
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
 from outlast.clock import Clock
 from outlast.core.name import check_id
 from outlast.errors import InvalidInput
 from outlast.server.principal import SCOPES, Principal
-from outlast.store import KeyInfo, Store
+from outlast.store import Document, Store
 
 PREFIX = "outlast_"
 LONGEST = 200
+KIND = "key"
+
+
+class KeyInfo(Struct, frozen=True, gc=False, kw_only=True):
+    """A key to the server: its tenant, its scopes, and a digest of its secret."""
+
+    key_id: str
+    tenant: str
+    name: str
+    scopes: tuple[str, ...]
+    digest: str
+    created_at: int
+    revoked_at: int = 0
 
 
 def mint(clock: Clock, *, tenant: str, name: str, scopes: Iterable[str]) -> tuple[str, KeyInfo]:
@@ -57,10 +74,47 @@ def parse(text: str) -> tuple[str, str] | None:
     return (f"key_{part}", secret) if part.isalnum() and secret else None
 
 
+async def add_key(store: Store, key: KeyInfo) -> None:
+    """Keep a new key."""
+    await store.document.put(to_document(key, 1), expected=None)
+
+
+async def find_key(store: Store, key_id: str) -> KeyInfo | None:
+    """Return a key, revoked or not. Its tenant is known only from what is found."""
+    found = await store.document.find(KIND, key_id)
+    return from_document(found) if found else None
+
+
+async def list_keys(store: Store, tenant: str | None = None) -> list[KeyInfo]:
+    """List keys, oldest first, the revoked ones too."""
+    return [from_document(each) for each in await store.document.scan(KIND, tenant=tenant)]
+
+
+async def revoke_key(store: Store, key_id: str, at: int) -> bool:
+    """Revoke a key for good, and return whether there is one; its first revocation stands."""
+    while found := await store.document.find(KIND, key_id):
+        key = from_document(found)
+        if key.revoked_at:
+            return True
+        revoked = to_document(replace(key, revoked_at=at), found.version + 1)
+        if await store.document.put(revoked, expected=found.version):
+            return True
+    return False
+
+
+def to_document(key: KeyInfo, version: int) -> Document:
+    data = msgspec.json.encode(key)
+    return Document(kind=KIND, tenant=key.tenant, name=key.key_id, version=version, data=data)
+
+
+def from_document(document: Document) -> KeyInfo:
+    return msgspec.json.decode(document.data, type=KeyInfo)
+
+
 async def find_principal(store: Store, text: str) -> Principal | None:
-    """Return whose key this is, if it is one and was not revoked."""
+    """Return the principal of a key, if it is one and was not revoked."""
     parsed = parse(text)
-    info = await store.document.key(parsed[0]) if parsed else None
+    info = await find_key(store, parsed[0]) if parsed else None
     if parsed is None or info is None:
         return None
     is_right = compare_digest(digest(parsed[1]), info.digest)

@@ -19,7 +19,7 @@ from outlast.app import Outlast
 from outlast.errors import InvalidInput
 from outlast.server.address import is_loopback
 from outlast.server.asgi import create
-from outlast.server.key import living
+from outlast.server.key import list_keys, living
 from outlast.server.settings import ServerSettings
 from outlast.server.stream.response import cut_is_no_fault
 
@@ -53,7 +53,7 @@ async def check_closed(app: Outlast, settings: ServerSettings, name: str = "MODU
     """
     if is_loopback(settings.host) or settings.authenticate or settings.require_key:
         return
-    if not living(await app.store.document.keys()):
+    if not living(await list_keys(app.store)):
         raise InvalidInput(
             f"{settings.host} can be reached from other machines, and there is no key yet: make"
             f" one with `outlast keys create --app {name} --scopes read,send`, or say"

@@ -16,8 +16,7 @@ lane's owner: the session's start, a delivery, a cancel.
 from outlast.store.admission import WAIT_THEIR_TURN, Admission, AdmissionReceipt
 from outlast.store.commit import Commit, Committed, EffectClaim, Refused, Snapshot, Transaction
 from outlast.store.contract import Store
-from outlast.store.document import DocumentStore
-from outlast.store.key import KeyInfo
+from outlast.store.document import Document, DocumentStore
 from outlast.store.limit import LimitStore, Permit, PermitInfo, PermitRequest
 from outlast.store.listing import (
     DeliveryInfo,
@@ -30,8 +29,6 @@ from outlast.store.listing import (
 )
 from outlast.store.log import Loaded, LogPage, LogStore
 from outlast.store.outbox import DeadLetter, OutboxCursor, OutboxStore
-from outlast.store.schedule import ScheduleInfo
-from outlast.store.vault import StoredSecret
 from outlast.store.work import NO_LIMITS, Claim, Lease, Renewal, WorkerInfo, WorkStore
 
 __all__ = [
@@ -44,9 +41,9 @@ __all__ = [
     "Committed",
     "DeadLetter",
     "DeliveryInfo",
+    "Document",
     "DocumentStore",
     "EffectClaim",
-    "KeyInfo",
     "LaneCount",
     "LaneInfo",
     "Lease",
@@ -63,12 +60,10 @@ __all__ = [
     "Refused",
     "Renewal",
     "RequestInfo",
-    "ScheduleInfo",
     "SessionInfo",
     "Snapshot",
     "Store",
     "StoreCounts",
-    "StoredSecret",
     "Transaction",
     "WorkStore",
     "WorkerInfo",

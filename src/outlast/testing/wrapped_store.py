@@ -21,9 +21,9 @@ from outlast.store import (
     Committed,
     DeadLetter,
     DeliveryInfo,
+    Document,
     DocumentStore,
     EffectClaim,
-    KeyInfo,
     LaneInfo,
     Lease,
     LimitStore,
@@ -38,11 +38,9 @@ from outlast.store import (
     PermitRequest,
     Refused,
     RequestInfo,
-    ScheduleInfo,
     SessionInfo,
     Store,
     StoreCounts,
-    StoredSecret,
     Transaction,
     WorkerInfo,
     WorkStore,
@@ -277,51 +275,24 @@ class WrappedOutbox(Wrapper):
 class WrappedDocument(Wrapper):
     """An `outlast.store.DocumentStore` that hands on to the one of another store."""
 
-    async def add_key(self, key: KeyInfo) -> None:
-        await self.inner.document.add_key(key)
+    async def get(self, kind: str, tenant: str, name: str) -> Document | None:
+        return await self.inner.document.get(kind, tenant, name)
 
-    async def key(self, key_id: str) -> KeyInfo | None:
-        return await self.inner.document.key(key_id)
+    async def find(self, kind: str, name: str) -> Document | None:
+        return await self.inner.document.find(kind, name)
 
-    async def keys(self, tenant: str | None = None) -> Sequence[KeyInfo]:
-        return await self.inner.document.keys(tenant)
+    async def scan(
+        self, kind: str, *, tenant: str | None = None, prefix: str = ""
+    ) -> Sequence[Document]:
+        return await self.inner.document.scan(kind, tenant=tenant, prefix=prefix)
 
-    async def revoke_key(self, key_id: str, at: int) -> bool:
-        return await self.inner.document.revoke_key(key_id, at)
-
-    async def keep_secret(self, secret: StoredSecret, *, expected: int | None) -> bool:
-        return await self.inner.document.keep_secret(secret, expected=expected)
-
-    async def secret(self, tenant: str, name: str) -> StoredSecret | None:
-        return await self.inner.document.secret(tenant, name)
-
-    async def drop_secret(self, tenant: str, name: str) -> bool:
-        return await self.inner.document.drop_secret(tenant, name)
-
-    async def hold(self, name: str, holder: str, length: int) -> bool:
-        return await self.inner.document.hold(name, holder, length)
-
-    async def let_go(self, name: str, holder: str) -> None:
-        await self.inner.document.let_go(name, holder)
-
-    async def arm_schedule(self, schedule: ScheduleInfo) -> None:
-        await self.inner.document.arm_schedule(schedule)
-
-    async def schedules(self) -> Sequence[ScheduleInfo]:
-        return await self.inner.document.schedules()
-
-    async def advance_schedule(
-        self, name: str, seen: int | None, *, next_at: int | None, fired_at: int, session_id: str
+    async def put(
+        self, document: Document, *, expected: int | None, lifetime: int | None = None
     ) -> bool:
-        return await self.inner.document.advance_schedule(
-            name, seen, next_at=next_at, fired_at=fired_at, session_id=session_id
-        )
+        return await self.inner.document.put(document, expected=expected, lifetime=lifetime)
 
-    async def pause_schedule(self, name: str, paused: bool) -> bool:
-        return await self.inner.document.pause_schedule(name, paused)
-
-    async def drop_schedule(self, name: str) -> bool:
-        return await self.inner.document.drop_schedule(name)
+    async def delete(self, document: Document) -> bool:
+        return await self.inner.document.delete(document)
 
 
 class WrappedStore(

@@ -12,7 +12,8 @@ from sign_in_scene import Hub, sign_in, visit
 
 from outlast import Context, Outlast, tool
 from outlast.errors import OutlastError, StoreUnavailable
-from outlast.store import Admission, AdmissionReceipt, StoredSecret
+from outlast.integration.connection.token_store import GRANT
+from outlast.store import Admission, AdmissionReceipt, Document
 from outlast.stores.sqlite import MemoryStore
 from outlast.testing import Ledger, crash_everywhere
 from outlast.testing.clock import ManualClock
@@ -81,11 +82,15 @@ class Cut(WrappedStore):
         self.at = ("", "")
         return StoreUnavailable("cut off")
 
-    async def keep_secret(self, secret: StoredSecret, *, expected: int | None) -> bool:
-        kept: bool = await self._do(
-            "keep", lambda: self.inner.document.keep_secret(secret, expected=expected)
+    async def put(
+        self, document: Document, *, expected: int | None, lifetime: int | None = None
+    ) -> bool:
+        what = "keep" if document.kind == GRANT else ""
+        written: bool = await self._do(
+            what,
+            lambda: self.inner.document.put(document, expected=expected, lifetime=lifetime),
         )
-        return kept
+        return written
 
     async def admit(
         self, admissions: Sequence[Admission]

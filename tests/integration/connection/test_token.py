@@ -8,13 +8,16 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from oauth_provider import Remote, provider_process
 from scene import PATIENT, results_of, running, the, until
 from sign_in_scene import KEY, Hub, required, sign_in
 
 from outlast import Outlast, OutlastError, Session
 from outlast.errors import StoreUnavailable
-from outlast.store import StoredSecret
+from outlast.integration.connection.single_flight import HOLD
+from outlast.integration.connection.token_store import GRANT
+from outlast.store import Document
 from outlast.stores.sqlite import MemoryStore
 from outlast.testing.clock import ManualClock
 from outlast.testing.wrapped_store import WrappedStore
@@ -46,11 +49,13 @@ class Meddled(WrappedStore):
 
     before: Callable[[], Awaitable[object]] | None = None
 
-    async def keep_secret(self, secret: StoredSecret, *, expected: int | None) -> bool:
-        before, self.before = self.before, None
-        if before:
+    async def put(
+        self, document: Document, *, expected: int | None, lifetime: int | None = None
+    ) -> bool:
+        if document.kind == GRANT and self.before:
+            before, self.before = self.before, None
             await before()
-        return await super().keep_secret(secret, expected=expected)
+        return await super().put(document, expected=expected, lifetime=lifetime)
 
 
 @asynccontextmanager
@@ -224,7 +229,8 @@ async def test_a_hold_of_a_dead_worker_runs_out(hub: Hub) -> None:
     async with signed_in(hub) as (app, clock):
         clock.advance(HOUR)
         name = "refresh/default/connection/hub/user/ada"
-        assert await app.store.document.hold(name, "the dead", 20_000)
+        dead = Document(kind=HOLD, tenant="", name=name, version=1, data=b"the dead")
+        assert await app.store.document.put(dead, expected=None, lifetime=20_000)
         session = await app.start("a", "go", **ADA)
         await until(session, "tool.started")
         clock.advance(20_000)
@@ -333,12 +339,10 @@ async def test_without_the_old_key_somebody_has_to_sign_in_again(hub: Hub) -> No
 
 async def test_what_is_sealed_for_one_is_no_use_to_another(hub: Hub) -> None:
     async with signed_in(hub) as (app, _):
-        ada = await app.store.document.secret("default", "connection/hub/user/ada")
+        ada = await app.store.document.get(GRANT, "default", "connection/hub/user/ada")
         assert ada is not None
-        stolen = StoredSecret(
-            tenant="default", name="connection/hub/user/eve", data=ada.data, version=1
-        )
-        await app.store.document.keep_secret(stolen, expected=None)
+        stolen = replace(ada, name="connection/hub/user/eve")
+        assert await app.store.document.put(stolen, expected=None)
 
         [told] = await results_of(await looked(app, principal="eve"))
         assert told.startswith("STORE_CORRUPT")

@@ -57,7 +57,7 @@ async def heard(app: Outlast, count: int) -> list[Session[Any]]:
 
 async def armed(app: Outlast) -> None:
     """Wait until the worker's timekeeper has had its first look."""
-    while not await app.store.document.schedules():  # noqa: ASYNC110 - the store tells nobody
+    while not await app.store.document.scan("schedule"):  # noqa: ASYNC110 - the store tells nobody
         await asyncio.sleep(0)
 
 
@@ -78,7 +78,7 @@ async def test_an_app_that_does_not_work_fires_nothing() -> None:
     async with Outlast(
         [sleeper()], store="memory://", worker=None, schedules=[hourly("* * * * *")]
     ) as app:
-        assert await app.store.document.schedules() == []
+        assert await app.store.document.scan("schedule") == []
         assert [each.status for each in await app.schedules.list()] == ["new"]
 
 

@@ -19,9 +19,8 @@ from outlast.integration.schedule.decide import (
     WaitForSession,
     decide,
 )
-from outlast.integration.schedule.mark import FIRED, MISSED, SKIPPED, mark
 from outlast.integration.schedule.schedule import Schedule
-from outlast.store import ScheduleInfo
+from outlast.integration.schedule.state import Outcome, ScheduleState, whole_minute
 
 HOUR = 3_600_000
 LATE = GRACE / HOUR
@@ -37,16 +36,16 @@ OVER = LastSession("ses_1", started_at=at(8), over_at=at(9.5))
 
 
 def fire(hour: float, ends: str = "") -> FireSchedule:
-    return FireSchedule(at(hour + 1), mark(at(hour), FIRED), ends)
+    return FireSchedule(at(hour + 1), at(hour), ends)
 
 
 def skip(hour: float) -> SkipInstant:
-    return SkipInstant(at(hour + 1), mark(at(hour), SKIPPED))
+    return SkipInstant(at(hour + 1), at(hour))
 
 
 def miss(hour: float) -> MoveDue:
     """All up to an hour was missed."""
-    return MoveDue(at(hour + 1), mark(at(hour), MISSED))
+    return MoveDue(at(hour + 1), at(hour))
 
 
 def step(
@@ -55,18 +54,21 @@ def step(
     before: LastSession = NOTHING_BEFORE,
     *,
     settled: float | None = None,
-    how: int = FIRED,
+    how: Outcome = "fired",
     **options: Any,
 ) -> Step:
     """What an hourly schedule does that is settled up to the hour before it is due."""
     paused = options.pop("paused", False)
     schedule = Schedule("0 * * * *", agent="a", message="go", **options)
     last = (due or now) - 1 if settled is None else settled
-    row = ScheduleInfo(
+    row = ScheduleState(
         name="a",
-        fingerprint=schedule.fingerprint,
+        cron="0 * * * *",
+        timezone="UTC",
+        tenant="default",
         next_at=None if due is None else at(due),
-        fired_at=mark(at(last), how),
+        settled_at=whole_minute(at(last)),
+        last_outcome=how,
         paused=paused,
     )
     return decide(schedule, row, at(now), before)
@@ -101,8 +103,8 @@ CASES = [
     ("a clock is slightly behind", step(10, 9 - LATE, settled=9), NothingDue(at(10))),
     ("a clock ran ahead", step(21, 8.5, settled=20), MoveDue(at(9))),
     ("a clock ran ahead a moment ago", step(21, 9.001, settled=20), MoveDue(at(9))),
-    ("nobody can have missed it yet", step(10, 9.001, settled=9, how=MISSED), MoveDue(at(9))),
-    ("it was missed", step(10, 9 + LATE, settled=9, how=MISSED), NothingDue(at(10))),
+    ("nobody can have missed it yet", step(10, 9.001, settled=9, how="missed"), MoveDue(at(9))),
+    ("it was missed", step(10, 9 + LATE, settled=9, how="missed"), NothingDue(at(10))),
 ]
 
 

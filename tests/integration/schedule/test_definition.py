@@ -6,11 +6,12 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from outlast import Agent, Outlast, Schedule
 from outlast.core.message import Text
 from outlast.errors import InvalidMessage, OutlastError, UnknownAgent
-from outlast.integration.schedule.schedule import read_fingerprint
+from outlast.integration.schedule.state import ScheduleState, from_document, to_document
 from outlast.testing import ScriptedModel
 
 SPRING = 1_774_746_000_000  # 2026-03-29 01:00 UTC: the clock in Berlin is set forward
@@ -40,20 +41,35 @@ def test_a_message_may_be_made_of_the_instant_where_the_schedule_is() -> None:
     assert schedule().message_at(SPRING) == (Text("Go."),)
 
 
-def test_the_store_keeps_the_line_itself() -> None:
+def test_the_line_is_written_with_single_spaces() -> None:
     written = schedule("0  9 * *   MON-FRI", timezone="Europe/Berlin", tenant="a c m e")
 
-    timetable, tenant = read_fingerprint(written.fingerprint)
+    assert (written.timetable.line, written.tenant) == ("0 9 * * MON-FRI", "a c m e")
 
-    assert (timetable.line, timetable.timezone) == ("0 9 * * MON-FRI", "Europe/Berlin")
-    assert tenant == "a c m e"
+
+STATE = ScheduleState(
+    name="a", cron="0 9 * * *", timezone="UTC", tenant="default", next_at=SPRING, paused=True
+)
 
 
 @pytest.mark.parametrize(
     "change", [{"message": "Other."}, {"overlap": "queue"}, {"catch_up": "one"}]
 )
 def test_another_message_is_the_same_schedule(change: dict[str, Any]) -> None:
-    assert schedule(**change).fingerprint == schedule().fingerprint
+    assert STATE.is_of(schedule(STATE.cron, **change))
+
+
+@pytest.mark.parametrize(
+    "change", [{"cron": "0 8 * * *"}, {"timezone": "Europe/Berlin"}, {"tenant": "acme"}]
+)
+def test_another_line_zone_or_tenant_is_another_schedule(change: dict[str, Any]) -> None:
+    assert not STATE.is_of(schedule(**{"cron": STATE.cron, **change}))
+
+
+def test_a_schedule_is_stored_with_every_fact_in_a_field_of_its_own() -> None:
+    settled = replace(STATE.settle(SPRING, "skipped"), session_id="ses_1", version=3)
+
+    assert from_document(to_document(settled)) == settled
 
 
 @pytest.mark.parametrize(

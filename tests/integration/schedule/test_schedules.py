@@ -9,12 +9,12 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from timepiece import HOUR, MINUTE, Swift, at, hourly, messages, row, started, timekeeper
+from timepiece import HOUR, MINUTE, Swift, at, hourly, messages, move, row, started, timekeeper
 
 from outlast.core.record import DeliveryQueued, SessionStarted
 from outlast.errors import StoreUnavailable
-from outlast.integration.schedule.mark import SKIPPED, mark
 from outlast.integration.schedule.scheduler import Scheduler
+from outlast.integration.schedule.state import forget_schedule
 from outlast.stores.sqlite import MemoryStore
 from outlast.testing.clock import ManualClock
 from outlast.testing.wrapped_store import WrappedStore
@@ -60,15 +60,15 @@ async def test_an_instant_starts_a_task_that_has_nobody_to_ask(
     assert (opening.can_ask, opening.principal, opening.mode) == (False, "ada", "task")
     assert message.principal == "schedule:digest"
     moved = await row(store, "digest")
-    assert (moved.next_at, moved.fired_at, moved.session_id) == (at(10), at(9), info.session_id)
+    assert (moved.next_at, moved.settled_at, moved.session_id) == (at(10), at(9), info.session_id)
 
 
 class Slow(WrappedStore):
     """Lets others have their turn before each answer, as a database does."""
 
-    async def schedules(self) -> Any:
+    async def scan(self, *args: Any, **options: Any) -> Any:
         await asyncio.sleep(0)
-        return await super().schedules()
+        return await super().scan(*args, **options)
 
     tries = 0
 
@@ -77,9 +77,9 @@ class Slow(WrappedStore):
         await asyncio.sleep(0)
         return await super().admit(admissions)
 
-    async def advance_schedule(self, *args: Any, **options: Any) -> bool:
+    async def put(self, *args: Any, **options: Any) -> bool:
         await asyncio.sleep(0)
-        return await super().advance_schedule(*args, **options)
+        return await super().put(*args, **options)
 
 
 async def test_however_many_keep_the_time_an_instant_fires_once(
@@ -106,10 +106,10 @@ class Fragile(WrappedStore):
 
     kills = ""
 
-    async def advance_schedule(self, *args: Any, **options: Any) -> bool:
+    async def put(self, *args: Any, **options: Any) -> bool:
         if self.kills == "before":
             raise Killed
-        moved = await super().advance_schedule(*args, **options)
+        moved = await super().put(*args, **options)
         if self.kills == "after":
             raise Killed
         return moved
@@ -131,7 +131,7 @@ async def test_an_instant_whose_timekeeper_is_killed_fires_once(
 
     [info] = await started(store)
     moved = await row(store)
-    assert (moved.next_at, moved.fired_at, moved.session_id) == (at(10), at(9), info.session_id)
+    assert (moved.next_at, moved.settled_at, moved.session_id) == (at(10), at(9), info.session_id)
 
 
 async def test_what_was_started_is_known_even_if_another_moved_the_schedule_on(
@@ -140,12 +140,10 @@ async def test_what_was_started_is_known_even_if_another_moved_the_schedule_on(
     class Overtaken(WrappedStore):
         """Before this one's step is taken, somebody else passes the instant over."""
 
-        async def advance_schedule(self, *args: Any, **options: Any) -> bool:
-            if (await row(store)).next_at == at(9):
-                await store.document.advance_schedule(
-                    "a", at(9), next_at=at(10), fired_at=mark(at(9), SKIPPED), session_id=""
-                )
-            return await super().advance_schedule(*args, **options)
+        async def put(self, *args: Any, **options: Any) -> bool:
+            if await store.document.scan("schedule"):
+                await move(store, at(9), next_at=at(10), settled_at=at(9), outcome="skipped")
+            return await super().put(*args, **options)
 
     keeper = timekeeper(Overtaken(store), clock, hourly())
     await keeper.run_once()
@@ -154,7 +152,7 @@ async def test_what_was_started_is_known_even_if_another_moved_the_schedule_on(
 
     [info] = await started(store)
     moved = await row(store)
-    assert (moved.next_at, moved.fired_at, moved.session_id) == (at(10), at(9), info.session_id)
+    assert (moved.next_at, moved.settled_at, moved.session_id) == (at(10), at(9), info.session_id)
 
 
 async def test_an_instant_whose_session_was_erased_is_not_started_again(
@@ -165,7 +163,7 @@ async def test_an_instant_whose_session_was_erased_is_not_started_again(
     clock.set(at(9))
     await keeper.run_once()
     await end_all(store)
-    await store.document.advance_schedule("a", at(10), next_at=at(9), fired_at=at(8), session_id="")
+    await move(store, at(10), next_at=at(9), settled_at=at(8))
 
     await keeper.run_once()
 
@@ -180,7 +178,7 @@ async def test_two_versions_of_the_message_are_one_start(
     await old.run_once()
     clock.set(at(9))
     await old.run_once()
-    await store.document.advance_schedule("a", at(10), next_at=at(9), fired_at=at(8), session_id="")
+    await move(store, at(10), next_at=at(9), settled_at=at(8))
 
     await new.run_once()
 
@@ -313,14 +311,14 @@ async def test_a_schedule_that_a_clock_ran_away_with_is_brought_back(
     await wrong.run_once()
     ahead.advance(HOUR // 2)
     await wrong.run_once()
-    assert (swift.said, (await row(store)).fired_at) == (["09:00"], ahead.now())
+    assert (swift.said, (await row(store)).settled_at) == (["09:00"], ahead.now())
 
     await keeper.run_once()
     clock.set(at(9))
     await keeper.run_once()
 
     assert swift.said == ["09:00", "09:00"]
-    assert ((await row(store)).next_at, (await row(store)).fired_at) == (at(10), ahead.now())
+    assert ((await row(store)).next_at, (await row(store)).settled_at) == (at(10), ahead.now())
     assert await keeper.run_once() == 0
 
 
@@ -337,7 +335,7 @@ async def test_what_a_clock_took_for_missed_before_its_time_fires_at_its_time(
     assert [await keeper.run_once() for _ in range(2)] == [1, 0]
 
     assert await messages(store) == ["09:00"]
-    assert ((await row(store)).next_at, (await row(store)).fired_at) == (at(10), at(9))
+    assert ((await row(store)).next_at, (await row(store)).settled_at) == (at(10), at(9))
 
 
 @pytest.mark.parametrize("behind", [HOUR, 365 * 24 * HOUR, at(8)])
@@ -374,7 +372,7 @@ async def test_a_clock_that_is_set_back_fires_and_ends_nothing_again(
 
     assert await messages(store) == ["09:00", "10:00", "11:00"]
     assert [info.end for info in await started(store)] == ends
-    assert ((await row(store)).next_at, (await row(store)).fired_at) == (at(12), at(11))
+    assert ((await row(store)).next_at, (await row(store)).settled_at) == (at(12), at(11))
 
 
 # Trouble
@@ -467,7 +465,7 @@ async def test_a_schedule_that_was_forgotten_is_armed_anew(
 ) -> None:
     keeper: Scheduler = timekeeper(store, clock, hourly())
     await keeper.run_once()
-    await store.document.drop_schedule("a")
+    await forget_schedule(store, "a")
     clock.set(at(9))
 
     await keeper.run_once()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from timepiece import HOUR, MINUTE, at, hourly, messages, row, started, timekeeper
+from timepiece import HOUR, MINUTE, at, hourly, messages, move, row, started, timekeeper
 
 from outlast.integration.schedule.scheduler import Scheduler
+from outlast.integration.schedule.state import change_schedule
 from outlast.stores.sqlite import MemoryStore
 from outlast.testing.clock import ManualClock
 
@@ -63,7 +64,7 @@ async def test_a_schedule_stays_paused_when_its_line_is_changed(
     store: MemoryStore, clock: ManualClock
 ) -> None:
     await keeper(store, clock, EVERY_HOUR).run_once()
-    await store.document.pause_schedule("a", True)
+    await change_schedule(store, "a", paused=True)
 
     await go_to(clock, at(11), keeper(store, clock, HALF_PAST))
 
@@ -158,10 +159,9 @@ async def test_a_move_by_another_version_at_the_moment_of_a_change_is_put_right(
 ) -> None:
     new = keeper(store, clock, TWICE)
     await new.run_once()
-    await store.document.advance_schedule(  # by one who knows the line as hourly
-        "a", at(8.5), next_at=at(9), fired_at=at(8.5), session_id=""
-    )
-    await store.document.advance_schedule("a", at(9), next_at=at(10), fired_at=at(9), session_id="")
+    # By a worker that knows the line as hourly.
+    await move(store, at(8.5), next_at=at(9), settled_at=at(8.5))
+    await move(store, at(9), next_at=at(10), settled_at=at(9))
     clock.set(at(9) + 500)
 
     await new.run_once()

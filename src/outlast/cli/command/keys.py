@@ -17,9 +17,9 @@ from outlast.cli.terminal.option import (
 from outlast.cli.terminal.output import error_out, json_out, moment, out, table
 from outlast.cli.terminal.run import command
 from outlast.errors import UnknownKey
-from outlast.server.key import mint, parse
+from outlast.server import key as server_key
+from outlast.server.key import KeyInfo, mint, parse
 from outlast.server.principal import SCOPES
-from outlast.store import KeyInfo
 
 HEADERS = ("KEY", "TENANT", "NAME", "SCOPES", "CREATED", "REVOKED")
 
@@ -44,7 +44,7 @@ async def create_key(
     given = [part.strip() for value in scopes for part in value.split(",") if part.strip()]
     async with open_place_or_app(store, app) as place:
         text, info = mint(place.clock, tenant=tenant, name=name, scopes=given)
-        await place.store.document.add_key(info)
+        await server_key.add_key(place.store, info)
     if as_json:
         json_out({"key": text, **plain(info)})
     else:
@@ -65,7 +65,7 @@ async def list_keys(
     Example: outlast keys list --tenant acme
     """
     async with open_place_or_app(store, app) as place:
-        found = await place.store.document.keys(tenant)
+        found = await server_key.list_keys(place.store, tenant)
     if as_json:
         json_out([plain(info) for info in found])
     elif found:
@@ -89,7 +89,7 @@ async def revoke_key(
     parsed = parse(key)
     key_id = parsed[0] if parsed else key
     async with open_place_or_app(store, app) as place:
-        if not await place.store.document.revoke_key(key_id, place.clock.now()):
+        if not await server_key.revoke_key(place.store, key_id, place.clock.now()):
             raise UnknownKey(f"there is no key {key_id}", key=key_id)
     if as_json:
         json_out({"key_id": key_id, "revoked": True})

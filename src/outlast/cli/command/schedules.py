@@ -26,8 +26,8 @@ from outlast.cli.terminal.option import (
 )
 from outlast.cli.terminal.output import json_out, moment, out, table
 from outlast.cli.terminal.run import command
+from outlast.integration.schedule import state
 from outlast.integration.schedule.cron import CronTimes
-from outlast.integration.schedule.schedule import read_fingerprint
 from outlast.integration.schedule.schedules import find, unknown
 from outlast.integration.schedule.status import ScheduleStatus, as_armed
 
@@ -65,7 +65,7 @@ async def list_schedules(
             found: Sequence[ScheduleStatus] = await its.schedules.list()
     else:
         async with open_place(store) as place:
-            found = [as_armed(row) for row in await place.store.document.schedules()]
+            found = [as_armed(row) for row in await state.list_schedules(place.store)]
     if as_json:
         json_out([asdict(each) for each in found])
     elif found:
@@ -86,12 +86,13 @@ async def next_instants(
     Example: outlast schedules next digest --count 10
     """
     async with open_place(store) as place:
-        rows = [await find(place.store, name)] if name else await place.store.document.schedules()
+        stored = place.store
+        rows = [await find(stored, name)] if name else await state.list_schedules(stored)
     found = [
         (each.name, timetable, list(islice(timetable.instants(each.next_at), count)))
         for each in rows
         if each.next_at is not None
-        for timetable in [read_fingerprint(each.fingerprint)[0]]
+        for timetable in [each.times]
     ]
     if as_json:
         json_out([{"name": each, "instants": instants} for each, _, instants in found])
@@ -163,7 +164,7 @@ async def forget_schedule(
     Example: outlast schedules forget digest
     """
     async with open_place(store) as place:
-        if not await place.store.document.drop_schedule(name):
+        if not await state.forget_schedule(place.store, name):
             raise unknown(name)
     say(f"forgot {name}", as_json=as_json, name=name, forgotten=True)
 

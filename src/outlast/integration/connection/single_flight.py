@@ -1,7 +1,7 @@
-"""Work that must not run twice at once, nor be lost because its caller stops waiting.
+"""Work that must run once at a time, and goes on when its caller stops waiting for it.
 
-`SingleFlight` does so within a process; `holding` does across all workers, by a hold in the store
-that expires if its holder dies.
+Within this process it is known by its name; across the fleet a document holds the name, which
+expires should its holder die.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ from typing import Any, Generic, TypeVar
 
 from outlast.clock import Clock
 from outlast.errors import StoreError, Unreachable
-from outlast.store import Store
+from outlast.store import Document, Store
 
 T = TypeVar("T")
+
+HOLD = "hold"
+"""The kind of the documents by which one worker at a time has a name."""
 
 PAUSE = 0.1
 """The most seconds between two tries to get a hold."""
@@ -53,8 +56,11 @@ class SingleFlight(Generic[T]):
 @asynccontextmanager
 async def holding(store: Store, clock: Clock, name: str, seconds: float) -> AsyncIterator[None]:
     """Hold a name across all workers for at most `seconds`; wait for it for twice as long."""
-    holder, give_up_at = clock.new_id("hold"), clock.monotonic() + 2 * seconds
-    while not await store.document.hold(name, holder, int(seconds * 1000)):
+    give_up_at, lifetime = clock.monotonic() + 2 * seconds, int(seconds * 1000)
+    # The data tells this hold from a later one of the same name, which must not be deleted.
+    holder = clock.new_id("hold").encode()
+    hold = Document(kind=HOLD, tenant="", name=name, version=1, data=holder)
+    while not await store.document.put(hold, expected=None, lifetime=lifetime):
         if clock.monotonic() > give_up_at:
             raise Unreachable("another worker holds this and does not come to an end")
         await asyncio.sleep(clock.jitter(PAUSE))
@@ -62,4 +68,4 @@ async def holding(store: Store, clock: Clock, name: str, seconds: float) -> Asyn
         yield
     finally:
         with suppress(StoreError):  # then the hold expires
-            await store.document.let_go(name, holder)
+            await store.document.delete(hold)

@@ -1,4 +1,7 @@
-"""The store of grants and pending sign-ins: encrypted, each bound to its account."""
+"""Grants and pending sign-ins as encrypted documents, each bound to its owner.
+
+What is encrypted is in `encryption.py`; when a grant is refreshed is in `token_refresh.py`.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,12 @@ from outlast.integration.connection.connection import Connection
 from outlast.integration.connection.encryption import SecretBox
 from outlast.integration.connection.grant import Grant, PendingSignIn
 from outlast.log_context import get_logger
-from outlast.store import Store, StoredSecret
+from outlast.store import Document, Store
 
 log = get_logger("outlast.integration.connection")
+
+GRANT, PENDING = "grant", "pending sign-in"
+"""The kinds of the documents."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -39,51 +45,59 @@ class StoredGrant(Struct, frozen=True):
 
 
 class TokenStore:
-    """Reads and writes encrypted documents of the store."""
+    """The encrypted documents of a store."""
 
     def __init__(self, store: Store, box: SecretBox) -> None:
         self._store = store
         self._box = box
 
     async def grant(self, account: Account) -> StoredGrant:
-        secret = await self._store.document.secret(account.tenant, account.name)
-        if secret is None:
+        found = await self._store.document.get(GRANT, account.tenant, account.name)
+        if found is None:
             return StoredGrant()
-        plain = self._box.decrypt(secret.data, grant_context(account, secret.version))
+        plain = self._box.decrypt(found.data, grant_context(account, found.version))
         if plain is None:
             log.warning(
                 "a token is encrypted with a key that this app does not have",
                 extra={"connection": account.connection.name, "tenant": account.tenant},
             )
-            return StoredGrant(None, secret.version)
+            return StoredGrant(None, found.version)
         grant = msgspec.json.decode(plain, type=Grant)
-        return StoredGrant(grant if grant.access_token else None, secret.version)
+        return StoredGrant(grant if grant.access_token else None, found.version)
 
     async def put(self, account: Account, grant: Grant, expected: int | None) -> bool:
         """Replace the version `expected` by a grant; return whether that was still the version."""
         version = (expected or 0) + 1
         data = self._box.encrypt(_encode(grant), grant_context(account, version))
-        secret = StoredSecret(tenant=account.tenant, name=account.name, data=data, version=version)
-        return await self._store.document.keep_secret(secret, expected=expected)
+        kept = Document(
+            kind=GRANT, tenant=account.tenant, name=account.name, version=version, data=data
+        )
+        return await self._store.document.put(kept, expected=expected)
 
     async def put_pending(
         self, tenant: str, request_id: str, pending: PendingSignIn, expires_at: int
     ) -> None:
         data = self._box.encrypt(_encode(pending), pending_context(tenant, request_id))
-        secret = StoredSecret(
-            tenant=tenant, name=request_id, data=data, version=1, expires_at=expires_at
+        kept = Document(
+            kind=PENDING,
+            tenant=tenant,
+            name=request_id,
+            version=1,
+            data=data,
+            expires_at=expires_at,
         )
-        await self._store.document.keep_secret(secret, expected=None)
+        await self._store.document.put(kept, expected=None)
 
     async def pending(self, tenant: str, request_id: str) -> PendingSignIn | None:
-        secret = await self._store.document.secret(tenant, request_id)
-        if secret is None:
+        found = await self._store.document.get(PENDING, tenant, request_id)
+        if found is None:
             return None
-        plain = self._box.decrypt(secret.data, pending_context(tenant, request_id))
+        plain = self._box.decrypt(found.data, pending_context(tenant, request_id))
         return msgspec.json.decode(plain, type=PendingSignIn) if plain is not None else None
 
     async def drop_pending(self, tenant: str, request_id: str) -> None:
-        await self._store.document.drop_secret(tenant, request_id)
+        if found := await self._store.document.get(PENDING, tenant, request_id):
+            await self._store.document.delete(found)
 
 
 def grant_context(account: Account, version: int) -> bytes:

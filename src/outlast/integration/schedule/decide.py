@@ -3,16 +3,15 @@
 An instant that is late by no more than the grace is on time. Later than that it was missed, and
 `catch_up` decides; one that waits for the session before it is late only from when that was over.
 Clocks may be wrong: what a row says of the future is not believed, and what it owes is looked up.
-A mark never goes back: nothing before it comes again, whoever's clock is behind.
+`settled_at` never goes back: nothing before it comes again, even where a clock is behind.
 """
 
 from __future__ import annotations
 
 from msgspec import Struct
 
-from outlast.integration.schedule.mark import FIRED, MISSED, SKIPPED, mark, read_mark
 from outlast.integration.schedule.schedule import Schedule
-from outlast.store import ScheduleInfo
+from outlast.integration.schedule.state import ScheduleState
 
 GRACE = 60_000
 """Milliseconds by which an instant may be late and still be on time, and clocks may differ."""
@@ -41,31 +40,34 @@ class WaitForSession(Struct, frozen=True):
 
 
 class MoveDue(Struct, frozen=True):
-    """The schedule is due at another instant than the store says; `mark`: what was missed."""
+    """The schedule is due at another instant than the store says.
+
+    `missed_at` is the last instant that was missed, if one was.
+    """
 
     next_at: int | None
-    mark: int | None = None
+    missed_at: int | None = None
 
 
 class SkipInstant(Struct, frozen=True):
     """The instant is passed over, since the session before it is not over."""
 
     next_at: int | None
-    mark: int
+    instant: int
 
 
 class FireSchedule(Struct, frozen=True):
     """The instant is due; its session takes the place of another where `ends` names one."""
 
     next_at: int | None
-    mark: int
+    instant: int
     ends: str = ""
 
 
 Step = NothingDue | WaitForSession | MoveDue | SkipInstant | FireSchedule
 
 
-def decide(schedule: Schedule, row: ScheduleInfo, now: int, before: LastSession) -> Step:
+def decide(schedule: Schedule, row: ScheduleState, now: int, before: LastSession) -> Step:
     """Return the one thing to do next with a schedule."""
     if row.paused:
         return NothingDue(None)
@@ -77,7 +79,7 @@ def decide(schedule: Schedule, row: ScheduleInfo, now: int, before: LastSession)
     return settle(schedule, row.next_at, now, before)
 
 
-def rest(schedule: Schedule, row: ScheduleInfo, now: int) -> NothingDue | MoveDue:
+def rest(schedule: Schedule, row: ScheduleState, now: int) -> NothingDue | MoveDue:
     """Let a schedule rest, unless an open instant lies before the one that it rests for.
 
     That is so where a clock ran ahead, or a worker with other code moved the schedule on.
@@ -89,12 +91,12 @@ def rest(schedule: Schedule, row: ScheduleInfo, now: int) -> NothingDue | MoveDu
     return MoveDue(timetable.after(now - GRACE) if settled_at is None else first)
 
 
-def settled(row: ScheduleInfo, now: int) -> int | None:
+def settled(row: ScheduleState, now: int) -> int | None:
     """Return up to when all is settled; None if that lies too far ahead to be believed."""
-    at, how = read_mark(row.fired_at)
+    at = row.settled_at
     if at - now > GRACE:
         return None
-    is_too_early = how == MISSED and now <= at + GRACE // 2
+    is_too_early = row.last_outcome == "missed" and now <= at + GRACE // 2
     return at - 1 if is_too_early else at
 
 
@@ -106,14 +108,14 @@ def settle(schedule: Schedule, instant: int, now: int, before: LastSession) -> S
     target = caught_up(schedule, instant, now, before.over_at if waits else 0)
     if target != instant:
         last = timetable.latest(now if target is None else target - 1, instant)
-        return MoveDue(target, mark(last or instant, MISSED))
+        return MoveDue(target, last or instant)
     if before.busy and instant < before.started_at:
         return WaitForSession()  # it came before that session did, and is made up for after it
     next_at = timetable.after(instant)
     if before.busy and schedule.overlap == "skip":
-        return SkipInstant(next_at, mark(instant, SKIPPED))
+        return SkipInstant(next_at, instant)
     ends = before.session_id if before.busy and schedule.overlap == "cancel" else ""
-    return FireSchedule(next_at, mark(instant, FIRED), ends)
+    return FireSchedule(next_at, instant, ends)
 
 
 def caught_up(schedule: Schedule, instant: int, now: int, free_at: int) -> int | None:

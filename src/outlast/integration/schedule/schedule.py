@@ -1,4 +1,4 @@
-"""A schedule as it is written down in code, and the words that the store keeps of it."""
+"""A schedule as it is written down in code. What the store keeps of it is in `state.py`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from outlast.core.message import Content, Said, content_of
 from outlast.core.name import check_id, check_who
 from outlast.core.setting import one_of
 from outlast.errors import InvalidDefinition
-from outlast.integration.schedule.cron import FIELDS, CronTimes
+from outlast.integration.schedule.cron import CronTimes
 
 CatchUp = Literal["skip", "one", "all"]
 Overlap = Literal["skip", "queue", "cancel"]
@@ -54,11 +54,6 @@ class Schedule:
         self.principal = check_who("principal", principal)
         self._message = message if callable(message) else content_of(message)
 
-    @property
-    def fingerprint(self) -> str:
-        """When it is due and for whom: if that changes, it begins anew."""
-        return f"{self.timetable.line} {self.timetable.timezone} {self.tenant}"
-
     def message_at(self, at: int) -> Content:
         """Return what the agent is told at an instant."""
         if callable(self._message):
@@ -67,12 +62,6 @@ class Schedule:
 
     def __repr__(self) -> str:
         return f"Schedule({self.timetable.line!r}, name={self.name!r})"
-
-
-def read_fingerprint(text: str) -> tuple[CronTimes, str]:
-    """Return the timetable and the tenant behind a schedule's fingerprint."""
-    *fields, timezone, tenant = text.split(" ", FIELDS + 1)
-    return CronTimes(" ".join(fields), timezone), tenant
 
 
 def checked_name(name: str) -> str:

@@ -1,9 +1,9 @@
-"""The timekeeper: starts what is due, in every worker of an app that has schedules.
+"""The scheduler: starts the sessions that are due, in every worker of an app with schedules.
 
-Any number of them may be at it. An instant's session is started under the instant's own name, so
-it is started once; then the schedule is moved on, if it still stands where it was seen. A
-timekeeper that is killed in between leaves the same to do to the next. Idle, it reads a few rows
-every few seconds.
+Any number of them may run at once. An instant's session is started under the instant's own name,
+so it is started once; then the schedule is moved on, if it still stands where it was seen. A
+scheduler that is killed in between leaves the same to do to the next. Idle, it reads a few
+documents every few seconds.
 """
 
 from __future__ import annotations
@@ -24,11 +24,15 @@ from outlast.integration.schedule.decide import (
     WaitForSession,
     decide,
 )
-from outlast.integration.schedule.mark import furthest
 from outlast.integration.schedule.schedule import Schedule
 from outlast.integration.schedule.schedules import Schedules
+from outlast.integration.schedule.state import (
+    ScheduleState,
+    advance_schedule,
+    list_schedules,
+)
 from outlast.log_context import get_logger
-from outlast.store import ScheduleInfo, Store
+from outlast.store import Store
 
 log = get_logger("outlast.integration.schedule")
 
@@ -67,7 +71,7 @@ class Scheduler:
     async def run_once(self) -> int:
         """Do what is due, and return for how many instants a session was started or found."""
         self.interval = self._longest
-        rows = {row.name: row for row in await self._store.document.schedules()}
+        rows = {row.name: row for row in await list_schedules(self._store)}
         fired = 0
         for schedule in self._roster.schedules.values():
             row = await self._charge.row_of(schedule, rows.get(schedule.name))
@@ -77,7 +81,7 @@ class Scheduler:
 
     # One schedule
 
-    async def _keep(self, schedule: Schedule, row: ScheduleInfo) -> int:
+    async def _keep(self, schedule: Schedule, row: ScheduleState) -> int:
         """Take a schedule forward until nothing is due; count its instants."""
         fired = 0
         for _ in range(AT_ONCE):
@@ -92,44 +96,43 @@ class Scheduler:
         self._look_again_in(0.0)
         return fired
 
-    async def _next_step(self, schedule: Schedule, row: ScheduleInfo) -> Step:
+    async def _next_step(self, schedule: Schedule, row: ScheduleState) -> Step:
         now = self._clock.now()
         is_due = row.next_at is not None and row.next_at <= now and not row.paused
         before = await session_before(self._store, row) if is_due else NOTHING_BEFORE
         return decide(schedule, row, now, before)
 
     async def _take(
-        self, schedule: Schedule, row: ScheduleInfo, step: MoveDue | SkipInstant | FireSchedule
-    ) -> ScheduleInfo | None:
+        self, schedule: Schedule, row: ScheduleState, step: MoveDue | SkipInstant | FireSchedule
+    ) -> ScheduleState | None:
         """Take a step; return the row after it, or None if nothing can be done about it now."""
         if isinstance(step, FireSchedule):
             return await self._fire(schedule, row, step)
-        if step.mark is None:
-            return await self._advance(row, replace(row, next_at=step.next_at))
-        reason = "overlap" if isinstance(step, SkipInstant) else "missed"
+        moved = replace(row, next_at=step.next_at)
+        if isinstance(step, SkipInstant):
+            moved, reason = moved.settle(step.instant, "skipped"), "overlap"
+        elif step.missed_at is not None:
+            moved, reason = moved.settle(step.missed_at, "missed"), "missed"
+        else:
+            return await self._advance(row, moved)
         facts = {"schedule": row.name, "instant": row.next_at, "next": step.next_at}
         log.info("a schedule skipped what was due", extra={**facts, "reason": reason})
-        settled = furthest(row.fired_at, step.mark)
-        return await self._advance(row, replace(row, next_at=step.next_at, fired_at=settled))
+        return await self._advance(row, moved)
 
     async def _fire(
-        self, schedule: Schedule, row: ScheduleInfo, step: FireSchedule
-    ) -> ScheduleInfo | None:
+        self, schedule: Schedule, row: ScheduleState, step: FireSchedule
+    ) -> ScheduleState | None:
         assert row.next_at is not None
         session_id = await self._start(schedule, row.next_at)
         if session_id is None:
             return None
         if step.ends not in ("", session_id):
             await self._roster.starter.end(schedule, step.ends)
-        fired = replace(
-            row,
-            next_at=step.next_at,
-            fired_at=furthest(row.fired_at, step.mark),
-            session_id=session_id or row.session_id,
-        )
+        moved = replace(row, next_at=step.next_at, session_id=session_id or row.session_id)
+        fired = moved.settle(step.instant, "fired")
         after = await self._advance(row, fired)
-        is_news = after is not None and furthest(after.fired_at, step.mark) != after.fired_at
-        if after is not None and is_news:  # to whoever moved the schedule on meanwhile
+        # A scheduler that moved the schedule on meanwhile may not have known that it fired.
+        if after is not None and after.settle(step.instant, "fired") != after:
             after = await self._advance(after, replace(fired, next_at=after.next_at))
         return after
 
@@ -155,20 +158,10 @@ class Scheduler:
             log.info("a schedule fired", extra={**facts, "session": receipt.session_id})
         return receipt.session_id
 
-    async def _advance(self, row: ScheduleInfo, to: ScheduleInfo) -> ScheduleInfo | None:
-        """Move a row on, unless somebody else has; return it as it is then, if it is still ours."""
-        moved = await self._store.document.advance_schedule(
-            row.name,
-            row.next_at,
-            next_at=to.next_at,
-            fired_at=to.fired_at,
-            session_id=to.session_id,
-        )
-        if moved:
-            return to
-        rows = await self._store.document.schedules()
-        ours = (row.name, row.fingerprint)
-        return next((each for each in rows if (each.name, each.fingerprint) == ours), None)
+    async def _advance(self, row: ScheduleState, to: ScheduleState) -> ScheduleState | None:
+        """Move a row on, unless another has; return it as it is then, if the line is the same."""
+        after = await advance_schedule(self._store, row, to)
+        return after if after and after.has_line_of(row) else None
 
     # When to look again
 

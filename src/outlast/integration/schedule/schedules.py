@@ -12,11 +12,17 @@ from outlast.core.name import check_dispatch
 from outlast.core.setting import listed
 from outlast.errors import InvalidDefinition, UnknownAgent, UnknownSchedule
 from outlast.integration.schedule.launch import ScheduleLauncher
-from outlast.integration.schedule.mark import SKIPPED, mark
-from outlast.integration.schedule.schedule import Schedule, read_fingerprint
+from outlast.integration.schedule.schedule import Schedule
+from outlast.integration.schedule.state import (
+    ScheduleState,
+    change_schedule,
+    find_schedule,
+    list_schedules,
+    put_schedule,
+)
 from outlast.integration.schedule.status import ScheduleStatus, as_armed, as_written
 from outlast.session import Session
-from outlast.store import AdmissionReceipt, ScheduleInfo, Store
+from outlast.store import AdmissionReceipt, Store
 
 
 class Schedules:
@@ -37,7 +43,7 @@ class Schedules:
 
     async def standings(self) -> tuple[ScheduleStatus, ...]:
         """List the app's schedules and those that only the store knows, by name."""
-        rows = {row.name: row for row in await self._store.document.schedules()}
+        rows = {row.name: row for row in await list_schedules(self._store)}
         return tuple(
             standing(self.schedules.get(name), rows.get(name))
             for name in sorted({*rows, *self.schedules})
@@ -54,25 +60,21 @@ class Schedules:
 
     async def pause(self, name: str) -> None:
         """Fire no more instants until it is resumed."""
-        if not await self._store.document.pause_schedule(name, True):
+        if not await change_schedule(self._store, name, paused=True):
             raise unknown(name)
 
     async def resume(self, name: str) -> None:
         """Go on with the next instant; those that passed meanwhile are not made up for."""
-        row = await find(self._store, name)
-        if not row.paused:
-            return
-        timetable, _ = read_fingerprint(row.fingerprint)
-        now = self._clock.now()
-        passed = timetable.latest(now, row.next_at or now)
-        await self._store.document.advance_schedule(
-            name,
-            row.next_at,
-            next_at=timetable.after(now),
-            fired_at=row.fired_at if passed is None else mark(passed, SKIPPED),
-            session_id=row.session_id,
-        )
-        await self._store.document.pause_schedule(name, False)
+        while (row := await find(self._store, name)).paused:
+            now = self._clock.now()
+            passed = row.times.latest(now, row.next_at or now)
+            going = replace(
+                row, paused=False, next_at=row.times.after(now), version=row.version + 1
+            )
+            if passed is not None:
+                going = replace(going, settled_at=passed, last_outcome="skipped")
+            if await put_schedule(self._store, going, expected=row.version):
+                return
 
 
 class ScheduleControl:
@@ -104,11 +106,10 @@ class ScheduleControl:
         await self._schedules.resume(schedule)
 
 
-async def find(store: Store, name: str) -> ScheduleInfo:
+async def find(store: Store, name: str) -> ScheduleState:
     """Return what the store knows of a schedule."""
-    for row in await store.document.schedules():
-        if row.name == name:
-            return row
+    if row := await find_schedule(store, name):
+        return row
     raise unknown(name)
 
 
@@ -118,15 +119,14 @@ def unknown(name: str) -> UnknownSchedule:
     )
 
 
-def standing(schedule: Schedule | None, row: ScheduleInfo | None) -> ScheduleStatus:
+def standing(schedule: Schedule | None, row: ScheduleState | None) -> ScheduleStatus:
     if row is None:
         assert schedule is not None
         return as_written(schedule)
     if schedule is None:
         return replace(as_armed(row), status="gone")
     armed = replace(as_armed(row), agent=schedule.agent)
-    is_changed = row.fingerprint != schedule.fingerprint
-    return replace(armed, status="changed") if is_changed else armed
+    return armed if row.is_of(schedule) else replace(armed, status="changed")
 
 
 def by_name(schedules: Sequence[Schedule], agents: Container[str]) -> dict[str, Schedule]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from outlast.integration.schedule.mark import ARMED, WORDS, read_mark
-from outlast.integration.schedule.schedule import Schedule, read_fingerprint
-from outlast.store import ScheduleInfo
+from outlast.integration.schedule.schedule import Schedule
+from outlast.integration.schedule.state import Outcome, ScheduleState
 
 
 class ScheduleStatus(Struct, frozen=True, kw_only=True):
@@ -27,23 +26,21 @@ class ScheduleStatus(Struct, frozen=True, kw_only=True):
     agent: str = ""
     next_at: int | None = None
     last_at: int = 0
-    last: str = ""
+    last: Outcome = ""
     session_id: str = ""
 
 
-def as_armed(row: ScheduleInfo) -> ScheduleStatus:
+def as_armed(row: ScheduleState) -> ScheduleStatus:
     """Return what the store alone tells."""
-    timetable, tenant = read_fingerprint(row.fingerprint)
-    at, how = read_mark(row.fired_at)
     return ScheduleStatus(
         name=row.name,
-        cron=timetable.line,
-        timezone=timetable.timezone,
-        tenant=tenant,
+        cron=row.cron,
+        timezone=row.timezone,
+        tenant=row.tenant,
         status="paused" if row.paused else "armed",
         next_at=row.next_at,
-        last_at=0 if how == ARMED else at,
-        last=WORDS[how],
+        last_at=row.settled_at if row.last_outcome else 0,
+        last=row.last_outcome,
         session_id=row.session_id,
     )
 

@@ -1,14 +1,18 @@
-"""The topic `document` in PostgreSQL: keys, secrets, holds, schedules."""
+"""The topic `document` in PostgreSQL. See `outlast.store.document` for the promises.
+
+Each write is a transaction of its own. An answer that was lost is made up for by looking again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from outlast.store import KeyInfo, ScheduleInfo, StoredSecret
+from msgspec.structs import asdict
+
+from outlast.store import Document
 from outlast.stores.postgres.access import PostgresAccess
-from outlast.stores.postgres.key import KeyTable
-from outlast.stores.postgres.schedule import ScheduleTable
-from outlast.stores.postgres.vault import SecretTable
+from outlast.stores.postgres.pipeline import Row
 
 
 class PostgresDocument:
@@ -17,68 +21,57 @@ class PostgresDocument:
     def __init__(self, access: PostgresAccess) -> None:
         self._access = access
 
-    @property
-    def _keys(self) -> KeyTable:
-        parts = self._access.parts()
-        return KeyTable(parts.ungrouped, parts.readers, self._access.queries)
+    async def get(self, kind: str, tenant: str, name: str) -> Document | None:
+        return await self._find({"kind": kind, "name": name, "tenant": tenant})
 
-    @property
-    def _secrets(self) -> SecretTable:
-        parts = self._access.parts()
-        return SecretTable(parts.ungrouped, parts.readers, self._access.queries)
+    async def find(self, kind: str, name: str) -> Document | None:
+        return await self._find({"kind": kind, "name": name, "tenant": None})
 
-    @property
-    def _schedules(self) -> ScheduleTable:
-        parts = self._access.parts()
-        return ScheduleTable(parts.ungrouped, parts.readers, self._access.queries)
+    async def _find(self, key: dict[str, Any]) -> Document | None:
+        rows = await self._access.ask("document", key)
+        return describe(rows[0]) if rows else None
 
-    async def add_key(self, key: KeyInfo) -> None:
-        await self._keys.add(key)
+    async def scan(
+        self, kind: str, *, tenant: str | None = None, prefix: str = ""
+    ) -> Sequence[Document]:
+        wanted = {"kind": kind, "tenant": tenant, "prefix": prefix}
+        return [describe(row) for row in await self._access.ask("documents", wanted)]
 
-    async def key(self, key_id: str) -> KeyInfo | None:
-        return await self._keys.find(key_id)
-
-    async def keys(self, tenant: str | None = None) -> Sequence[KeyInfo]:
-        return await self._keys.listing(tenant)
-
-    async def revoke_key(self, key_id: str, at: int) -> bool:
-        return await self._keys.revoke(key_id, at)
-
-    async def keep_secret(self, secret: StoredSecret, *, expected: int | None) -> bool:
-        return await self._secrets.keep(secret, expected)
-
-    async def secret(self, tenant: str, name: str) -> StoredSecret | None:
-        return await self._secrets.find(tenant, name)
-
-    async def drop_secret(self, tenant: str, name: str) -> bool:
-        return await self._secrets.drop(tenant, name)
-
-    async def hold(self, name: str, holder: str, length: int) -> bool:
-        return await self._secrets.hold(name, holder, length)
-
-    async def let_go(self, name: str, holder: str) -> None:
-        await self._secrets.let_go(name, holder)
-
-    async def arm_schedule(self, schedule: ScheduleInfo) -> None:
-        await self._schedules.arm(schedule)
-
-    async def schedules(self) -> Sequence[ScheduleInfo]:
-        return await self._schedules.listing()
-
-    async def advance_schedule(
-        self, name: str, seen: int | None, *, next_at: int | None, fired_at: int, session_id: str
+    async def put(
+        self, document: Document, *, expected: int | None, lifetime: int | None = None
     ) -> bool:
-        step = {
-            "name": name,
-            "seen": seen,
-            "next_at": next_at,
-            "fired_at": fired_at,
-            "session_id": session_id,
-        }
-        return await self._schedules.advance(step)
+        name = "add_document" if expected is None else "replace_document"
+        params = {**asdict(document), "expected": expected, "lifetime": lifetime}
+        statement, doubts = self._access.queries[name].bind(params), list[bool]()
+        rows = await self._access.parts().ungrouped.ask(statement, lambda: doubts.append(True))
+        if rows or not doubts:
+            return bool(rows)
+        # The first try may have landed: then the document is there as this caller wrote it.
+        found = await self.get(document.kind, document.tenant, document.name)
+        return found is not None and is_same(found, document)
 
-    async def pause_schedule(self, name: str, paused: bool) -> bool:
-        return await self._schedules.pause(name, paused)
+    async def delete(self, document: Document) -> bool:
+        statement, doubts = self._access.queries["delete_document"].bind(asdict(document)), []
+        rows = await self._access.parts().ungrouped.ask(statement, lambda: doubts.append(True))
+        if rows or not doubts:
+            return rows == [(True,)]
+        # The first try may have landed: then there is none, or one that came after it.
+        found = await self.get(document.kind, document.tenant, document.name)
+        return found is None or not is_same(found, document)
 
-    async def drop_schedule(self, name: str) -> bool:
-        return await self._schedules.drop(name)
+
+def is_same(found: Document, document: Document) -> bool:
+    return (found.version, found.data) == (document.version, document.data)
+
+
+def describe(row: Row) -> Document:
+    kind, tenant, name, version, due_at, expires_at, data = row
+    return Document(
+        kind=kind,
+        tenant=tenant,
+        name=name,
+        version=version,
+        due_at=due_at,
+        expires_at=expires_at,
+        data=data,
+    )

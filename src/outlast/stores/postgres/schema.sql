@@ -5,8 +5,8 @@
 --   a session has lanes, and one log that they share
 --   a lane has deliveries, requests to humans, and a snapshot of its fold
 --
--- Everything here can be rebuilt from the log, except the owners of lanes, the keys to the server, the
--- positions of outbox cursors, schedules, secrets, and the names of what was erased.
+-- Everything here can be rebuilt from the log, except the owners of lanes, the positions
+-- of outbox cursors, documents, and the names of what was erased.
 --
 -- `outlast.` stands for the schema's name in the URL. The tenant is in every key, so that a database
 -- that has become too small can be split by it; ids come first in their keys, so that they are found
@@ -338,18 +338,6 @@ CREATE TABLE outlast.dead_letters (
 CREATE INDEX dead_letters_in_order ON outlast.dead_letters (number);
 CREATE INDEX dead_letters_of_tenant ON outlast.dead_letters (tenant, number);
 
--- Keys to the server, with a digest of their secrets.
-CREATE TABLE outlast.keys (
-    tenant text COLLATE "C" NOT NULL,
-    id text COLLATE "C" NOT NULL,
-    name text NOT NULL,
-    scopes jsonb NOT NULL,
-    digest text NOT NULL,
-    created_at bigint NOT NULL,
-    revoked_at bigint NOT NULL DEFAULT 0,
-    PRIMARY KEY (id, tenant)
-);
-
 -- When this run of the server first answered. Recovery after a crash comes before that and does not
 -- count: no worker could show a sign of life meanwhile. A recovery without a start of the server,
 -- after one of its processes was killed, leaves the table empty, as it is not logged.
@@ -384,34 +372,21 @@ CREATE TABLE outlast.workers (
 
 CREATE SEQUENCE outlast.signs AS integer CYCLE;
 
--- Encrypted values, which only their callers can decrypt. One that has expired counts as absent.
-CREATE TABLE outlast.secrets (
+-- Small documents, written by compare-and-set: keys to the server, encrypted tokens, holds, schedules.
+-- `data` belongs to the kind's owner. An expired document is as if it did not exist.
+CREATE TABLE outlast.documents (
+    kind text COLLATE "C" NOT NULL,
     tenant text COLLATE "C" NOT NULL,
     name text COLLATE "C" NOT NULL,
-    data bytea NOT NULL,
+    -- A writer that replaces a document names the version that it knows.
     version bigint NOT NULL,
+    due_at bigint,
     expires_at bigint NOT NULL CHECK (expires_at >= 0),
-    PRIMARY KEY (tenant, name)
-);
-
-CREATE INDEX secrets_expiring ON outlast.secrets (expires_at) WHERE expires_at > 0;
-
--- Names that one holder has at a time, each until an instant.
-CREATE TABLE outlast.holds (
-    name text COLLATE "C" NOT NULL PRIMARY KEY,
-    holder text COLLATE "C" NOT NULL,
-    held_until bigint NOT NULL
+    data bytea NOT NULL,
+    PRIMARY KEY (kind, name, tenant)
 ) WITH (fillfactor = 50);
 
--- When schedules are next due (NULL: not any more), and what they last started.
-CREATE TABLE outlast.schedules (
-    name text COLLATE "C" NOT NULL PRIMARY KEY,
-    fingerprint text NOT NULL,
-    next_at bigint,
-    paused boolean NOT NULL,
-    fired_at bigint NOT NULL,
-    session_id text COLLATE "C" NOT NULL
-) WITH (fillfactor = 50);
+CREATE INDEX documents_expiring ON outlast.documents (expires_at) WHERE expires_at > 0;
 
 -- A session with everything that follows from its lanes, its tokens and its parent. Its status is that
 -- of its liveliest lane, unless it is over.

@@ -23,15 +23,13 @@ from outlast.errors import NotInTransaction
 from outlast.store import Lease, Renewal, Transaction, WorkerInfo
 from outlast.stores.listener import Heard, Listeners
 from outlast.stores.sqlite import listing
-from outlast.stores.sqlite.database import (
-    Database,
-)
+from outlast.stores.sqlite.database import Database
+from outlast.stores.sqlite.document import SqliteDocument
 from outlast.stores.sqlite.limit import SqliteLimit
 from outlast.stores.sqlite.listing import SqliteListing
 from outlast.stores.sqlite.log import SqliteLog
 from outlast.stores.sqlite.migration import migrate
 from outlast.stores.sqlite.outbox import SqliteOutbox
-from outlast.stores.sqlite.shelf import SideTables
 from outlast.stores.sqlite.transaction import SqliteTransaction, authorize
 from outlast.stores.sqlite.work import LaneWork, register
 from outlast.stores.sqlite.worker_lease import bury
@@ -137,7 +135,7 @@ class MemoryStore:
         self.listing = SqliteListing(self._access)
         self.limit = SqliteLimit(self._access)
         self.outbox = SqliteOutbox(self._access)
-        self.document = SideTables(self._access)
+        self.document = SqliteDocument(self._access)
         self.declare_dead = self.work.declare_dead
         self.write_beside = self._access.write_beside
 

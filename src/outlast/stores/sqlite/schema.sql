@@ -4,7 +4,7 @@
 --   a lane has deliveries, requests to humans, and a snapshot of its fold
 --
 -- All that is here besides the log can be built anew from it, but for who owns what, who may
--- come in, how far outbox cursors have told, when schedules are due, secrets, and the names of what was
+-- come in, how far outbox cursors have told, documents, and the names of what was
 -- erased.
 -- Every name begins with outlast_, so that an application may keep its own tables in
 -- the same file. Keys that join tables are integers: ids are stored once. Tables have
@@ -289,46 +289,21 @@ CREATE TABLE outlast_dead_letters (
 
 CREATE INDEX outlast_dead_letters_of_session ON outlast_dead_letters (sid);
 
--- Keys to the server: what they open, as JSON, and a digest of the secret, which is nowhere.
-CREATE TABLE outlast_keys (
-    id TEXT NOT NULL PRIMARY KEY,
+-- Small documents, written by compare-and-set: keys to the server, encrypted tokens, holds, schedules.
+-- `data` belongs to the kind's owner. An expired document is as if it did not exist.
+CREATE TABLE outlast_documents (
+    kind TEXT NOT NULL,
     tenant TEXT NOT NULL,
     name TEXT NOT NULL,
-    scopes TEXT NOT NULL,
-    digest TEXT NOT NULL,
-    created_at INTEGER NOT NULL,
-    revoked_at INTEGER NOT NULL DEFAULT 0
-) STRICT;
-
--- What callers have sealed. An expired one is as if it were not there.
-CREATE TABLE outlast_secrets (
-    tenant TEXT NOT NULL,
-    name TEXT NOT NULL,
-    data BLOB NOT NULL,
-    -- Who replaces it names the version that he knows.
+    -- A writer that replaces a document names the version that it knows.
     version INTEGER NOT NULL,
+    due_at INTEGER,
     expires_at INTEGER NOT NULL CHECK (expires_at >= 0),
-    PRIMARY KEY (tenant, name)
+    data BLOB NOT NULL,
+    PRIMARY KEY (kind, name, tenant)
 ) STRICT;
 
-CREATE INDEX outlast_secrets_expiring ON outlast_secrets (expires_at) WHERE expires_at > 0;
-
--- Names that one holder has at a time, each until an instant.
-CREATE TABLE outlast_holds (
-    name TEXT NOT NULL PRIMARY KEY,
-    holder TEXT NOT NULL,
-    held_until INTEGER NOT NULL
-) STRICT;
-
--- When schedules are next due, and what they last started. NULL: never again.
-CREATE TABLE outlast_schedules (
-    name TEXT NOT NULL PRIMARY KEY,
-    fingerprint TEXT NOT NULL,
-    next_at INTEGER,
-    paused INTEGER NOT NULL CHECK (paused IN (0, 1)),
-    fired_at INTEGER NOT NULL,
-    session_id TEXT NOT NULL
-) STRICT;
+CREATE INDEX outlast_documents_expiring ON outlast_documents (expires_at) WHERE expires_at > 0;
 
 -- Sockets that want a hint after every write. `place` says from where they can be reached.
 CREATE TABLE outlast_listeners (

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from outlast.clock import Clock
+from outlast.stores.sqlite.document import SqliteDocument
 from outlast.stores.sqlite.file import FileAccess
 from outlast.stores.sqlite.fork import check_process
 from outlast.stores.sqlite.limit import SqliteLimit
 from outlast.stores.sqlite.listing import SqliteListing
 from outlast.stores.sqlite.log import SqliteLog
 from outlast.stores.sqlite.outbox import SqliteOutbox
-from outlast.stores.sqlite.shelf import SideTables
 from outlast.stores.sqlite.work import SqliteWork
 
 
@@ -33,7 +33,7 @@ class SqliteStore:
         self.listing = SqliteListing(self._access)
         self.limit = SqliteLimit(self._access)
         self.outbox = SqliteOutbox(self._access)
-        self.document = SideTables(self._access)
+        self.document = SqliteDocument(self._access)
 
     def __repr__(self) -> str:
         return f"SqliteStore({self._access.path})"

@@ -13,27 +13,25 @@ completes `VolatileStoreContract` instead. Needs pytest and pytest-asyncio.
 import pytest
 
 TOPICS = (
-    "admission builder commit consequence durability erasure flow key listing outbox ownership "
-    "reading request schedule send transaction vault wake_up"
+    "admission builder commit consequence document durability erasure flow listing outbox "
+    "ownership reading request send transaction wake_up"
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{topic}" for topic in TOPICS.split()))
 
 from outlast.testing.contract.admission import AdmissionContract  # noqa: E402
 from outlast.testing.contract.commit import CommitContract  # noqa: E402
 from outlast.testing.contract.consequence import ConsequenceContract  # noqa: E402
+from outlast.testing.contract.document import DocumentContract  # noqa: E402
 from outlast.testing.contract.durability import DurabilityContract, LifeContract  # noqa: E402
 from outlast.testing.contract.erasure import ErasureContract  # noqa: E402
 from outlast.testing.contract.flow import FlowContract  # noqa: E402
-from outlast.testing.contract.key import KeyContract  # noqa: E402
 from outlast.testing.contract.listing import ListingContract  # noqa: E402
 from outlast.testing.contract.outbox import OutboxContract  # noqa: E402
 from outlast.testing.contract.ownership import OwnershipContract  # noqa: E402
 from outlast.testing.contract.reading import ReadingContract  # noqa: E402
 from outlast.testing.contract.request import RequestContract  # noqa: E402
-from outlast.testing.contract.schedule import ScheduleContract  # noqa: E402
 from outlast.testing.contract.send import SendContract  # noqa: E402
 from outlast.testing.contract.transaction import TransactionContract  # noqa: E402
-from outlast.testing.contract.vault import VaultContract  # noqa: E402
 from outlast.testing.contract.wake_up import WakeUpContract  # noqa: E402
 
 __all__ = ["StoreContract", "VolatileStoreContract"]
@@ -48,12 +46,10 @@ class VolatileStoreContract(
     FlowContract,
     ReadingContract,
     ListingContract,
-    KeyContract,
+    DocumentContract,
     OutboxContract,
     ErasureContract,
     SendContract,
-    VaultContract,
-    ScheduleContract,
     WakeUpContract,
     TransactionContract,
     LifeContract,

@@ -18,6 +18,7 @@ from outlast.store import (
     Claim,
     Commit,
     Committed,
+    Document,
     EffectClaim,
     Lease,
     Loaded,
@@ -28,7 +29,6 @@ from outlast.store import (
     RequestInfo,
     SessionInfo,
     Store,
-    StoredSecret,
     Transaction,
     WorkerInfo,
 )
@@ -168,24 +168,21 @@ class SimulatedConnection(WrappedStore):
             lambda: self.inner.listing.find_token(tenant, token, living=living), self._read_fault()
         )
 
-    async def keep_secret(self, secret: StoredSecret, *, expected: int | None) -> bool:
-        fault = self._fault_plan.first(["secret lost", "secret unacknowledged"])
+    async def put(
+        self, document: Document, *, expected: int | None, lifetime: int | None = None
+    ) -> bool:
+        fault = self._fault_plan.first(["document lost", "document unacknowledged"])
         return await self._send(
-            lambda: self.inner.document.keep_secret(secret, expected=expected), fault
+            lambda: self.inner.document.put(document, expected=expected, lifetime=lifetime), fault
         )
 
-    async def secret(self, tenant: str, name: str) -> StoredSecret | None:
+    async def get(self, kind: str, tenant: str, name: str) -> Document | None:
         return await self._send(
-            lambda: self.inner.document.secret(tenant, name), self._read_fault()
+            lambda: self.inner.document.get(kind, tenant, name), self._read_fault()
         )
 
-    async def hold(self, name: str, holder: str, length: int) -> bool:
-        return await self._send(
-            lambda: self.inner.document.hold(name, holder, length), self._read_fault()
-        )
-
-    async def let_go(self, name: str, holder: str) -> None:
-        await self._send(lambda: self.inner.document.let_go(name, holder), self._read_fault())
+    async def delete(self, document: Document) -> bool:
+        return await self._send(lambda: self.inner.document.delete(document), self._read_fault())
 
     async def find_dead(self) -> Sequence[str]:
         return await self._send(lambda: self.inner.work.find_dead(), self._read_fault())
