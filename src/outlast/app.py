@@ -148,7 +148,9 @@ class Outlast:
         settings = settings_of(WebhookSettings, "webhooks", webhooks)
         poster = WebhookConsumer(everybody, settings, store, clock)
         self.webhooks = poster.settings
-        self._outbox = OutboxRoutes(everybody, (poster, self._hooks, senders, canceller))
+        # Hooks are added later; channels and remote agents are known here or never.
+        others = [each for each in (senders, canceller) if not each.is_empty]
+        self._outbox = OutboxRoutes(everybody, (poster, self._hooks, *others))
         self._starter = SessionStarter(inbox, clock, self._outbox.cursors)
         self.router = SessionRouter(agents, self._proxies, store, clock, inbox, self._starter)
         self._channels = ChannelReceiver(channels, store, clock, self.router)
