@@ -1,7 +1,7 @@
-"""Who wants to hear of what was written: of everything, or of one session.
+"""The listeners of one event loop: to every session, or to one.
 
-Nothing here is asked for each pair of a listener and a session: with a thousand of each that
-would be most of the work.
+They are found by session, never by asking each listener: with a thousand listeners and a thousand
+sessions that would be most of the work.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 Heard = Callable[[str, bool], None]
 
 EVERYTHING = ""
-NOBODY: Mapping[object, Heard] = {}
+NONE: Mapping[object, Heard] = {}
 
 
 class Listeners:
@@ -25,14 +25,14 @@ class Listeners:
         return bool(self._by_session)
 
     def add(self, heard: Heard, session_id: str = EVERYTHING) -> Callable[[], None]:
-        """Begin to call a listener; returns what stops it."""
+        """Call a listener from now on; return a function that stops it."""
         key = object()
         self._by_session.setdefault(session_id, {})[key] = heard
 
         def stop() -> None:
-            ears = self._by_session.get(session_id, {})
-            ears.pop(key, None)
-            if not ears:
+            listeners = self._by_session.get(session_id, {})
+            listeners.pop(key, None)
+            if not listeners:
                 self._by_session.pop(session_id, None)
 
         return stop
@@ -41,9 +41,9 @@ class Listeners:
         self._by_session.clear()
 
     def tell(self, session_id: str, arrived: bool) -> None:
-        """Call who listens to the session; a hint of nothing in particular is for all.
+        """Call the listeners to a session; a hint without a session is for all of them.
 
-        One that fails is the event loop's to report: whoever has written hears nothing of it.
+        The event loop reports one that fails: the writer must not fail for it.
         """
         for heard in self._of(session_id):
             try:
@@ -54,8 +54,10 @@ class Listeners:
 
     def _of(self, session_id: str) -> list[Heard]:
         if session_id == EVERYTHING:
-            return [heard for ears in self._by_session.values() for heard in ears.values()]
+            return [
+                heard for listeners in self._by_session.values() for heard in listeners.values()
+            ]
         return [
-            *self._by_session.get(EVERYTHING, NOBODY).values(),
-            *self._by_session.get(session_id, NOBODY).values(),
+            *self._by_session.get(EVERYTHING, NONE).values(),
+            *self._by_session.get(session_id, NONE).values(),
         ]

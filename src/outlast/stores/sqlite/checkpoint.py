@@ -32,7 +32,7 @@ IN_USE = 20
 
 
 class Checkpointer:
-    """Watches the size of the log. Used by whoever has the writer's turn, and waits for nobody."""
+    """Watches the size of the log. Used by the thread that has the writer's turn; never waits."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path = path
@@ -90,7 +90,7 @@ class Checkpointer:
         """First without being in anybody's way; then the little that came since, with a pause.
 
         A log that was moved whole is begun again. `journal_size_limit` cuts it then, should
-        it have grown beyond its size while somebody read.
+        it have grown beyond its size during a long read.
         """
         try:
             with closing(open_database(self._path, self._clock)) as db:
@@ -106,7 +106,7 @@ def wipe(path: Path, clock: Clock) -> None:
     """Move the whole log into the file and cut it, so that nothing deleted is left in it.
 
     A reader that needs the log keeps it; then it goes when the log is next begun again, or with
-    the last who closes the file.
+    the last process that closes the file.
     """
     try:
         with closing(open_database(path, clock)) as db:
@@ -121,7 +121,7 @@ def wipe(path: Path, clock: Clock) -> None:
 
 
 def try_often(db: Database, clock: Clock, mode: str, tries: int) -> bool:
-    """Make a checkpoint, and wait for who is making one or uses the log."""
+    """Make a checkpoint, and wait for others that make one or use the log."""
     for _ in range(tries):
         (is_busy, *_) = db.raw.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
         if not is_busy:

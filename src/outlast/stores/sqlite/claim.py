@@ -1,4 +1,4 @@
-"""Who gets which lane."""
+"""Claims: which lanes a worker is given. The choice is one statement, in `queries/claim.sql`."""
 
 from __future__ import annotations
 

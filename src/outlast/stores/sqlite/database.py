@@ -41,7 +41,7 @@ CACHE_SIZE = "PRAGMA cache_size = -8000"
 # `wal_autocheckpoint`: a checkpoint in the middle of a commit would make it wait for the
 # disk twice; the checkpointer does it. `fullfsync` is for macOS, where fsync alone leaves
 # data in the drive's cache; elsewhere it does nothing. `trusted_schema`: a function in a
-# view or trigger that somebody planted in the file is not run. `secure_delete`: zeros are written
+# view or trigger that was planted in the file is not run. `secure_delete`: zeros are written
 # over what is deleted, in pages that become free too, since a session that is erased shall not be
 # found in the file. Commits free next to nothing: no difference was measured to OFF.
 SETTINGS = (
@@ -99,7 +99,7 @@ class Database:
             cursor.close()
 
     def begin(self, patience: float = PATIENCE) -> None:
-        """Become the one writer of the file, however long others are at it."""
+        """Become the one writer of the file; wait for another one."""
         try:
             self.raw.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
@@ -108,7 +108,7 @@ class Database:
             self.patiently(lambda: self.raw.execute("BEGIN IMMEDIATE"), patience)
 
     def try_begin(self) -> bool:
-        """Become the one writer, unless others are at it or something is wrong with the file."""
+        """Become the one writer, unless there is another or something is wrong with the file."""
         try:
             self.raw.execute("BEGIN IMMEDIATE")
         except sqlite3.Error:
@@ -174,7 +174,7 @@ def to_json(value: Any) -> str:
 
 
 def patiently(attempt: Callable[[], T], clock: Clock, path: Path, patience: float = PATIENCE) -> T:
-    """Try until nobody else is in the way; pauses are short, and differ between processes."""
+    """Try until no other process is in the way; pauses are short, and differ by process."""
     waited, pause = 0.0, FIRST_PAUSE
     while True:
         try:
@@ -194,9 +194,9 @@ def address(path: Path, options: str) -> str:
 
 
 def connect(path: Path, options: str) -> sqlite3.Connection:
-    """Make a connection that waits for nobody by itself; the file is not touched yet.
+    """Make a connection that never waits by itself; the file is not touched yet.
 
-    Which thread uses it is ours to keep: a lease is renewed by any.
+    Callers see to it that one thread at a time uses it: any thread may renew a lease.
     """
     return sqlite3.connect(
         address(path, options),
@@ -217,7 +217,7 @@ def open_database(
     query_only: bool = False,
     patience: float = PATIENCE,
 ) -> Database:
-    """Open the file, and wait for who is creating or recovering it."""
+    """Open the file, and wait for a process that creates or recovers it."""
 
     def attempt() -> sqlite3.Connection:
         raw = connect(path, options)

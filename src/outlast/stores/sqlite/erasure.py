@@ -1,9 +1,9 @@
-"""Taking a session away, with all that is known of it.
+"""Erasing a session, with all that is known of it.
 
 One transaction makes it vanish. A large log and large blobs are then taken out of the file in
 pieces, each in a transaction of its own: zeros are written over all of it (see `secure_delete` in
-connection.py), and nobody's commit shall wait for gigabytes of that. Until then the session is in
-`outlast_erasures`; who opens the file, or erases again, goes on with what was left there.
+`database.py`), and no commit shall wait for gigabytes of that. Until then the session is in
+`outlast_erasures`; the next process that opens the file or erases goes on there.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ErasureResult(NamedTuple):
 
 
 def write_erasure(db: Database, session_id: str) -> ErasureResult:
-    """Make a session vanish and doom those it started; who waited for its permits may go on."""
+    """Make a session vanish, doom those it started, and wake calls that waited for its permits."""
     row = db.one("session_to_erase", {"session_id": session_id})
     if row is None:
         return ErasureResult(was_there=False, has_more=has_unfinished(db))
@@ -102,7 +102,7 @@ def erase_log(db: Database, sid: int, room: int) -> int:
 
 
 def erase_blobs(db: Database, sid: int, room: int) -> int:
-    """Let go of blobs likewise; those go that nobody else uses."""
+    """Drop the use of blobs likewise; delete those that no other session uses."""
     for tenant, digest, size in db.all("blobs_of_session", {"sid": sid}):
         if room <= 0:
             break

@@ -26,7 +26,7 @@ def code_of(error: BaseException) -> int:
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether somebody else is at the file just now."""
+    """Whether another connection has the file locked just now."""
     return code_of(error) & 0xFF in PASSING
 
 

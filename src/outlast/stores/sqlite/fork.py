@@ -1,6 +1,6 @@
-"""What a forked child must let go of at once: locks and sockets that say "I am alive".
+"""Descriptors that a forked child must close at once: locks and sockets that say "I am alive".
 
-A lock taken with `flock` belongs to all who share its descriptor. Were a child to keep
+A lock taken with `flock` belongs to all processes that share its descriptor. If a child kept
 it, the death of its parent could not be seen.
 """
 

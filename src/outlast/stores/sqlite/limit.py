@@ -108,7 +108,7 @@ def with_a_place(db: Database, name: str) -> list[tuple[int, int, str]]:
 
 
 def free_permits(db: Database, lid: int, calls: Sequence[str]) -> None:
-    """Take back the calls' permits and places, and wake who has a place by that."""
+    """Take back the calls' permits and places, and wake the lanes that get a place by that."""
     freed = db.all("free_permits", {"lid": lid, "calls": to_json(calls)})
     wake_those_with_a_place(db, (name for (name,) in freed))
 

@@ -24,7 +24,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def machine() -> str:
-    """Name the running kernel: who shares it shares locks, containers included."""
+    """Name the running kernel: processes that share it share locks, also between containers."""
     try:
         return BOOT_ID.read_text("ascii").strip()
     except OSError:
@@ -58,7 +58,7 @@ class LockFile:
         guard(self)
 
     def drop(self) -> None:
-        """Let go of the lock; whoever looks sees that the worker is gone."""
+        """Release the lock; other processes see that the worker is gone."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -66,12 +66,12 @@ class LockFile:
     abandon = drop
 
     def remove(self) -> None:
-        """Take the file away: only for who has recorded that the worker is gone."""
+        """Delete the file. Call this only after the worker's end was recorded."""
         self.path.unlink(missing_ok=True)
 
 
 def is_missing(path: Path) -> bool:
-    """Whether the file is there for us to see, and nobody holds its lock."""
+    """Whether the file is within sight and its lock is free."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -130,7 +130,7 @@ def open_for_writing(path: Path, clock: Clock) -> Database:
 def version_with_wal(db: Database) -> tuple[int, int]:
     """Let readers and the writer not wait for one another, which the file remembers, and read it.
 
-    The first read after the switch meets who makes the log's index: it may have to wait as well.
+    The first read after the switch may have to wait too, for a process that makes the log's index.
     """
     db.raw.execute(f"PRAGMA page_size = {PAGE_SIZE}")  # of an empty file only
     (mode,) = db.raw.execute("PRAGMA journal_mode = WAL").fetchone()

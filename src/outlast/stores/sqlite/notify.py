@@ -151,7 +151,7 @@ class ListenerSet:
         self._write = write
 
     def listen(self, heard: Heard, session_id: str) -> Callable[[], None]:
-        """Begin to call a listener; returns what stops it."""
+        """Call a listener from now on; return a function that stops it."""
         listener = self._open()
         stop_one = listener.listeners.add(heard, session_id)
 

@@ -32,7 +32,7 @@ MOST = 16
 
 @dataclass(slots=True, kw_only=True)
 class PendingRead(PendingResult):
-    """A question with whoever waits for its answer."""
+    """A question, and the future of its caller."""
 
     question: Question
 
@@ -74,9 +74,9 @@ class Readers:
         while (first := self._queue.get()) is not None:
             asked = [first, *self._waiting()]
             try:
-                db = db or self._sit_down()
+                db = db or self._open()
                 self._answer_all(db, asked)
-            except Exception as failure:  # noqa: BLE001 - told to who asked
+            except Exception as failure:  # noqa: BLE001 - raised to the caller
                 for one in asked:
                     one.error = failure
             resolve(asked)
@@ -91,11 +91,11 @@ class Readers:
             except Empty:
                 return
             if asked is None:
-                self._queue.put(None)  # the wish to stop stays behind what was asked before
+                self._queue.put(None)  # the order to stop stays behind earlier questions
                 return
             yield asked
 
-    def _sit_down(self) -> Database:
+    def _open(self) -> Database:
         return open_database(self._path, self._clock, query_only=True)
 
     def _answer_all(self, db: Database, asked: Sequence[PendingRead]) -> None:
@@ -120,5 +120,5 @@ def answer(db: Database, asked: PendingRead) -> None:
         asked.result = asked.question(db)
     except sqlite3.Error:
         raise
-    except Exception as failure:  # noqa: BLE001 - told to who asked
+    except Exception as failure:  # noqa: BLE001 - raised to the caller
         asked.error = failure

@@ -3,8 +3,8 @@
 --   a session has lanes, and one log that they share
 --   a lane has deliveries, requests to humans, and a snapshot of its fold
 --
--- All that is here besides the log can be built anew from it, but for who owns what, who may
--- come in, how far outbox cursors have told, documents, and the names of what was
+-- All that is here besides the log can be built anew from it, except owners, documents, how far
+-- outbox cursors have told, and the names of what was
 -- erased.
 -- Every name begins with outlast_, so that an application may keep its own tables in
 -- the same file. Keys that join tables are integers: ids are stored once. Tables have
@@ -21,7 +21,7 @@ CREATE TABLE outlast_sessions (
     mode TEXT NOT NULL,
     created_at INTEGER NOT NULL,
     over TEXT NOT NULL DEFAULT '' CHECK (over IN ('', 'completed', 'failed', 'ended')),
-    -- The offset up to which slices have changed: who has not seen it makes no update of them.
+    -- The offset up to which slices have changed: an owner that has not seen it may not update them.
     slices_changed INTEGER NOT NULL DEFAULT 0,
     -- The id of the session that started it, if one did. Its own row may be gone.
     parent TEXT NOT NULL DEFAULT '',
@@ -53,23 +53,23 @@ CREATE TABLE outlast_lanes (
     sid INTEGER NOT NULL,
     lane TEXT NOT NULL,
     agent TEXT NOT NULL,
-    -- Who may commit. It stays when the owner's lease has run out: the fence decides.
+    -- The worker that may commit. It stays when the owner's lease has run out: the fence decides.
     worker TEXT,
     -- Grows with every claim: a worker that comes back late is refused.
     fence INTEGER NOT NULL DEFAULT 0,
     -- Grows with every commit, so that a commit asked for twice is written once.
     number INTEGER NOT NULL DEFAULT 0,
-    -- The offset of the last arrival. Nobody parks a lane past one that he has not seen.
+    -- The offset of the last arrival. An owner may not park the lane past one that it has not seen.
     last_arrival INTEGER NOT NULL,
-    -- When to claim the lane, if nobody living owns it; NULL: not before something arrives.
+    -- When to claim the lane, if it has no living owner; NULL: not before something arrives.
     ready_at INTEGER,
-    -- The newest record format in the lane: who cannot read it does not claim it.
+    -- The newest record format in the lane: a worker that cannot read it does not claim it.
     version INTEGER NOT NULL,
     status TEXT NOT NULL,
     turn TEXT NOT NULL DEFAULT '',
     -- How many messages wait; counted, so that a long queue costs nothing.
     queued INTEGER NOT NULL DEFAULT 0 CHECK (queued >= 0),
-    -- What the owner's last commit was, for who lost its acknowledgement.
+    -- The digest of the owner's last commit: recognizes one whose acknowledgement was lost.
     digest BLOB,
     -- The session's, so that one tenant's lanes are not given out before all others'.
     tenant TEXT NOT NULL DEFAULT '',
@@ -178,7 +178,7 @@ CREATE TABLE outlast_slices (
     data BLOB NOT NULL
 ) STRICT;
 
--- Who holds an idempotency key. The scope names its tenant or session.
+-- The holders of idempotency keys. The scope names its tenant or session.
 CREATE TABLE outlast_effects (
     tenant TEXT NOT NULL,
     scope TEXT NOT NULL,
@@ -196,7 +196,7 @@ CREATE INDEX outlast_effects_shared ON outlast_effects (session_id)
 
 -- A call that holds a permit under a limit, or waits for one behind those of its tenant with a
 -- smaller pid; tenants take turns. `most` is how many may hold one at once. A permit is the
--- call's, not its worker's: it stays until whoever owns the lane has recorded what became of it.
+-- call's, not its worker's: it stays until an owner of the lane has recorded what became of it.
 CREATE TABLE outlast_permits (
     pid INTEGER PRIMARY KEY,
     name TEXT NOT NULL,
@@ -204,8 +204,8 @@ CREATE TABLE outlast_permits (
     call_id TEXT NOT NULL,
     most INTEGER NOT NULL,
     held INTEGER NOT NULL CHECK (held IN (0, 1)),
-    -- Since when it has a place, or was told to ask again: who does not come is passed by, and
-    -- is in no line until he asks.
+    -- Since when it has a place, or was told to ask again: a call that does not come is passed
+    -- by, and is in no line until it asks.
     expected_at INTEGER,
     absent INTEGER NOT NULL DEFAULT 0 CHECK (absent IN (0, 1)),
     UNIQUE (name, lid, call_id)
@@ -238,7 +238,7 @@ CREATE TABLE outlast_workers (
     concurrency INTEGER NOT NULL DEFAULT 0,
     agents TEXT NOT NULL DEFAULT '[]',
     lanes TEXT NOT NULL DEFAULT '[]',
-    -- Somebody asked it to hand back its lanes and leave.
+    -- It was asked to hand back its lanes and leave.
     draining INTEGER NOT NULL DEFAULT 0 CHECK (draining IN (0, 1)),
     -- What it has counted so far, as JSON.
     tally TEXT NOT NULL DEFAULT '',
@@ -247,14 +247,14 @@ CREATE TABLE outlast_workers (
 ) STRICT;
 
 -- Sessions that were erased, and of whose log or blobs something is still in the file: what is
--- large goes in pieces, so that nobody waits for long.
+-- large goes in pieces, so that no commit waits for long.
 CREATE TABLE outlast_erasures (
     sid INTEGER PRIMARY KEY
 ) STRICT;
 
 -- Cursors over sessions' logs, from which events of the types in `events` (JSON) are told to
--- somebody outside. `told` grows with each commit that has something to tell, `held` with each
--- time that the outbox cursor is given out; until `held_until` nobody else is given it.
+-- a consumer outside. `told` grows with each commit that has something to tell, `held` with each
+-- time that the outbox cursor is given out; until `held_until` no other process is given it.
 CREATE TABLE outlast_outbox_cursors (
     oid INTEGER PRIMARY KEY,
     sid INTEGER NOT NULL,

@@ -107,7 +107,7 @@ class SqliteLease:
 
 
 def bury(db: Database, worker: str) -> bool:
-    """Record that a worker is gone, and free its lanes; say whether nobody had before."""
+    """Record that a worker is gone, and free its lanes; say whether this was news."""
     was_known = db.one("bury", {"worker": worker}) is not None
     if was_known:
         db.run("free_lanes", {"worker": worker})

@@ -41,7 +41,7 @@ RETURNING lid;
 
 -- name: receive
 -- An arrival makes its lane ready at once. An owned lane too: were its owner to die
--- before it saw the arrival, nobody else would come for it.
+-- before it saw the arrival, no worker would come for it.
 UPDATE outlast_lanes
    SET last_arrival = :offset,
        ready_at = min(coalesce(ready_at, :now), :now),

@@ -36,7 +36,7 @@ UPDATE outlast_effects
  WHERE session_id = :session_id AND substr(scope, 1, 8) <> 'session:' AND state <> 'free';
 
 -- name: erase_free_effects
--- Whoever comes next finds a key that nobody holds.
+-- The next call with such a key finds it free.
 DELETE FROM outlast_effects
  WHERE session_id = :session_id AND substr(scope, 1, 8) <> 'session:' AND state = 'free';
 
@@ -47,11 +47,11 @@ DELETE FROM outlast_outbox_cursors WHERE sid = :sid;
 DELETE FROM outlast_dead_letters WHERE sid = :sid;
 
 -- name: doom_children
--- What it started is erased too, by whoever comes for it.
+-- The sessions that it started are erased too, later (`find_orphans`).
 UPDATE outlast_sessions SET doomed = 1 WHERE parent = :session_id AND parent <> '';
 
 -- name: erase_lanes
--- Whoever owns one finds nothing to commit to.
+-- Their owners find nothing to commit to.
 DELETE FROM outlast_lanes WHERE sid = :sid;
 
 -- name: erase_session

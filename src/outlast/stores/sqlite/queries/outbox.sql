@@ -1,5 +1,5 @@
 -- name: take_outbox_cursors
--- One statement, so of two who ask at once only one is given an outbox cursor.
+-- One statement, so of two processes that ask at once only one is given an outbox cursor.
 UPDATE outlast_outbox_cursors
    SET held = held + 1, held_until = :now + :hold
  WHERE oid IN (SELECT oid
@@ -18,7 +18,7 @@ SELECT s.id, s.tenant, s.agent, o.name, o.url, o.secret, o.events, o.position, o
  ORDER BY o.due_at, o.oid;
 
 -- name: settle_outbox_cursor
--- Nothing changes if it was given to somebody else meanwhile. What was told since it was taken
+-- Nothing changes if it was given to another process meanwhile. What was told since it was taken
 -- makes it due at once.
 UPDATE outlast_outbox_cursors
    SET position = :position,

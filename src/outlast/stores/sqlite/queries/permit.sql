@@ -54,7 +54,7 @@ RETURNING name;
 -- name: in_line
 -- The calls that have a place under a limit now, with their lanes and sessions; and how many are
 -- ahead of the call `pid`. Tenants take turns: first comes whose tenant would have the fewest
--- permits with it, and of those who come by name after the one that began last.
+-- permits with it, and of those whose names come after the one that began last.
 WITH
     holding (tenant, calls) AS (
         SELECT l.tenant, count(*)
@@ -109,7 +109,7 @@ SELECT pid, name, absent
  WHERE lid = :lid AND held = 0 AND call_id NOT IN (SELECT value FROM json_each(:frees));
 
 -- name: permits
--- In line tenants take turns, as `in_line` has it; behind it are those who were passed by.
+-- In line tenants take turns, as `in_line` has it; behind it are the calls that were passed by.
 SELECT p.name, s.id, p.lane, p.call_id, p.held, CASE p.held WHEN 1 THEN 0 ELSE p.place - 1 END
   FROM (SELECT o.*,
                row_number() OVER (PARTITION BY o.name, o.held

@@ -10,13 +10,13 @@ SELECT draining, lease_until FROM outlast_workers WHERE worker = :worker;
 
 -- name: renew
 -- Changes nothing for a worker that was declared dead: its row is gone. A lease that ran out goes
--- on: a lane that somebody took meanwhile has another fence.
+-- on: a lane that another worker took meanwhile has another fence.
 UPDATE outlast_workers
    SET lease_until = :now + lease, tally = iif(:tally = '', tally, :tally)
  WHERE worker = :worker;
 
 -- name: bury
--- Who deletes the row has recorded the death; all others find nothing.
+-- The process that deletes the row has recorded the death; all others find nothing.
 DELETE FROM outlast_workers WHERE worker = :worker RETURNING 1;
 
 -- name: free_lanes

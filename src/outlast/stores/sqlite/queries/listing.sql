@@ -1,0 +1,150 @@
+-- name: session
+SELECT sid, id, tenant, agent, mode, status, created_at, updated_at, last_offset, over, token,
+       parent
+  FROM outlast_session_list
+ WHERE id = :session_id;
+
+-- name: sessions
+-- Ids sort by the time they were made.
+SELECT sid, id, tenant, agent, mode, status, created_at, updated_at, last_offset, over, token,
+       parent
+  FROM outlast_session_list
+ WHERE (:before IS NULL OR id < :before)
+   AND (:agent IS NULL OR agent = :agent)
+   AND (:status IS NULL OR status = :status)
+   AND (:parent IS NULL OR parent = :parent)
+ ORDER BY id DESC
+ LIMIT :limit;
+
+-- name: sessions_of_tenant
+SELECT sid, id, tenant, agent, mode, status, created_at, updated_at, last_offset, over, token,
+       parent
+  FROM outlast_session_list
+ WHERE tenant = :tenant
+   AND (:before IS NULL OR id < :before)
+   AND (:agent IS NULL OR agent = :agent)
+   AND (:status IS NULL OR status = :status)
+   AND (:parent IS NULL OR parent = :parent)
+ ORDER BY id DESC
+ LIMIT :limit;
+
+-- name: sessions_of_parent
+SELECT sid, id, tenant, agent, mode, status, created_at, updated_at, last_offset, over, token,
+       parent
+  FROM outlast_session_list
+ WHERE parent = :parent
+   AND parent <> ''
+   AND (:tenant IS NULL OR tenant = :tenant)
+   AND (:before IS NULL OR id < :before)
+   AND (:agent IS NULL OR agent = :agent)
+   AND (:status IS NULL OR status = :status)
+ ORDER BY id DESC
+ LIMIT :limit;
+
+-- name: lanes_of_session
+SELECT lane, iif(status = 'idle' AND queued, 'queued', status), turn, coalesce(worker, ''),
+       fence, ready_at, queued
+  FROM outlast_lanes
+ WHERE sid = :sid
+ ORDER BY lid;
+
+-- name: lanes
+SELECT s.id, s.tenant, s.agent, l.lane, iif(l.status = 'idle' AND l.queued, 'queued', l.status),
+       l.turn, coalesce(l.worker, ''), l.fence, l.ready_at, l.queued
+  FROM outlast_sessions AS s
+  JOIN outlast_lanes AS l ON l.sid = s.sid
+ WHERE (:session_id IS NULL OR s.id = :session_id)
+   AND (:tenant IS NULL OR s.tenant = :tenant)
+   AND (:agent IS NULL OR s.agent = :agent)
+   AND (:status IS NULL OR :status = iif(l.status = 'idle' AND l.queued, 'queued', l.status))
+   AND (:worker IS NULL OR l.worker = :worker)
+   AND (:after IS NULL OR s.id < :after OR s.id = :after AND l.lane > :after_lane)
+ ORDER BY s.id DESC, l.lane
+ LIMIT :limit;
+
+-- name: delivery
+SELECT s.id, d.lane, d.id, d.kind, d.state, d.outcome, d.turn, d.key, d.settled_offset
+  FROM outlast_deliveries AS d
+  JOIN outlast_sessions AS s ON s.sid = d.key >> 32
+ WHERE d.id = :delivery_id;
+
+-- name: deliveries
+SELECT s.id, d.lane, d.id, d.kind, d.state, d.outcome, d.turn, d.key, d.settled_offset
+  FROM outlast_sessions AS s
+  JOIN outlast_deliveries AS d ON d.key BETWEEN s.sid << 32 AND s.sid << 32 | 4294967295
+ WHERE s.id = :session_id
+ ORDER BY d.key;
+
+-- name: request
+SELECT q.id, s.id, s.tenant, s.agent, q.lane, q.kind, q.state, q.expires_at, q.data
+  FROM outlast_requests AS q
+  JOIN outlast_sessions AS s ON s.sid = q.sid
+ WHERE q.id = :request_id;
+
+-- name: requests_of_session
+SELECT q.id, s.id, s.tenant, s.agent, q.lane, q.kind, q.state, q.expires_at, q.data
+  FROM outlast_sessions AS s
+  JOIN outlast_requests AS q ON q.sid = s.sid
+ WHERE s.id = :session_id
+   AND (q.state = 'open' OR NOT :open_only)
+   AND q.rid > coalesce((SELECT rid FROM outlast_requests WHERE id = :after), 0)
+   AND (:tenant IS NULL OR s.tenant = :tenant)
+   AND (:agent IS NULL OR s.agent = :agent)
+   AND (:kinds IS NULL OR q.kind IN (SELECT value FROM json_each(:kinds)))
+ ORDER BY q.rid
+ LIMIT :limit;
+
+-- name: open_requests
+SELECT q.id, s.id, s.tenant, s.agent, q.lane, q.kind, q.state, q.expires_at, q.data
+  FROM outlast_requests AS q
+  JOIN outlast_sessions AS s ON s.sid = q.sid
+ WHERE q.state = 'open'
+   AND q.rid > coalesce((SELECT rid FROM outlast_requests WHERE id = :after), 0)
+   AND (:tenant IS NULL OR s.tenant = :tenant)
+   AND (:agent IS NULL OR s.agent = :agent)
+   AND (:kinds IS NULL OR q.kind IN (SELECT value FROM json_each(:kinds)))
+ ORDER BY q.rid
+ LIMIT :limit;
+
+-- name: requests
+SELECT q.id, s.id, s.tenant, s.agent, q.lane, q.kind, q.state, q.expires_at, q.data
+  FROM outlast_requests AS q
+  JOIN outlast_sessions AS s ON s.sid = q.sid
+ WHERE q.rid > coalesce((SELECT rid FROM outlast_requests WHERE id = :after), 0)
+   AND (:tenant IS NULL OR s.tenant = :tenant)
+   AND (:agent IS NULL OR s.agent = :agent)
+   AND (:kinds IS NULL OR q.kind IN (SELECT value FROM json_each(:kinds)))
+ ORDER BY q.rid
+ LIMIT :limit;
+
+-- name: find_token
+SELECT s.id
+  FROM outlast_tokens AS t
+  JOIN outlast_sessions AS s ON s.sid = t.sid
+ WHERE t.tenant = :tenant AND t.token = :token AND t.living AND s.over = '';
+
+-- name: find_dead_token
+SELECT s.id
+  FROM outlast_tokens AS t
+  JOIN outlast_sessions AS s ON s.sid = t.sid
+ WHERE t.tenant = :tenant AND t.token = :token AND NOT t.living
+ ORDER BY t.tid DESC
+ LIMIT 1;
+
+-- name: tokens
+SELECT t.token, t.living
+  FROM outlast_sessions AS s
+  JOIN outlast_tokens AS t ON t.sid = s.sid
+ WHERE s.id = :session_id
+ ORDER BY t.tid;
+
+-- name: census
+-- A lane whose own status says that it is over belongs to a session that is: what has ended long
+-- ago costs no look at its session. Another lane of such a session may not have seen its end yet.
+SELECT iif(l.status = 'idle' AND l.queued, 'queued', l.status) AS state, l.wait, count(*),
+       sum(l.queued), min(l.ready_at) FILTER (WHERE l.worker IS NULL AND l.ready_at <= :now)
+  FROM outlast_lanes AS l
+  JOIN outlast_sessions AS s ON s.sid = l.sid
+ WHERE l.status NOT IN ('completed', 'failed', 'ended') AND s.over = ''
+ GROUP BY state, l.wait
+ ORDER BY state, l.wait;
