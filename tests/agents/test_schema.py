@@ -374,7 +374,7 @@ def test_an_agent_that_cannot_work_is_refused_where_it_is_defined(
         {"poll": "x"},
         {"rest": 0.0},
         {"grace": -1},
-        {"hot": -1},
+        {"lane_cache": -1},
         {"agents": "support"},
         {"lanes": (7,)},
     ],

@@ -39,7 +39,7 @@ def test_every_promise_is_kept_where_lanes_go_on_from_snapshots(
     first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lane_folds, "SNAPSHOT_OVER", 300)  # that of a session, not of a long one
-    monkeypatch.setattr(workers, "SETTINGS", replace(workers.SETTINGS, hot=0))
+    monkeypatch.setattr(workers, "SETTINGS", replace(workers.SETTINGS, lane_cache=0))
     for seed in range(first, first + CHUNK):
         run_twice(seed).check()
 

@@ -114,7 +114,7 @@ class TakeRelay(Action, frozen=True, kw_only=True):
 
 
 class ExpireRequest(Action, frozen=True, kw_only=True):
-    """Close a request that nobody answered in time."""
+    """Close a request that was not answered in time."""
 
     request_id: str
 
@@ -150,7 +150,7 @@ class CancelTurn(Action, frozen=True, kw_only=True):
 
 
 class CompleteSession(Action, frozen=True, kw_only=True):
-    """End the session well: its task is done, or somebody asked for the end."""
+    """End the session well: its task is done, or its end was asked for."""
 
     turn: str = ""
     reason: str = ""

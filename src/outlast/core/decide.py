@@ -374,7 +374,7 @@ def after_calls(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
 def rest_for(lane: Lane, others: tuple[str, ...], now: int, again_at: int = 0) -> Park:
     """Rest because others stand in the way of all that could begin, until a time at the latest.
 
-    `others`: a `limit` without a place, or a `key` that another call has. Nobody is told that a
+    `others`: a `limit` without a place, or a `key` that another call has. There is no hint that a
     key is free: it is looked at again after half a second, and then when as long has passed again.
     """
     if lane.turn is None:

@@ -1,4 +1,7 @@
-"""Instants and spans of time that somebody gives: none that could not be shown as a date."""
+"""Checks instants and spans of time that users give: all of them can be shown as a date.
+
+Owns their conversion to the milliseconds that records hold. Settings are checked in `setting.py`.
+"""
 
 from __future__ import annotations
 

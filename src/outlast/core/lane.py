@@ -36,7 +36,7 @@ SessionEnd = Literal["", "completed", "failed", "ended"]
 RUNNING: Final = "running"
 CUT: Final = "cut"
 UNSTORABLE = "unstorable"
-"""Why nobody knows what a call came to: what it returned cannot be written down."""
+"""Why a call's outcome is unknown: what it returned cannot be written down."""
 UNDONE = "undone"
 """Why a call left nothing: its transaction was rolled back."""
 CONTENDED = "contended"
@@ -55,7 +55,7 @@ class ArrivedReply(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class RelayedRequest(Struct, frozen=True, gc=False, omit_defaults=True):
-    """A child's request that was opened or closed, and that nobody here has seen yet."""
+    """A child's request that was opened or closed, and that was not taken here yet."""
 
     delivery_id: str
     request_id: str
@@ -150,7 +150,7 @@ class OpenCall(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class OpenRequest(Struct, frozen=True, gc=False, omit_defaults=True):
-    """A question to a human, an address for somebody outside, a sign-in, or a child, that is open.
+    """An open wait for others: a question to a human, a callback, a sign-in, or a child.
 
     `name` is that of the tool's own wait, where it is one. `child` is the session that is waited
     for, or that asks: then `origin` is its own request. `connection` is what to sign in to; `tool`
@@ -253,7 +253,7 @@ class Lane(Struct, frozen=True, gc=False, omit_defaults=True):
     """All that the next decision depends on.
 
     `above` counts the sessions elsewhere that this one was started for, `tells` are the types of
-    events that somebody outside wants to be told of, and `usage` is what all turns have cost.
+    events that the session's outbox cursors tell, and `usage` is what all turns have cost.
     """
 
     session: str

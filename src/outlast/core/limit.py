@@ -69,7 +69,7 @@ def freed_by(record: AnyRecord, permits: Collection[str]) -> list[str]:
     """
     kind = type(record)
     if isinstance(record, r.RequestOpened) and record.origin:
-        return []  # somebody elsewhere is asked, for a call that goes on meanwhile
+        return []  # a request of a session elsewhere: the call goes on meanwhile
     if kind in CALL_ENDS:
         return [call_id for call_id in permits if call_id == record.call_id]  # type: ignore[union-attr]
     return list(permits) if kind in TURN_ENDS else []

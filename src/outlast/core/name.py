@@ -24,7 +24,7 @@ MAX_ID_BYTES = 512
 PostgreSQL's take no more than 2,704 bytes for an entry."""
 
 KEYED = "agent:"
-"""What the tokens of sessions begin with that have a key; nobody else's do."""
+"""The beginning of the tokens of sessions that have a key; no other token may begin so."""
 OF_CHANNEL = "channel:"
 """What the tokens of threads in channels begin with, and the names of their outbox cursors."""
 
@@ -92,7 +92,7 @@ def effect_key(session: str, call_id: str) -> str:
 
 
 def check_id(kind: str, value: Any) -> str:
-    """Return an id that somebody chose, if it can be one."""
+    """Return an id that a user chose, if it can be one."""
     if not is_id(value):
         if isinstance(value, str) and any(is_half(char) for char in value):
             raise InvalidName(
@@ -112,7 +112,7 @@ def is_id(value: Any) -> bool:
 
 
 def check_who(kind: str, value: Any) -> str:
-    """Return what somebody is called, or that nobody says who they are."""
+    """Return the name of a person or a program; empty if none is given."""
     return "" if isinstance(value, str) and not value else check_id(kind, value)
 
 

@@ -236,7 +236,7 @@ class DeliverySettled(Record, frozen=True, kw_only=True, tag="delivery.settled")
 
 
 class CancelRequested(Record, frozen=True, kw_only=True, tag="cancel.requested"):
-    """Somebody wants the open turn stopped, or with `ends` the whole session."""
+    """The open turn is to be stopped, or with `ends` the whole session."""
 
     delivery_id: str
     reason: str = ""
@@ -428,7 +428,7 @@ class ToolFailed(Record, frozen=True, kw_only=True, tag="tool.failed"):
 
 
 class ToolInterrupted(Record, frozen=True, kw_only=True, tag="tool.interrupted"):
-    """Nobody knows whether it happened.
+    """Its outcome is unknown: it may have happened.
 
     `reason`: crash, stopped, timeout, cancelled, unstorable, undone, contended, unreconciled.
     """
@@ -499,7 +499,7 @@ class RequestExpired(Record, frozen=True, kw_only=True, tag="request.expired"):
 
 
 class CallbackOpened(Record, frozen=True, kw_only=True, tag="callback.opened"):
-    """A tool has an address at which somebody outside can reach it; its secret is not kept.
+    """A tool has an address at which it can be reached from outside; its secret is not kept.
 
     Where there is a `signer`, what is not signed as that tool says is refused.
     """
@@ -522,7 +522,7 @@ class CallbackClosed(Record, frozen=True, kw_only=True, tag="callback.closed"):
 
 
 class AuthorizationRequired(Record, frozen=True, kw_only=True, tag="authorization.required"):
-    """Somebody has to sign in at `url` before a call can go on: `principal`, if a user has to.
+    """A sign-in at `url` has to come before a call can go on: by `principal`, if it is a user's.
 
     `path`, `agent` and `origin` are as in `request.opened`.
     """
@@ -609,7 +609,7 @@ class SubagentCompleted(Record, frozen=True, kw_only=True, tag="subagent.complet
 
 
 class SubagentFailed(Record, frozen=True, kw_only=True, tag="subagent.failed"):
-    """It came to nothing, or nobody waits for it any more: then it is ended.
+    """It failed, or its call does not wait for it any more: then it is ended.
 
     Of an agent behind another server it has the `url`; `child` is empty if it is not known whether
     a session was started there.

@@ -34,7 +34,7 @@ AFTER_INTERRUPTION = (
 
 
 def ask(lane: Lane, action: AskHuman) -> AnyRecord:
-    """Ask whether a call may run, or deny it where there is nobody to ask."""
+    """Ask whether a call may run, or deny it in a session that cannot ask."""
     assert lane.turn is not None
     call = lane.turn.calls[action.call_id]
     if not lane.can_ask:
@@ -240,7 +240,7 @@ def request_answered(
 
 
 def approved_digest(call: OpenCall, request: OpenRequest, reply: ArrivedReply) -> str:
-    """Return the digest of the exact arguments that somebody let through, here or elsewhere."""
+    """Return the digest of the exact arguments that were approved, here or elsewhere."""
     if request.origin or reply.option not in ("approve", "rerun"):
         return ""
     tool, digest = (request.tool, request.digest) if request.name else (call.tool, call.digest)

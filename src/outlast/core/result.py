@@ -116,7 +116,7 @@ class Raised(Struct, frozen=True, gc=False):
 
 
 class Interrupted(Struct, frozen=True, gc=False):
-    """Nobody can say whether it did its work. `final`: and nobody can find out.
+    """Its outcome is unknown. `final`: there is no way to find out.
 
     `reason`: timeout, cancelled, unstorable, undone, contended, unreconciled.
     """

@@ -1,4 +1,7 @@
-"""What authors say in definitions and settings: words of a few, and numbers that make sense."""
+"""Checks what authors give in definitions and settings: words, numbers, names, groups.
+
+Every refusal is an `InvalidDefinition` that says what was expected. Times are in `instant.py`.
+"""
 
 from __future__ import annotations
 

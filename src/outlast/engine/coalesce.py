@@ -26,7 +26,7 @@ Piece = TypeVar("Piece", Delta, ToolProgress)
 class Coalescer(Generic[Piece]):
     """Records of one attempt, `pending` until they are flushed, at most once per `interval`.
 
-    Those of an attempt that nobody waits for any more are dropped: the next may have begun.
+    Those of an attempt that is no longer awaited are dropped: the next may have begun.
     """
 
     def __init__(

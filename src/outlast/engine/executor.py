@@ -96,7 +96,7 @@ class CallJournal(Protocol):
         ...
 
     async def relay(self, record: Shown) -> None:
-        """Show here what somebody elsewhere is asked for this call, or that it is over, durably."""
+        """Show a request of a session elsewhere in this lane, or that it is over, durably."""
         ...
 
     def transaction(self) -> AbstractAsyncContextManager[Transaction]:
@@ -157,7 +157,7 @@ class Executor(Protocol):
         ...
 
     async def may_answer(self, lane: Lane, reply: ArrivedReply) -> bool:
-        """Say whether somebody may give this answer, and a call can be run with it."""
+        """Say whether a reply is its giver's to give, and its call can be run with it."""
         ...
 
     def cut_off(self, lane: Lane) -> ModelFailed:

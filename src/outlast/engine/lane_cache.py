@@ -24,6 +24,6 @@ class LaneCache:
             self._lanes.popitem(last=False)
 
     def take(self, session_id: str, lane: str, number: int) -> OwnedLane | None:
-        """Return the lane as it was given back, if nobody wrote to it since."""
+        """Return the lane as it was given back, if nothing was written to it since."""
         kept = self._lanes.pop((session_id, lane), None)
         return kept if kept and kept.number == number else None

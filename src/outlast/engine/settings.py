@@ -13,8 +13,8 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
 
     `grace` is how long a graceful stop waits for calls under way, `stop_grace` how long calls
     have to end that are cancelled or took too long, `flush` the shortest time between two commits
-    of a streamed answer, `hot` how many lanes are kept in memory after they were given back, and
-    `rest` the pause before a lane that could not go on for a reason unforeseen is tried again.
+    of a streamed answer, `lane_cache` how many lanes are kept in memory after they were given
+    back, and `rest` the pause before a lane that failed for a reason unforeseen is tried again.
     Only sessions of `agents` are worked on, where some are named, and only lanes whose name fits
     one of the patterns in `lanes` (`main`, `bulk-*`), where there are some.
     """
@@ -26,7 +26,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     grace: float = 5.0
     stop_grace: float = 5.0
     flush: float = 0.1
-    hot: int = 256
+    lane_cache: int = 256
     rest: float = 5.0
     name: str = ""
     agents: tuple[str, ...] = ()
@@ -34,7 +34,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         count_of("concurrency", self.concurrency)
-        count_of("hot", self.hot, least=0)
+        count_of("lane_cache", self.lane_cache, least=0)
         for name in ("lease", "poll", "watch", "rest"):
             seconds_of(name, getattr(self, name))
         for name in ("grace", "stop_grace", "flush"):

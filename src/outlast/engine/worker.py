@@ -69,7 +69,7 @@ class Worker:
         self._settings = settings
         self._counters = WorkerCounters(store.counts)
         self._most = {n: e.policy.at_once for n, e in executors.items() if e.policy.at_once}
-        self._lane_cache = LaneCache(settings.hot)
+        self._lane_cache = LaneCache(settings.lane_cache)
         self._runners: defaultdict[str, dict[str, LaneRunner]] = defaultdict(dict)
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._stopping = False

@@ -66,7 +66,7 @@ def wrong_lane(info: LaneInfo, lane: Lane, queued: int) -> Iterator[Wrong]:
 
 
 def stuck(info: LaneInfo, lane: Lane, permits: Sequence[PermitInfo]) -> Iterator[Wrong]:
-    """Look for work in a lane that nobody owns and nobody will come for."""
+    """Look for work in a lane that has no owner and that no claim would find."""
     if info.worker or info.ready_at is not None:
         return
     awaited = [permit for permit in permits if permit.lane == info.lane and not permit.held]

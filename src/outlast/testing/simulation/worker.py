@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LEASE = 10.0
-SETTINGS = WorkerSettings(lease=LEASE, poll=4.0, watch=3.0, rest=2.0, hot=8)
+SETTINGS = WorkerSettings(lease=LEASE, poll=4.0, watch=3.0, rest=2.0, lane_cache=8)
 FEWEST, MOST = 2, 5
 ADDRESS = "https://simulated.example"
 
