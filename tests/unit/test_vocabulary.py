@@ -36,43 +36,42 @@ FIELD_TERMS = ("dead_letter", "DeadLetter", "dead_letters")
 # Folders that have words left; each line goes when its folder is clean.
 NOT_YET_CLEAN: dict[str, str] = {
     "agents": "judge kin",
-    "app.py": "kin roster surrounding switchboard workshop",
+    "app.py": "kin surrounding",
     "cli/demo": "carrier",
     "client": "tally",
     "integration": "roster",
     "runtime.py": "performer roster surrounding timekeeper",
     "server": "tally",
     "session": "lookout",
-    "store": "tally vault wish",
-    "stores": "beside desk ear errand messenger shelf tally usher vault wish",
-    "testing": "book bureau desk ear judge kin performer tally vault visit wish",
+    "store": "tally",
+    "stores": "beside messenger tally",
+    "testing": "book desk ear judge kin performer tally visit wish",
 }
 
 # Words in the names of modules and in the types of records that anybody of the field knows. A new
 # one belongs here, if it means what it means everywhere, or into the glossary.
 ORDINARY = frozenset(
     """
-    access address admission agents ai answer app append arming asgi aside auth authorization
-    backend blocking body bookmark builder cache callback cancel cancellation channel chat
-    check checkpoint child cli client clock coalesce codec command connections consequence consumer
-    content context contract control conversation core counters crash cron database decision decode
-    demo dependency dev directory dispatcher display document draft durability durable encode
-    encoding encryption end engine environment erase erasure error errors events everywhere
-    evidence explain failure fault feed file finding fleet flight flow folds follow fork format
-    future grant handle health history hook http idempotency in inbound inbox index info
-    init instrument integration json keeper keyboard keys kill lanes launch ledger line link list
-    listener listing liveness loading log logs loop main maintenance mark memory merged metric
-    migration model name net notify oauth obstacle of openapi option options outbox outgoing output
-    owned owner ownership page parts path peer pipeline plan policy pool postgres principal probe
-    process progress promise prompt protocol provider proxy pydantic random reader reading
-    reasoning receiver reconnect recording redacted refresh refusal registry remote report requests
-    resolver response rest result retry route router row rule run runner runtime scheduler
-    schedules schema screen scripted send sender sending serve server sessions setting settings
-    shape shelf show sign signature signed simulation single slices sqlite start state statement
-    status stored stores stream subagent subject subscription supervisor sync tasks telemetry
-    terminal testing thread timer token tool trace traced transaction transcript translation unit
-    up upcast url usage user validation value vault verify wait wake watch webhooks window wire
-    work workers world wrapped writer
+    access address admission agents ai answer app append arming asgi auth authorization backend
+    blocking body bookmark builder cache callback cancel cancellation channel chat check checkpoint
+    child cli client clock coalesce codec command connections consequence consumer content context
+    contract control conversation core counters crash cron database decision decode demo dependency
+    dev directory dispatcher display document draft durability durable encode encoding encryption
+    end engine environment erase erasure error errors events everywhere evidence explain fault feed
+    file finding fleet flight flow folds follow fork format future grant handle health history hook
+    http in inbound inbox index info init instrument integration json keeper keyboard keys kill
+    lanes launch ledger line link list listener listing liveness loading log logs loop main
+    maintenance memory merged metric migration model name net notify oauth obstacle openapi option
+    options outbox outgoing output owned owner ownership page parts path peer pipeline plan policy
+    pool postgres principal probe process progress promise prompt protocol provider proxy pydantic
+    random reader reading reasoning receiver reconnect recording refresh refusal registry remote
+    report requests resolver response rest result retry route router row rule run runner runtime
+    scheduler schedules schema screen scripted send sender serve server sessions setting settings
+    shape show sign signature signed simulation single slices sqlite start state statement status
+    stored stores stream subagent subject subscription supervisor sync tasks telemetry terminal
+    testing thread timer token tool trace traced transaction transcript translation up upcast url
+    usage user validation value verify wait wake watch webhooks window wire work workers world
+    wrapped writer
     """.split()
 )
 
