@@ -260,13 +260,15 @@ class Line(TypedDict):
 def order(lines: list[Line]) -> None: ...
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 12), reason="pydantic takes typing.TypedDict there")
 @pytest.mark.parametrize(
     "define", [lambda: tool(order), lambda: agent(output_type=Line)], ids=["argument", "output"]
 )
 def test_a_type_that_pydantic_knows_better_of_is_refused_in_its_words(
     define: Callable[[], Any],
 ) -> None:
+    if sys.version_info >= (3, 12):  # pydantic takes typing.TypedDict there
+        define()
+        return
     with pytest.raises(InvalidDefinition, match="no schema: Please use `typing_extensions"):
         define()
 
