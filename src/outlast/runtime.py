@@ -27,8 +27,7 @@ from outlast.integration.schedule.scheduler import INTERVAL, Scheduler
 from outlast.integration.schedule.schedules import Schedules
 from outlast.integration.telemetry import Telemetry
 from outlast.integration.telemetry.instrument import Instruments
-from outlast.integration.telemetry.traced_executor import TracedExecutor
-from outlast.integration.telemetry.traced_store import TracedStore
+from outlast.integration.telemetry.traced import TracedExecutor, TracedStore
 from outlast.store import Store
 
 Deps = Callable[[], AbstractAsyncContextManager[Any]]

@@ -14,10 +14,9 @@ import pytest
 import outlast.stores.sqlite
 from outlast.clock import Clock
 from outlast.errors import StoreFromTheFuture
-from outlast.stores.sqlite.database import open_database
+from outlast.stores.sqlite.database import HERE, QUERIES, load_migrations, open_database, split
 from outlast.stores.sqlite.erasure import PARTS
 from outlast.stores.sqlite.migration import migrate, open_for_writing
-from outlast.stores.sqlite.statement import HERE, QUERIES, load_migrations, split
 
 PACKAGE = Path(outlast.stores.sqlite.__file__).parent
 

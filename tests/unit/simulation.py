@@ -42,7 +42,7 @@ from outlast.core.result import (
     TurnStopped,
     Usage,
 )
-from outlast.core.slices import EMPTY, change_all
+from outlast.core.view import EMPTY, change_all
 
 T = TypeVar("T")
 

@@ -55,7 +55,7 @@ from outlast.core.result import (
     TurnStopped,
     Usage,
 )
-from outlast.core.slices import EMPTY, Slices, is_granted
+from outlast.core.view import EMPTY, Slices, is_granted
 
 NOT_RUN = Failure("NOT_RUN", "not run: the turn was stopped before this call began")
 

@@ -19,7 +19,7 @@ from outlast.core.lane import ArrivedReply, Lane, OpenCall, OpenRequest, Relayed
 from outlast.core.name import PAUSE, args_digest, request_name
 from outlast.core.record import AnyRecord, Failure, IdempotencyKey, Option
 from outlast.core.result import ChildEnd
-from outlast.core.slices import grant
+from outlast.core.view import grant
 
 APPROVAL = (Option("approve", "Approve"), Option("deny", "Deny"))
 NOBODY_ANSWERED = Failure("REQUEST_EXPIRED", "nobody answered in time")

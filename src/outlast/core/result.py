@@ -22,7 +22,7 @@ from outlast.core.record import (
     StateChanged,
     ToolEmitted,
 )
-from outlast.core.slices import Slices, change
+from outlast.core.view import Slices, change
 
 
 class Usage(Struct, frozen=True, gc=False, omit_defaults=True):

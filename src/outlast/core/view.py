@@ -1,4 +1,4 @@
-"""What the model sees: the messages of a lane, folded from its log.
+"""The model's view and the session's slices: a lane's messages and typed state, folded from the log.
 
 The list only grows, and what is in it is never copied or changed; that keeps a
 step's cost independent of the history's length. Fed with committed records only.
@@ -6,7 +6,7 @@ step's cost independent of the history's length. Fed with committed records only
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -25,7 +25,39 @@ from outlast.core.message import (
     ToolOutputs,
     UserMessage,
 )
-from outlast.core.record import AnyRecord, Entry
+from outlast.core.record import AnyRecord, Entry, StateChanged
+
+Slices = Mapping[str, tuple[str, ...]]
+"""The values of each slice, oldest first. A `put` leaves one, an `append` adds one."""
+
+EMPTY: Slices = {}
+
+GRANTED = "outlast:granted"
+"""The slice of what was approved for the whole session: the digests of calls."""
+
+
+def change(slices: Slices, record: StateChanged) -> Slices:
+    """Return the slices after one more change."""
+    before = slices.get(record.slice, ())
+    values = (*before, record.value) if record.op == "append" else (record.value,)
+    return {**slices, record.slice: values}
+
+
+def change_all(slices: Slices, entries: Iterable[Entry]) -> Slices:
+    for entry in entries:
+        if isinstance(entry.record, StateChanged):
+            slices = change(slices, entry.record)
+    return slices
+
+
+def grant(digest: str) -> StateChanged:
+    """Have a tool and its exact arguments approved in every lane of the session."""
+    return StateChanged(slice=GRANTED, op="append", value=f'"{digest}"')
+
+
+def is_granted(slices: Slices, digest: str) -> bool:
+    return f'"{digest}"' in slices.get(GRANTED, ())
+
 
 GO_ON = "Your last answer was cut off. Go on exactly where it ended, without repeating any of it."
 NOT_AS_ASKED = "That is not the answer that was asked for: {why}."

@@ -19,8 +19,7 @@ from outlast.core.policy import Policy
 from outlast.core.record import IdempotencyKey, MessageDelta, ReasoningDelta
 from outlast.core.request import Shown
 from outlast.core.result import Answered, ModelFailed, Returned, ToolEnd
-from outlast.core.slices import Slices
-from outlast.core.view import View
+from outlast.core.view import Slices, View
 from outlast.engine.call_tasks import CallTimeouts
 from outlast.store import Transaction
 

@@ -1,8 +1,8 @@
-"""What a lane's log comes to, in memory: its state, its session's slices, and the model's view.
+"""The folds of a lane's log: its state, its session's slices, and the model's view.
 
 Owns loading, catching up with what others wrote, and snapshots. Refuses to write: `owned_lane.py`
 does, and says here what was written. The folds themselves are pure: `core/fold.py`,
-`core/slices.py`, `core/view.py`.
+`core/view.py`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from outlast.core.fold import ARRIVALS, fold, fold_all
 from outlast.core.index import change_offset
 from outlast.core.lane import FOLD, Lane
 from outlast.core.record import AnyRecord, Entry
-from outlast.core.slices import EMPTY, Slices, change, change_all
-from outlast.core.view import View
+from outlast.core.view import EMPTY, Slices, View, change, change_all
 from outlast.errors import StoreFull, StoreUnavailable, UnknownSession
 from outlast.log_context import get_logger
 from outlast.store import Commit, Committed, Loaded, Snapshot, Store

@@ -48,7 +48,7 @@ from outlast.core.result import (
     is_contended,
     with_updates,
 )
-from outlast.core.slices import Slices
+from outlast.core.view import Slices
 from outlast.engine.call_journal import LaneJournal
 from outlast.engine.call_tasks import CallTasks, RunningCall
 from outlast.engine.coalesce import DeltaStream

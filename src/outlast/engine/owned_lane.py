@@ -25,7 +25,7 @@ from outlast.core.name import is_tool_call
 from outlast.core.outcome import active_time, opening
 from outlast.core.record import AnyRecord
 from outlast.core.result import ChildEnd, NewChild
-from outlast.core.slices import Slices
+from outlast.core.view import Slices
 from outlast.engine.commit_draft import HOLDS, CommitDraft, effect_of
 from outlast.engine.counters import WorkerCounters
 from outlast.engine.lane_folds import LaneFolds, LaneLost, LaneStale, changes_slices, insist

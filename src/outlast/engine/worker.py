@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Awaitable, Mapping
 from functools import cache
 from importlib.metadata import version
@@ -18,7 +18,6 @@ from importlib.metadata import version
 from outlast.clock import Clock
 from outlast.engine.counters import WorkerCounters
 from outlast.engine.executor import Executor
-from outlast.engine.lane_cache import LaneCache
 from outlast.engine.lane_folds import LaneLost
 from outlast.engine.lane_runner import LaneRunner
 from outlast.engine.lease_keeper import LeaseKeeper
@@ -34,6 +33,25 @@ from outlast.engine.settings import WorkerSettings
 from outlast.errors import StoreError
 from outlast.log_context import enter, get_logger
 from outlast.store import Claim, Store, WorkerInfo
+
+
+class LaneCache:
+    """The most recent `size` lanes."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._lanes: OrderedDict[tuple[str, str], OwnedLane] = OrderedDict()
+
+    def keep(self, lane: OwnedLane) -> None:
+        self._lanes[lane.session_id, lane.name] = lane
+        while len(self._lanes) > self._size:
+            self._lanes.popitem(last=False)
+
+    def take(self, session_id: str, lane: str, number: int) -> OwnedLane | None:
+        """Return the lane as it was given back, if nothing was written to it since."""
+        kept = self._lanes.pop((session_id, lane), None)
+        return kept if kept and kept.number == number else None
+
 
 log = get_logger("outlast.engine")
 

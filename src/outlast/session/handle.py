@@ -23,8 +23,7 @@ from outlast.core.event import Event
 from outlast.core.index import PEOPLE, RELAYED
 from outlast.core.message import Content, Message, Said, check_text, content_of
 from outlast.core.name import MAIN, check_dispatch, check_id, check_who, is_id, lane_of
-from outlast.core.slices import EMPTY, Slices, change_all
-from outlast.core.view import View
+from outlast.core.view import EMPTY, Slices, View, change_all
 from outlast.errors import (
     NothingToRetry,
     TaskCannotWait,
@@ -34,16 +33,40 @@ from outlast.errors import (
     UnknownSession,
 )
 from outlast.log.explain import Explanation, explain, gather
+from outlast.log.explain.owner import serves
 from outlast.log.reader import EventReader, Outcome, Wakeups, check_cursor, read_outcome
+from outlast.log_context import get_logger
 from outlast.session.answer import check_answer, check_approver, checked_args
 from outlast.session.inbox import ANYBODY, Inbox, instant_of
 from outlast.session.merged_events import LocalSource, MergedEvents
 from outlast.session.request import Request, request_of
-from outlast.session.rest import is_at_rest, needs_somebody
+from outlast.session.rest import is_at_rest, is_ready, needs_somebody
 from outlast.session.result import Result, ResultStatus
-from outlast.session.watch import IdleWorkerCheck
 from outlast.store import AdmissionReceipt as StoreReceipt
 from outlast.store import SessionInfo, Store
+
+log = get_logger("outlast.session")
+
+
+class IdleWorkerCheck:
+    """Looks for workers once, when a lane of the session is ready and has no owner."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._has_looked = False
+
+    async def look(self, info: SessionInfo) -> None:
+        ready = [lane for lane in info.lanes if is_ready(lane, info.seen_at) and not lane.worker]
+        if self._has_looked or not ready:
+            return
+        self._has_looked = True
+        workers = await self._store.work.workers()
+        if not any(serves(worker, lane) for worker in workers for lane in ready):
+            log.warning(
+                "no worker serves this session; it is waited for until one does",
+                extra={"session": info.session_id, "agent": info.agent, "workers": len(workers)},
+            )
+
 
 Out = TypeVar("Out", default=Any)
 T = TypeVar("T")

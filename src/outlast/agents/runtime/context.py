@@ -30,7 +30,7 @@ from outlast.core.policy import OnExpiry
 from outlast.core.record import Option, SessionRekeyed, StateChanged, ToolEmitted
 from outlast.core.result import NewWait, Question, SliceUpdate
 from outlast.core.setting import one_of
-from outlast.core.slices import Slices, change
+from outlast.core.view import Slices, change
 from outlast.engine.executor import CallJournal
 from outlast.errors import (
     InvalidInput,

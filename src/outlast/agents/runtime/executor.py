@@ -34,8 +34,7 @@ from outlast.core.result import (
     ModelFailed,
     ToolEnd,
 )
-from outlast.core.slices import Slices
-from outlast.core.view import View
+from outlast.core.view import Slices, View
 from outlast.engine.call_tasks import CallTimeouts
 from outlast.engine.executor import CallJournal, CallSlot, Hear
 from outlast.log_context import get_logger

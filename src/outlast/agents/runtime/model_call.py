@@ -42,8 +42,7 @@ from outlast.core.message import Part, Reasoning, Text, ToolCall, text_of
 from outlast.core.name import args_digest, tool_call_name
 from outlast.core.record import Failure, MessageDelta, ReasoningDelta
 from outlast.core.result import Answered, ModelFailed, RequestedCall
-from outlast.core.slices import Slices
-from outlast.core.view import View
+from outlast.core.view import Slices, View
 from outlast.engine.executor import Hear
 from outlast.errors import OutputChanged, Retry
 

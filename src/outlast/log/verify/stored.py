@@ -11,7 +11,7 @@ from outlast.core import record as r
 from outlast.core.fold import fold_all
 from outlast.core.index import status_of
 from outlast.core.lane import Lane
-from outlast.core.slices import EMPTY, change_all
+from outlast.core.view import EMPTY, change_all
 from outlast.log.verify.finding import Wrong
 from outlast.log.verify.index import Indexes, differences
 from outlast.log.verify.log import SessionLog

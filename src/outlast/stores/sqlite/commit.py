@@ -15,13 +15,13 @@ from outlast.core.index import NO_CHANGES, change_offset, end_offset
 from outlast.core.record import FORMAT, DeliverySettled, Entry
 from outlast.store import Admission, Commit, Committed, EffectClaim, Refused, Snapshot
 from outlast.stores.sqlite import outbox
-from outlast.stores.sqlite.admission import send
-from outlast.stores.sqlite.append import (
+from outlast.stores.sqlite.admission import (
     CHANGES_SLICES,
     STARTS_OR_ENDS,
     append,
     arrivals_after,
     last_commit,
+    send,
     tenant_of,
 )
 from outlast.stores.sqlite.database import OFFSETS, Database, to_json

@@ -8,12 +8,16 @@ closing any descriptor of it would drop SQLite's locks. The statements are in `q
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import partial
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -24,7 +28,71 @@ from outlast.core.name import MAIN
 from outlast.core.record import Entry
 from outlast.errors import StoreCorrupt
 from outlast.stores.sqlite.error import explain, is_passing, locked_for_too_long
-from outlast.stores.sqlite.statement import QUERIES, Params
+
+Params = Mapping[str, Any]
+
+PARAMETER = re.compile(r":(\w+)")
+HERE = files("outlast.stores.sqlite")
+NAME = "-- name: "
+
+
+def named(page: str) -> Iterator[tuple[str, str]]:
+    """Yield each statement of a page with its name, without the remarks above it."""
+    for block in page.split(NAME)[1:]:
+        name, _, text = block.partition("\n")
+        lines = text.strip().splitlines()
+        yield name.strip(), "\n".join(line for line in lines if not line.startswith("--"))
+
+
+class Query(NamedTuple):
+    """A statement with its parameters by place: SQLite's driver binds those in half the time."""
+
+    text: str
+    names: tuple[str, ...]
+    pick: Callable[[Params], tuple[Any, ...]]
+
+    @classmethod
+    def parse(cls, text: str) -> Query:
+        names = tuple(PARAMETER.findall(text))
+        return cls(PARAMETER.sub("?", text), names, picker(names))
+
+
+def picker(names: tuple[str, ...]) -> Callable[[Params], tuple[Any, ...]]:
+    """Return what takes the named values from a mapping, in their order."""
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda params: tuple(params[name] for name in names)
+
+
+def load_queries() -> dict[str, Query]:
+    pages = sorted((HERE / "queries").iterdir(), key=lambda page: page.name)
+    found = [pair for page in pages for pair in named(page.read_text("utf-8"))]
+    queries = {name: Query.parse(text) for name, text in found}
+    assert len(queries) == len(found), "two statements have the same name"
+    return queries
+
+
+QUERIES = load_queries()
+
+
+SCHEMA = HERE / "schema.sql"
+
+
+def load_migrations() -> list[Traversable]:
+    """Return the migrations in their order; the first of them makes version 2."""
+    pages = [page for page in (HERE / "migrations").iterdir() if page.name.endswith(".sql")]
+    return sorted(pages, key=lambda page: page.name)
+
+
+def split(script: str) -> Iterator[str]:
+    """Yield a script's statements one by one."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
 
 T = TypeVar("T")
 Row = tuple[Any, ...]

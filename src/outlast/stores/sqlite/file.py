@@ -17,12 +17,11 @@ from outlast.errors import StoreUnavailable
 from outlast.store import Transaction
 from outlast.stores.listener import Heard
 from outlast.stores.sqlite.checkpoint import wipe
-from outlast.stores.sqlite.database import Database
+from outlast.stores.sqlite.database import Database, Params
 from outlast.stores.sqlite.fork import check_process
 from outlast.stores.sqlite.notify import ListenerSet, LoopListeners
 from outlast.stores.sqlite.path import check_place
 from outlast.stores.sqlite.reader import Readers
-from outlast.stores.sqlite.statement import Params
 from outlast.stores.sqlite.transaction import OpenTransaction
 from outlast.stores.sqlite.writer import Do, Work, WriteJob, Writer, do_works
 

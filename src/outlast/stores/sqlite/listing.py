@@ -23,11 +23,11 @@ from outlast.stores.sqlite.access import Access
 from outlast.stores.sqlite.database import (
     OFFSETS,
     Database,
+    Params,
     Row,
     lane_of,
     to_json,
 )
-from outlast.stores.sqlite.statement import Params
 
 SESSION = "session_id tenant agent mode status created_at updated_at end over token parent".split()
 """The columns of `session` and `sessions` behind the first."""

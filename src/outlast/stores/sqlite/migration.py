@@ -14,9 +14,16 @@ from pathlib import Path
 
 from outlast.clock import Clock
 from outlast.errors import StoreCorrupt, StoreFromTheFuture, UnsupportedStore
-from outlast.stores.sqlite.database import Database, connect, open_database, patiently
+from outlast.stores.sqlite.database import (
+    SCHEMA,
+    Database,
+    connect,
+    load_migrations,
+    open_database,
+    patiently,
+    split,
+)
 from outlast.stores.sqlite.error import code_of, explain
-from outlast.stores.sqlite.statement import SCHEMA, load_migrations, split
 
 APPLICATION = 0x4F75746C  # "Outl": what `file` and other programs know the database by
 HOLDFAST = 0x486F6C64  # "Hold": the former name of this project

@@ -19,10 +19,9 @@ from pathlib import Path
 
 from outlast.clock import Clock
 from outlast.stores.listener import Heard, Listeners
-from outlast.stores.sqlite.database import Database
+from outlast.stores.sqlite.database import Database, Params
 from outlast.stores.sqlite.fork import guard
 from outlast.stores.sqlite.liveness import machine
-from outlast.stores.sqlite.statement import Params
 
 Hints = Mapping[str, bool]
 

@@ -13,11 +13,11 @@ from outlast.store import DeadLetter, OutboxCursor
 from outlast.stores.sqlite.access import Access
 from outlast.stores.sqlite.database import (
     Database,
+    Params,
     Row,
     to_json,
 )
 from outlast.stores.sqlite.listing import names_of
-from outlast.stores.sqlite.statement import Params
 
 
 class SqliteOutbox:

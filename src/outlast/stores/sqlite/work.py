@@ -1,7 +1,7 @@
 """The topic `work` in SQLite: workers with their signs of life, claims of lanes, hints.
 
 See `outlast.store.work` for the promises. A worker shows that it lives by a lock on a file
-(`liveness.py`) and by its lease (`worker_lease.py`); `claim.py` gives lanes to it.
+(`liveness.py`) and by its lease (`worker_lease.py`).
 """
 
 from __future__ import annotations
@@ -11,16 +11,62 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+import msgspec
+from msgspec.structs import replace
+
 from outlast.core.record import FORMAT
 from outlast.store import NO_LIMITS, Claim, WorkerInfo
 from outlast.stores.listener import EVERYTHING, Heard
 from outlast.stores.sqlite import listing
 from outlast.stores.sqlite.access import Access
-from outlast.stores.sqlite.claim import write_claim
-from outlast.stores.sqlite.database import Database, to_json
+from outlast.stores.sqlite.database import (
+    Database,
+    Row,
+    to_json,
+)
 from outlast.stores.sqlite.file import FileAccess
 from outlast.stores.sqlite.liveness import LivenessObserver, LockFile, lock_path, machine
 from outlast.stores.sqlite.worker_lease import SqliteLease, bury
+
+
+def write_claim(
+    db: Database,
+    worker: str,
+    limit: int,
+    held: Sequence[tuple[str, str]],
+    agents: Sequence[str] | None,
+    version: int,
+    lanes: Sequence[str] | None,
+    most: Mapping[str, int],
+) -> list[Claim]:
+    """Give lanes to the worker, fairly among tenants; those ready for longest first."""
+    now = db.clock.now()
+    rows = db.all(
+        "claim",
+        {
+            "worker": worker,
+            "limit": max(0, limit),
+            "held": to_json([f"{session_id} {lane}" for session_id, lane in held]),
+            "agents": None if agents is None else to_json(list(agents)),
+            "lanes": None if lanes is None else to_json([to_glob(name) for name in lanes]),
+            "most": to_json(dict(most)),
+            "version": version,
+            "now": now,
+        },
+    )
+    rows.sort(key=lambda row: row[-2:])
+    return [claim_of(row, now) for row in rows]
+
+
+def claim_of(row: Row, now: int) -> Claim:
+    *known, permits, _, _ = row
+    return replace(Claim(*known), permits=tuple(msgspec.json.decode(permits)), now=now)
+
+
+def to_glob(pattern: str) -> str:
+    """Return a pattern in which only `*` is special, as SQLite's GLOB takes it."""
+    return "".join(f"[{char}]" if char in "?[" else char for char in pattern)
+
 
 LONG_GONE = 24 * 3_600_000
 

@@ -21,8 +21,7 @@ from outlast.clock import Clock
 from outlast.core.action import CallModel, Start
 from outlast.core.lane import Lane, OpenCall
 from outlast.core.result import Answered, ModelFailed, Raised, Returned, ToolEnd
-from outlast.core.slices import Slices
-from outlast.core.view import View
+from outlast.core.view import Slices, View
 from outlast.engine.executor import CallJournal, Hear
 from outlast.testing.simulation.history import EffectBegan, EffectEnded, History
 
