@@ -1,4 +1,4 @@
-"""The model's view and the session's slices: a lane's messages and typed state, folded from the log.
+"""The model's view and a session's slices: messages and typed state, folded from the log.
 
 The list only grows, and what is in it is never copied or changed; that keeps a
 step's cost independent of the history's length. Fed with committed records only.

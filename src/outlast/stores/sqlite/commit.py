@@ -2,7 +2,7 @@
 
 Everything that may refuse a commit is checked before its first write, so a refused commit has
 written nothing and the others of its group stand. The writes check the fence once more.
-Knows nothing of groups and threads (`writer.py`); `append.py` writes the log's row.
+Knows nothing of groups and threads (`writer.py`); `admission.py` appends the log's row.
 """
 
 from __future__ import annotations
