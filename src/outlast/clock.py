@@ -3,8 +3,6 @@
 Everything that needs either is given a Clock; tests give one of their own.
 """
 
-from __future__ import annotations
-
 import random
 import secrets
 import time

@@ -30,8 +30,6 @@ Each has a stable `code`, its facts in `details`, and a sentence: what happened,
 then what to do about it.
 """
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 

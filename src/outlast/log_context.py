@@ -4,8 +4,6 @@ Set once where work begins, and known to all that is called from there, tasks an
 included. Knows nothing of what the ids mean.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from contextvars import ContextVar

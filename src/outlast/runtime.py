@@ -3,8 +3,6 @@
 Made by the app, which says when; each is stopped by the stack that it is given.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from inspect import isclass, iscoroutine

@@ -1,7 +1,5 @@
 """An agent: a model, instructions and tools, and how it should behave."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic
 

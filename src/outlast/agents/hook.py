@@ -5,8 +5,6 @@ Observers are told of events after they are in the log, at least once and in ord
 tool calls before these are recorded.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any

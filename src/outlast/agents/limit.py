@@ -1,7 +1,5 @@
 """Limits as an author states them: so many at once, so many in a while, across the fleet."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

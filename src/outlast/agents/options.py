@@ -4,8 +4,6 @@
 plain values: `Agent` checks them, so that a mistake is told with the agent's definition.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

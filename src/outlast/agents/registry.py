@@ -1,7 +1,5 @@
 """The agents of an app by name: those that it was given, and all that these may ask."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

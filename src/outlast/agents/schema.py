@@ -3,8 +3,6 @@
 Everything is read from the signature, its type hints and the docstring.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 import typing

@@ -3,8 +3,6 @@
 Knows nothing of how they are posted: see `integration/outbox`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import get_args

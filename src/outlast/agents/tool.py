@@ -1,7 +1,5 @@
 """Tools: functions that a model may call, and what their authors say about them."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Awaitable, Callable, Collection
 from string import Formatter

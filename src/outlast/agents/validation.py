@@ -1,7 +1,5 @@
 """Checks the parts of an agent's definition."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from inspect import formatannotation

@@ -1,7 +1,5 @@
 """The command line: one file per command, and here their list."""
 
-from __future__ import annotations
-
 import gc
 import sys
 from collections.abc import Callable, Mapping

@@ -3,8 +3,6 @@
 No error repeats what was given: a URL may carry a password, and a token is a secret.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 from urllib.parse import quote, urlsplit

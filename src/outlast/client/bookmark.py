@@ -1,7 +1,5 @@
 """A bookmark: all that is needed to go on with a session later, somewhere else."""
 
-from __future__ import annotations
-
 from typing import Any, TypedDict, cast
 
 from outlast.core.name import MAX_ID

@@ -4,8 +4,6 @@ Knows no route, and follows no redirect. Nothing is taken from the environment u
 `trust_env` says so: a proxy that somebody named there would be given the token.
 """
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager

@@ -1,7 +1,5 @@
 """Turns the server's answers into the types that an app in this process returns."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any, TypeVar, cast
 

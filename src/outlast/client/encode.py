@@ -1,7 +1,5 @@
 """Turns arguments into the server's requests, with the checks of an app in this process."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Answers that are errors, as the errors that they are: the same classes as without a wire."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any

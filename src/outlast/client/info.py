@@ -3,8 +3,6 @@
 Fields that callers may not see are empty: the tenant, and a lane's owner.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any
 

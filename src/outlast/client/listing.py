@@ -1,7 +1,5 @@
 """Pages of what there is on a server: sessions, open requests, lanes, workers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Self, TypeVar

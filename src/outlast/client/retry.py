@@ -3,8 +3,6 @@
 Knows no route. The caller says whether a request may be tried again.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A session's events over HTTP, from a cursor on; reconnects when the connection breaks."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 

@@ -5,8 +5,6 @@ Owns the actions' types, nothing about when one is due (`decide.py`) or how it i
 committed; `Park` gives the lane back; the others are done once their records are written.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 from msgspec import Struct

@@ -5,8 +5,6 @@ argument. Recovery is not a mode: after a crash the same questions are asked of 
 actions are in `action.py`; the table in docs/explanation/recovery.md is drawn from tests of this.
 """
 
-from __future__ import annotations
-
 from itertools import takewhile
 from typing import Literal
 

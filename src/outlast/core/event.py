@@ -4,8 +4,6 @@ Owns the form of an event: a record without its internal fields, with its text w
 values as values. Refuses to know where records come from: `log/reader.py` reads them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any

@@ -4,8 +4,6 @@ Owns how a turn's open requests and a call's memo change; a wait's result is kep
 the call that waits. One table with `fold.py`, which calls it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -4,8 +4,6 @@ Owns the derivation of every index, used while committing and by `outlast verify
 the indexes anew from the log and compares. Refuses to know how a store keeps them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import msgspec

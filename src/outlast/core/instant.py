@@ -3,8 +3,6 @@
 Owns their conversion to the milliseconds that records hold. Settings are checked in `setting.py`.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

@@ -6,8 +6,6 @@ of `rate` starts is allowed, and no counters have to be reset. It is counted in 
 milliseconds a rate of some hundreds in a second would be another.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from msgspec import Struct

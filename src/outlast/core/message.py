@@ -4,8 +4,6 @@ Provider-neutral. What a provider needs back unchanged (signatures, ids, parts o
 kinds unknown here) travels beside the parts as text that only its client reads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

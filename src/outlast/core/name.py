@@ -6,8 +6,6 @@ step `t3.s2.c1`, and the second attempt at it `t3.s2.c1#2`. Lanes other than
 last `/` on. Nothing here is secret.
 """
 
-from __future__ import annotations
-
 from hashlib import blake2b, sha256
 from typing import Any
 

@@ -5,8 +5,6 @@ that say what a performed action came to. Owns the order of records in a commit;
 their own module, `request.py`. Refuses to know how anything is performed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from outlast.core import record as r

@@ -4,8 +4,6 @@ Owns the types only: made from an agent's definition (`agents/`) at every claim,
 Durations are milliseconds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal
 

@@ -8,8 +8,6 @@ kept as JSON text, so that nothing is encoded twice.
 The format number counts changes of shape; `core/upcast.py` reads older ones.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 from msgspec import Struct

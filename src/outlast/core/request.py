@@ -5,8 +5,6 @@ Refuses to know who may answer: the agent's code does (`agents/runtime`). What t
 the state is in `fold_wait.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import msgspec

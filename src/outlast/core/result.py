@@ -3,8 +3,6 @@
 Owns the types only. Executors make them (`agents/runtime`); `outcome.py` turns them into records.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 from msgspec import Struct

@@ -3,8 +3,6 @@
 Every refusal is an `InvalidDefinition` that says what was expected. Times are in `instant.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar, get_args

@@ -4,8 +4,6 @@
 is not named did not change. There is no step yet: until the first release the format is 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -4,8 +4,6 @@ The list only grows, and what is in it is never copied or changed; that keeps a
 step's cost independent of the history's length. Fed with committed records only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 

@@ -5,8 +5,6 @@ its result is kept here and the lane is woken. Calls have no timers of their own
 for the first that is due. Refuses to know what a call does: `lane_runner.py` gives a function.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any

@@ -5,8 +5,6 @@ the next. What is left at the end is not flushed here: it goes into the commit o
 outcome (`lane_runner.py`).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar

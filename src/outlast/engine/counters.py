@@ -4,8 +4,6 @@ Owns the counters; they only grow, and nothing is decided by them. The store kee
 last counters with its lease (`lease_keeper.py`).
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from typing import Any

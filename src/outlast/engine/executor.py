@@ -5,8 +5,6 @@ never writes to the log; it is given a `CallJournal` for the little that a call 
 it runs. Agents' executor is in `agents/runtime/executor.py`, the journal in `call_journal.py`.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager

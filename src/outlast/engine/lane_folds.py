@@ -5,8 +5,6 @@ does, and says here what was written. The folds themselves are pure: `core/fold.
 `core/view.py`.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import ParamSpec, TypeVar

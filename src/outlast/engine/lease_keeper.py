@@ -5,8 +5,6 @@ that blocks it for a minute must not lose its lanes to another worker while it s
 follows from a lost lease is in `worker.py`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable

@@ -4,8 +4,6 @@ Owns what each of them looks for. The loop that runs them is in `service.py`; al
 is asked of the store, so any number of workers may do it at once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from outlast.engine.lane_runner import LaneRunner

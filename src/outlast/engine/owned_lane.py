@@ -6,8 +6,6 @@ whose commit may be refused (`attempt`, `conclude`) is folded once it is in the 
 know what to write: `lane_runner.py` does. What the log comes to is in `lane_folds.py`.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 

@@ -5,8 +5,6 @@ Refuses to know what is looked for: that is `run_once` of each service. See `wor
 `maintenance.py` here, and the outbox dispatcher and the scheduler in `integration/`.
 """
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import suppress
 from typing import Protocol

@@ -5,8 +5,6 @@ that it is sent if and only if they are written; the store drops one whose sessi
 Refuses to know when that commit is made: see `owned_lane.py`.
 """
 
-from __future__ import annotations
-
 import msgspec
 from msgspec.structs import replace
 

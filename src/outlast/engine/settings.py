@@ -1,7 +1,5 @@
 """The settings of a worker. Durations are seconds."""
 
-from __future__ import annotations
-
 from msgspec import Struct
 
 from outlast.core.name import check_who

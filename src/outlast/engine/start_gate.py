@@ -6,8 +6,6 @@ do, the lane rests. Refuses to know how slots and permits are shared out: see `E
 and the store's `acquire`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 
 import msgspec

@@ -5,8 +5,6 @@ know models and tools: an `Executor` per agent does. What happens to one claimed
 `lane_runner.py`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

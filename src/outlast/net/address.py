@@ -4,8 +4,6 @@ Checks texts only: it resolves no name and opens no connection. An address that 
 nor allowed by `allow_private` is refused; addresses that no webhook needs are always refused.
 """
 
-from __future__ import annotations
-
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from unicodedata import category
 from urllib.parse import SplitResult, urlsplit

@@ -5,8 +5,6 @@
 A secret is any text of 16 bytes or more, or `whsec_` and the base64 of that many.
 """
 
-from __future__ import annotations
-
 import hmac
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64

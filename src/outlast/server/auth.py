@@ -3,8 +3,6 @@
 All is closed that is not named here as open. Knows no route beyond that.
 """
 
-from __future__ import annotations
-
 import re
 from inspect import isawaitable
 

@@ -4,8 +4,6 @@ The one place where an id from outside becomes a session: for a session of anoth
 that there is none.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

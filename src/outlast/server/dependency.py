@@ -1,7 +1,5 @@
 """FastAPI dependencies of the routes: principal and scope, the backend, documented errors."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from fastapi import Depends, Request, Security

@@ -4,8 +4,6 @@ Chooses statuses; knows no route. What a store says about itself stays in the lo
 outside is told only whether to try again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 The secret has 192 random bits, so a plain digest of it gives nothing away.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from hmac import compare_digest

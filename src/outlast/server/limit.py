@@ -4,8 +4,6 @@
 else reads them. Limits per caller are applied once the caller is known (`auth.py`).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable

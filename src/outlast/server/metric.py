@@ -3,8 +3,6 @@
 A gauge of the store is the same whichever server is asked; a worker's counters carry its name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The principal of a request, and the scopes that say what it may do."""
 
-from __future__ import annotations
-
 from msgspec import Struct
 
 READ = "read"

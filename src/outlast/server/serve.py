@@ -4,8 +4,6 @@ What is written here about the wire is what the tests know: one protocol impleme
 websockets, nothing believed that a proxy says, and no log of addresses, which may be secrets.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import socket

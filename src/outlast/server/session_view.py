@@ -1,7 +1,5 @@
 """A session as one answer: how it stands, what each lane waits for, what it has cost."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from outlast.core import record as r

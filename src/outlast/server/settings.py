@@ -1,7 +1,5 @@
 """Settings of the server: where it listens, how it authenticates, how much it accepts."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Whether an answer fits what was asked: all that is said against it before it is written."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

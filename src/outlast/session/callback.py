@@ -4,8 +4,6 @@ The address is the authorization, good for one call. Where the tool takes signed
 address may be used again: each call only says that there is something to look at.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any

@@ -4,8 +4,6 @@ First what it has started at remote agents is ended and a parent that waits for 
 store erases it. What the store keeps of an erased session is in `store/contract.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 

@@ -1,7 +1,5 @@
 """Checks what arrives from outside and admits it to a lane's inbox."""
 
-from __future__ import annotations
-
 from base64 import b64encode
 from datetime import datetime, timedelta
 from functools import cache

@@ -4,8 +4,6 @@ Owns the checks of filters and the listing of workers and lanes. Knows no databa
 answers, see `store/listing.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, get_args
 

@@ -1,7 +1,5 @@
 """A session's requests to humans, as callers see them."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any, Literal, cast
 

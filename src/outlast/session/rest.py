@@ -1,7 +1,5 @@
 """When a session rests: nothing moves in it before something arrives."""
 
-from __future__ import annotations
-
 from outlast.store import LaneInfo, SessionInfo
 
 IN_A_TURN = frozenset({"running", "sleeping"})

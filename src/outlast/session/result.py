@@ -1,7 +1,5 @@
 """The result of a message."""
 
-from __future__ import annotations
-
 from typing import Any, Generic, Literal
 
 from msgspec import Struct

@@ -3,8 +3,6 @@
 Admits and gives handles; what becomes of a message is for workers to say.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from msgspec import Struct

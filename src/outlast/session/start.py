@@ -4,8 +4,6 @@
 carried to the record whole. Knows no agents: names are resolved by `session/router.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Literal, get_args

@@ -4,8 +4,6 @@
 every database must do alike.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from hashlib import blake2b
 

@@ -3,8 +3,6 @@
 `log.py` says what `commit` promises; `docs/internals.md` tells how the engine makes commits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Protocol
 

@@ -1,7 +1,5 @@
 """The whole contract: the six topics of a store, and how it is opened and closed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Protocol
 

@@ -6,8 +6,6 @@ what `data` means; typed access lives with its users: `server/key.py`,
 `integration/schedule/state.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol
 

@@ -3,8 +3,6 @@
 A call asks for its permits by `acquire` and returns them with a commit (`Commit.frees`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol
 

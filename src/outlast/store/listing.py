@@ -3,8 +3,6 @@
 The indexes are written by `log.admit` and `log.commit`; nothing here changes them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol
 

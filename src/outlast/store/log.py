@@ -5,8 +5,6 @@ was committed. Which worker owns a lane is the topic `work`; what is listed with
 is the topic `listing`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol

@@ -4,8 +4,6 @@ A commit with `tells` makes a session's cursors due; a dispatcher takes those th
 events and settles them. What a delivery is, and to whom, is not known here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Protocol
 

@@ -1,7 +1,5 @@
 """Why something is refused: the same words, whichever store says them."""
 
-from __future__ import annotations
-
 from outlast.errors import (
     CursorAhead,
     DispatchConflict,

@@ -4,8 +4,6 @@ Knows nothing of what is in a log: a lane is ready, owned under a fence, or neit
 What an owner writes is the topic `log`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 

@@ -4,8 +4,6 @@ Bytes are counted as they are in memory, not as they are stored: what was said m
 times as large as what is kept of it.
 """
 
-from __future__ import annotations
-
 import zstandard
 
 from outlast.core.codec import COMPRESSED

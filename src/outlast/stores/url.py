@@ -1,7 +1,5 @@
 """Which store a URL names."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 

@@ -1,7 +1,5 @@
 """A clock that stands still until it is told to go on, and whose chance is decided by a seed."""
 
-from __future__ import annotations
-
 import random
 
 from ulid import ULID

@@ -4,8 +4,6 @@ Everything is in this process: a crash throws a worker away between one instruct
 the next, and a fresh one takes over its lanes.
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The report of `crash_everywhere`: one run per crash, compared with the run without one."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any

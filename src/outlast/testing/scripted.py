@@ -4,8 +4,6 @@ The script's place is read from the conversation itself, so a scripted agent goe
 where it was when another process takes over, as a real model would.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any

@@ -4,8 +4,6 @@ Each topic has a wrapper of its own; `WrappedStore` is all six. Override the met
 wrong. Nothing in production code knows of it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any

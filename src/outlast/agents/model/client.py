@@ -4,8 +4,6 @@ A client gives whole answers or says that it could not; it never retries, never
 runs tools and never stores anything. Its caller owns timeouts and attempts.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Literal, Protocol
 

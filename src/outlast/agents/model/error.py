@@ -13,8 +13,6 @@ Not every case is obvious:
 - A part that this process cannot read is `recoverable`: a newer worker can.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from math import ceil

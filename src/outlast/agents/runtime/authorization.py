@@ -3,8 +3,6 @@
 The log keeps only the outcome. The token is looked up again in every run of the tool.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import msgspec

@@ -4,8 +4,6 @@ Owns what a tool is given (`Callback`) and what arrived (`ReceivedCallback`). Kn
 address is opened by `ctx.callback`, and `session/callback.py` accepts what is posted to it.
 """
 
-from __future__ import annotations
-
 from base64 import b64decode
 from typing import Any
 

@@ -5,8 +5,6 @@ wakes; a wait that is over returns at once then. One that does several things at
 each of its tasks has to wait, and wakes when the first of these waits is over.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine, Generator, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The app as its tools may use it: its address, its agents and its connections."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 

@@ -3,8 +3,6 @@
 Asking the model is `ask.py`'s, running tools `run.py`'s.
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 from collections.abc import Callable, Coroutine

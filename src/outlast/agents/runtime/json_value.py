@@ -1,7 +1,5 @@
 """Python values to JSON text and back, for results, slices and steps. Never pickle."""
 
-from __future__ import annotations
-
 from math import isfinite
 from typing import Any, TypeVar
 

@@ -4,8 +4,6 @@ What a client raises, and what the user's own instructions do, becomes a failure
 the time limits are the engine's.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any

@@ -3,8 +3,6 @@
 If that agent is remote, the session is one of its proxy in this app.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

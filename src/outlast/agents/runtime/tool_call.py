@@ -3,8 +3,6 @@
 The meaning of exceptions is settled here; the log and the time limits are the engine's.
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence

@@ -1,7 +1,5 @@
 """`outlast answer`: what a human says to a request."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import msgspec

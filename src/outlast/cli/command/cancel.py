@@ -1,7 +1,5 @@
 """`outlast cancel`: stop what a session is doing."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """`outlast demo`: an agent survives being killed, again and again, before your eyes."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import tempfile

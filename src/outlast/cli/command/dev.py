@@ -1,7 +1,5 @@
 """`outlast dev`: worker and server in one process, begun anew when the code changes."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from pathlib import Path

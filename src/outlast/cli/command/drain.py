@@ -1,7 +1,5 @@
 """`outlast drain`: have a worker hand back its lanes and stop."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """`outlast end`: a session that is not needed any more."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

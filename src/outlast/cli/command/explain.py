@@ -1,7 +1,5 @@
 """`outlast explain`: what a session waits for, and why."""
 
-from __future__ import annotations
-
 from outlast.cli.terminal.option import DEFAULT_STORE, AsJson, SessionId, StoreUrl, open_place
 from outlast.cli.terminal.output import STATUS_STYLES, clean, json_out, moment, out
 from outlast.cli.terminal.run import command

@@ -1,7 +1,5 @@
 """`outlast keys`: the keys to the server."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated, Any
 

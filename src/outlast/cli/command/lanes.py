@@ -1,7 +1,5 @@
 """`outlast lanes`: the lanes and their owners."""
 
-from __future__ import annotations
-
 from typing import Annotated, cast
 
 import typer

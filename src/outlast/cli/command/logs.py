@@ -1,7 +1,5 @@
 """`outlast logs`: what happened in a session, one line each."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Annotated

@@ -1,7 +1,5 @@
 """`outlast requests`: what people are asked, and what they say to it."""
 
-from __future__ import annotations
-
 import sys
 from enum import StrEnum
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """`outlast retry`: a failed turn once more."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -4,8 +4,6 @@ The store knows each schedule's line and when it is due; only to start one, and 
 no longer in the code, the app is needed.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from itertools import islice

@@ -1,7 +1,5 @@
 """`outlast send`: a message for a session."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """`outlast serve`: a process that only serves HTTP; workers do the work."""
 
-from __future__ import annotations
-
 import asyncio
 
 from outlast.app import Outlast

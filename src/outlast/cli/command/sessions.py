@@ -1,7 +1,5 @@
 """`outlast sessions`: which sessions there are."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Any, cast
 

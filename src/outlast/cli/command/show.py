@@ -1,7 +1,5 @@
 """`outlast show`: all about one session."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from msgspec import Struct, field

@@ -1,7 +1,5 @@
 """`outlast verify`: whether logs keep their promises, and indexes agree with them."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated

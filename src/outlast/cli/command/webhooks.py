@@ -1,7 +1,5 @@
 """`outlast webhooks`: where events are posted, and which could not be delivered."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated
 from urllib.parse import urlsplit

@@ -1,7 +1,5 @@
 """`outlast worker`: a process that does nothing but work."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """`outlast workers`: the workers of a store."""
 
-from __future__ import annotations
-
 from msgspec.structs import asdict
 
 from outlast.cli.terminal.option import DEFAULT_STORE, AsJson, StoreUrl, open_place

@@ -1,7 +1,5 @@
 """Shows the demo on a terminal: a line per event, and below them what happens at this moment."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress

@@ -4,8 +4,6 @@ They know nothing of Outlast, so they can be compared with its log: a line that 
 whatever becomes of the process that wrote it.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 from collections.abc import Iterator

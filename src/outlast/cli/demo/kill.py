@@ -3,8 +3,6 @@
 A kill point names a place in the scenario and a moment there; the same seed gives the same points.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from hashlib import blake2b

@@ -4,8 +4,6 @@ Run as `python -m outlast.cli.demo.process DIRECTORY NAME`, this module is such 
 until it is killed or the process that started it is gone. `kill.py` decides when to kill one.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import sys

@@ -4,8 +4,6 @@ Knows only what any reader of the stream is given. `display.py` shows it, and `k
 for the moment to kill a worker.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from outlast.core.event import Event

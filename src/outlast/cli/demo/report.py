@@ -1,7 +1,5 @@
 """Counts a run from the log and the files outside it: a table for people, JSON for programs."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from collections import Counter

@@ -4,8 +4,6 @@ Plays the human (sends the job, a follow-up and an approval) and follows the ses
 `kill.py` kills workers meanwhile, `display.py` shows what happens, `report.py` counts it.
 """
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

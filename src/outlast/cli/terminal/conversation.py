@@ -1,7 +1,5 @@
 """One conversation: whose turn it is, what is shown, what is asked, and how it is left."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from typing import Any, get_args

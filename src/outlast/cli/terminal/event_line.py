@@ -1,7 +1,5 @@
 """Events in a few words, for people."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sessions watched from outside, beyond the point where they rest."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 
 from outlast.core.event import Event

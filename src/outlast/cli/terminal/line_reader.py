@@ -1,7 +1,5 @@
 """Reads lines from a terminal or a pipe without blocking the event loop."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

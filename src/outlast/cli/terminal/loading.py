@@ -1,7 +1,5 @@
 """The user's app, found by its name: MODULE:APP."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 import sysconfig

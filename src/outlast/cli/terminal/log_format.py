@@ -1,7 +1,5 @@
 """Log lines of a worker: a phrase and its fields, as text or as JSON."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime

@@ -3,8 +3,6 @@
 Text from models, tools and users never reaches a terminal with its control characters.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Sequence

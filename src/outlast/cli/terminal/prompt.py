@@ -1,7 +1,5 @@
 """Requests to a human, put as a question and answered by a line."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shlex

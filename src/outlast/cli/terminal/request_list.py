@@ -1,7 +1,5 @@
 """Open requests with numbers that stay theirs, and what became of those that are gone."""
 
-from __future__ import annotations
-
 from msgspec import Struct
 
 from outlast.app import Outlast

@@ -1,7 +1,5 @@
 """A process that is begun anew whenever a file of Python changes."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """A conversation as it is shown while it happens: words as they come, calls on a line each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

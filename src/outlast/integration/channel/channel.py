@@ -1,7 +1,5 @@
 """The contract of a channel, for those who write another one."""
 
-from __future__ import annotations
-
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

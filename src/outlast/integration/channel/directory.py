@@ -1,7 +1,5 @@
 """The channels of an app by name, each with its agent."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from outlast.core.setting import listed

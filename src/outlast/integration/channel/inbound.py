@@ -1,7 +1,5 @@
 """Inbound requests of a channel: as they were posted, and what they mean."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl

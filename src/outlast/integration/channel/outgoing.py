@@ -1,7 +1,5 @@
 """Outgoing events of a channel: an event of a session, with the text to show for it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

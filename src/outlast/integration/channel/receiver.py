@@ -1,7 +1,5 @@
 """All channels of an app as receivers: what is posted to one goes to its session."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

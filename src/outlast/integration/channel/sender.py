@@ -1,7 +1,5 @@
 """Channels as a consumer of the outbox: each sends events, as text, to its sessions' threads."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 

@@ -4,8 +4,6 @@ Both directions are signed by the rules of Standard Webhooks, so that the other 
 code of Outlast.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

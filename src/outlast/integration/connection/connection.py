@@ -1,7 +1,5 @@
 """A connection as users define it: a service that users sign in to by OAuth 2.1."""
 
-from __future__ import annotations
-
 import re
 import ssl
 from collections.abc import Iterator, Mapping, Sequence

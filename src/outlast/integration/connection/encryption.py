@@ -5,8 +5,6 @@ encrypts and all of them decrypt: put a new key before the old one, and remove t
 uses it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 

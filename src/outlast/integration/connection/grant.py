@@ -3,8 +3,6 @@
 Nothing here shows a token when it is printed.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

@@ -3,8 +3,6 @@
 Needs no extra, unlike the flow in `oauth_flow.py`: the app and its server know these types.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from outlast.integration.connection.connection import Redacted

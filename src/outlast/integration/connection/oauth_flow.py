@@ -5,8 +5,6 @@ connection, until it expires. Every way in which a callback can end has a name: 
 `oauth_callback.py`.
 """
 
-from __future__ import annotations
-
 from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager

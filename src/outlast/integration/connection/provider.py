@@ -3,8 +3,6 @@
 Authlib builds the protocol's messages; this decides what is sent where and which answers count.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cached_property
 

@@ -4,8 +4,6 @@ Within this process it is known by its name; across the fleet a document holds t
 expires should its holder die.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress

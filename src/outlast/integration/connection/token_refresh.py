@@ -5,8 +5,6 @@ stored before a tool gets its access token, and only in the place of the pair th
 Until then the old pair stays.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 

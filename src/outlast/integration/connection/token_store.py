@@ -3,8 +3,6 @@
 What is encrypted is in `encryption.py`; when a grant is refreshed is in `token_refresh.py`.
 """
 
-from __future__ import annotations
-
 import msgspec
 from msgspec import Struct
 

@@ -5,8 +5,6 @@ A consumer says which cursors a new session needs, and finds the receiver of a c
 the code of that day. It knows neither positions nor retries: `delivery.py` does.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol

@@ -5,8 +5,6 @@ dispatcher settles in one write. A crash before that write repeats the events of
 older.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing

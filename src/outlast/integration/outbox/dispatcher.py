@@ -5,8 +5,6 @@ few seconds; busy, at most ten times a second. A cursor is settled in one write 
 ends; if the process dies before, the hold on it expires and another worker takes it.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress

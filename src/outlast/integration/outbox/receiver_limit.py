@@ -6,8 +6,6 @@ others.
 Starts no task and writes nothing: `begin` and the dispatcher do.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 

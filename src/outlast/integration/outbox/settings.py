@@ -1,7 +1,5 @@
 """How webhooks are sent. Durations are seconds."""
 
-from __future__ import annotations
-
 import ssl
 
 from msgspec import Struct

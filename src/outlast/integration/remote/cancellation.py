@@ -6,8 +6,6 @@ it here, at least once and again until the other server has taken it. An erasure
 so it waits for the other servers instead.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any

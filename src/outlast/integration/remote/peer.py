@@ -4,8 +4,6 @@ Knows the wire and nothing of the call that asks. A server that is away raises S
 every request can be sent again.
 """
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import suppress

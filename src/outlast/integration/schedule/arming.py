@@ -4,8 +4,6 @@ The line that was armed last counts: a worker arms its own lines when it starts.
 lines stand by, and fire nothing of that schedule until its instants are visibly left behind.
 """
 
-from __future__ import annotations
-
 from outlast.clock import Clock
 from outlast.integration.schedule.cron import MINUTE
 from outlast.integration.schedule.decide import NOTHING_BEFORE, LastSession

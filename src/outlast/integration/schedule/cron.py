@@ -6,8 +6,6 @@ hour comes twice. A line of fixed times names each of them once a day: one that 
 is the first of both, and one that is left out is the moment at which the clock is set forward.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any

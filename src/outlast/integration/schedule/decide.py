@@ -6,8 +6,6 @@ Clocks may be wrong: what a row says of the future is not believed, and what it 
 `settled_at` never goes back: nothing before it comes again, even where a clock is behind.
 """
 
-from __future__ import annotations
-
 from msgspec import Struct
 
 from outlast.integration.schedule.schedule import Schedule

@@ -4,8 +4,6 @@ Owns the identity of a start: one session for each instant. When one is due is d
 `integration/schedule/decide.py`.
 """
 
-from __future__ import annotations
-
 from outlast.clock import Clock
 from outlast.core.name import MAIN
 from outlast.core.record import CancelRequested

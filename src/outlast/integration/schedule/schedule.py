@@ -1,7 +1,5 @@
 """A schedule as it is written down in code. What the store keeps of it is in `state.py`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from datetime import datetime

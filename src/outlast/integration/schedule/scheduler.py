@@ -6,8 +6,6 @@ scheduler that is killed in between leaves the same to do to the next. Idle, it 
 documents every few seconds.
 """
 
-from __future__ import annotations
-
 from msgspec.structs import replace
 
 from outlast.clock import Clock

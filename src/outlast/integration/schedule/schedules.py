@@ -1,7 +1,5 @@
 """The schedules of an app: looked up, listed, paused, resumed and triggered."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Sequence
 from typing import Any
 

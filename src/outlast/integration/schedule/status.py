@@ -1,7 +1,5 @@
 """How a schedule stands: what the store keeps of it, beside what the code says."""
 
-from __future__ import annotations
-
 from msgspec import Struct
 
 from outlast.integration.schedule.schedule import Schedule

@@ -4,8 +4,6 @@
 nothing of them, and without an SDK they cost next to nothing.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from msgspec import Struct

@@ -4,8 +4,6 @@ Used only with `Telemetry(content=True)`. Leaves out the bytes of pictures and f
 only a provider's client can read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

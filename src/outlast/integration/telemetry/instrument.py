@@ -1,7 +1,5 @@
 """The tracer and the meters. Nothing else imports OpenTelemetry."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version

@@ -3,8 +3,6 @@
 So any worker can add spans to a turn's trace without a stored or transmitted trace context.
 """
 
-from __future__ import annotations
-
 from contextvars import ContextVar
 from hashlib import blake2b
 from typing import Any

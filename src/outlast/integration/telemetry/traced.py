@@ -5,8 +5,6 @@ A turn's span is added by the worker that records the turn's end. If the turn be
 its start is read from the log.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

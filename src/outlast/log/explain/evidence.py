@@ -3,8 +3,6 @@
 Owns the reads. The explanation itself is pure: see `lane.py`, `turn.py`, `owner.py`, `obstacle.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import msgspec

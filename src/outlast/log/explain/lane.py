@@ -1,7 +1,5 @@
 """Explains a session lane by lane: how it ended, its owner, its waits, its queue."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from outlast.core import record as r

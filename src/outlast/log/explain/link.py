@@ -1,7 +1,5 @@
 """The parts of an explanation: causes, lane by lane."""
 
-from __future__ import annotations
-
 from msgspec import Struct
 
 from outlast.core.record import Failure

@@ -1,7 +1,5 @@
 """Explains why calls that could begin do not: a limit without room, another call's key."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from outlast.core import record as r

@@ -1,7 +1,5 @@
 """Explains which worker owns a lane, or why none does."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from math import inf

@@ -1,7 +1,5 @@
 """One thing that verification found wrong, and where."""
 
-from __future__ import annotations
-
 from msgspec import Struct
 
 

@@ -1,7 +1,5 @@
 """Compares the indexes that the log implies with those that the store has."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ A lane whose record cannot be folded is left as it was: what follows in that lan
 repeat the same finding. The rules are in `rule.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 
 from msgspec import Struct

@@ -4,8 +4,6 @@ Each is given the lane as it was before, and yields what is wrong with the recor
 fold, and stricter: the fold believes what the owner wrote.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

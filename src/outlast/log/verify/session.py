@@ -4,8 +4,6 @@ A session that a worker runs meanwhile is read again until nothing was written d
 reading; one that never rests is checked by its log alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace

@@ -1,7 +1,5 @@
 """Compares sessions, lanes and snapshots as they are stored with what the log says of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The response to a channel's sender."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from outlast.server.model.shape import DELIVERY, SESSION, Out, example

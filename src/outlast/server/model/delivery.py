@@ -1,7 +1,5 @@
 """Deliveries to sessions, and their receipts."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator

@@ -1,7 +1,5 @@
 """Lanes and workers over the wire, and how the server itself is."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from pydantic import Field

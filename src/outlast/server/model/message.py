@@ -1,7 +1,5 @@
 """Messages over the wire: what is sent to a session, and the conversation as it is read."""
 
-from __future__ import annotations
-
 from base64 import b64decode
 from typing import Annotated, Any, Literal
 

@@ -1,7 +1,5 @@
 """Requests to humans over the wire: what is open, and answers to it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """Sessions over the wire: how they stand, and what their turns came to."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic import Field

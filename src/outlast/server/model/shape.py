@@ -1,7 +1,5 @@
 """Shapes that all requests and responses share: ids, instants, pages, errors."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated, Any
 

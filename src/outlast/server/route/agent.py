@@ -1,7 +1,5 @@
 """The one session of an agent that has a key: prompt it, and read its stream at the same URL."""
 
-from __future__ import annotations
-
 from typing import Annotated
 from urllib.parse import quote
 

@@ -3,8 +3,6 @@
 The token is the authorization: without it a caller learns nothing, and a GET changes nothing.
 """
 
-from __future__ import annotations
-
 from fastapi import APIRouter, Request
 
 from outlast.errors import UnknownCallback

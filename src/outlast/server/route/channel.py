@@ -3,8 +3,6 @@
 No key is needed: the channel verifies the request itself before anything is done with it.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from fastapi import APIRouter, Request

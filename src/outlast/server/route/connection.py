@@ -4,8 +4,6 @@ The `state` is the authorization and is good for one sign-in. Where the app has 
 user must also be the one who was asked. The page is plain text and the same for all users.
 """
 
-from __future__ import annotations
-
 from inspect import isawaitable
 from typing import Annotated, Any
 

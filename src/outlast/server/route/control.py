@@ -1,7 +1,5 @@
 """Steering a session: cancel, end, retry. Each is queued, and done by the lane's owner."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from fastapi import APIRouter, Body

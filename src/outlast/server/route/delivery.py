@@ -1,7 +1,5 @@
 """Deliveries to a session, by its id or by its continuation token."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from fastapi import APIRouter, Request

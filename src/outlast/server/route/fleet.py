@@ -1,7 +1,5 @@
 """The fleet: lanes, and the workers that carry them."""
 
-from __future__ import annotations
-
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """How the server is: alive, ready, and in numbers."""
 
-from __future__ import annotations
-
 from fastapi import APIRouter, Response
 
 from outlast.server.body import JsonRoute

@@ -3,8 +3,6 @@
 The log itself is read as a stream: see `outlast.server.stream`.
 """
 
-from __future__ import annotations
-
 import asyncio
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """Open requests across sessions, and answers to them."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query

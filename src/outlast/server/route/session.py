@@ -1,7 +1,5 @@
 """Sessions: start, list, look at, erase."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response

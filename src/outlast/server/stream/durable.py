@@ -4,8 +4,6 @@ The stream of a session is one of JSON messages, and is closed when the session 
 is written here: what a client sends goes through the routes that say what it means.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from functools import partial

@@ -1,7 +1,5 @@
 """Events as text: encoded once as JSON, however many read them, and framed as NDJSON or SSE."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import get_args
 

@@ -5,8 +5,6 @@ nothing else. Its readers have a cursor and no queue: none of them can hold up a
 thousand ask no more of the database than one.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -4,8 +4,6 @@ An offset is a cursor in sixteen digits, so that offsets sort as text. The curso
 protocol is something else: a number that keeps caches from answering a poll for ever.
 """
 
-from __future__ import annotations
-
 import re
 from math import ceil
 from typing import Annotated

@@ -3,8 +3,6 @@
 Takes from the feed's window, and reads pages by itself while it is behind that.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator
 
 from outlast.errors import CursorAhead, UnknownSession

@@ -1,7 +1,5 @@
 """How a stream is sent: piece by piece, as fast as its reader takes it, until either leaves."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping

@@ -1,7 +1,5 @@
 """The routes of streams: which form a reader wants, and from where to where."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated, Any, Literal

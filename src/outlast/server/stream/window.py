@@ -3,8 +3,6 @@
 Offsets rise by one, so a cursor is a place in the list: nothing is searched for.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Sequence
 
 from outlast.log.reader import EventReader

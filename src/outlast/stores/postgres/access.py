@@ -4,8 +4,6 @@
 `work.py`, `listing.py`, `limit.py`, `outbox.py`, `document.py`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Mapping

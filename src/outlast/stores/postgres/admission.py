@@ -4,8 +4,6 @@ functions/admission.sql checks and writes it. Admissions that a commit sends to 
 out with the commit: `commit.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ As on a `Link` a batch is one transaction and one round trip: nothing of it is l
 server, wherever the wire is cut. A server that does not answer in time counts as one that is gone.
 """
 
-from __future__ import annotations
-
 import select
 from collections.abc import Sequence
 

@@ -5,8 +5,6 @@ gets ready and, about once a second, which workers show no sign of life: so an i
 a second.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any

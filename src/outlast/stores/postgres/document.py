@@ -3,8 +3,6 @@
 Each write is a transaction of its own. An answer that was lost is made up for by looking again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 The driver's text about a connection is cleaned of the password before it is repeated.
 """
 
-from __future__ import annotations
-
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 

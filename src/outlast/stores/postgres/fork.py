@@ -4,8 +4,6 @@ A connection belongs to all processes that share its descriptor. If a child kept
 would not see its parent die; if it closed one in order, it would close it for both.
 """
 
-from __future__ import annotations
-
 import os
 from weakref import WeakSet
 

@@ -3,8 +3,6 @@
 functions/permit.sql decides which calls may begin.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

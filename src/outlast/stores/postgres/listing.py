@@ -1,7 +1,5 @@
 """The topic `listing` in PostgreSQL. See `outlast.store.listing` for the promises."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ worker's lease (`worker_lease.py`). A pooler's connections outlive the process, 
 behind one; then the lease decides. The process's connection also receives hints (`notify.py`).
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping

@@ -5,8 +5,6 @@ lacks, of which the first makes version 2. The functions hold no data: today's r
 Nothing here knows what the tables mean.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib.resources.abc import Traversable

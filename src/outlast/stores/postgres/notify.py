@@ -5,8 +5,6 @@ names the process; each further one is 1 or 0 (whether something arrived or a la
 a session's id.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 

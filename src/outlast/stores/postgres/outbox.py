@@ -4,8 +4,6 @@ Each method is a transaction of its own. A commit that has something to tell loc
 a transaction that held several of them while it waited for one could deadlock with it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

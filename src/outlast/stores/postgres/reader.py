@@ -3,8 +3,6 @@
 Nothing is written here, so a query may go out twice; NOTIFY is the one exception (`notify.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from outlast.stores.postgres.pipeline import Rows

@@ -3,8 +3,6 @@
 functions/reading.sql selects the rows; `row.py` unpacks them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

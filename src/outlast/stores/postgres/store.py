@@ -5,8 +5,6 @@ lives (`parts.py`). All of it lives on the event loop that opened the store. Eac
 module of its name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from outlast.clock import Clock

@@ -4,8 +4,6 @@ Each transaction has a connection of its own (`transaction_pool.py`), so nothing
 After its time limit it is rolled back, whatever the tool is doing. Parameters are psycopg's: `%s`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence

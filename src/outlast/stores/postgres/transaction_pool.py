@@ -1,7 +1,5 @@
 """Connections for tools' transactions (`transaction.py`): opened when needed, a few kept open."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

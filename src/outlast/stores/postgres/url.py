@@ -7,8 +7,6 @@ which the URL itself then names: a host and port (all else as in the URL) or a w
 which the server is reached directly, or `none`. All other parameters are the driver's.
 """
 
-from __future__ import annotations
-
 import re
 from hashlib import blake2b
 from typing import Any, NamedTuple

@@ -5,8 +5,6 @@ of life is shown on this connection as well (`liveness.py`): a worker is missing
 its sign on neither.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import threading

@@ -4,8 +4,6 @@
 the topics' business: `log.py`, `work.py`, `listing.py`, `limit.py`, `outbox.py`, `document.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeVar

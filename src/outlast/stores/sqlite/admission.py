@@ -4,8 +4,6 @@ Each is written at most once. Owns the checks that refuse one, and appending a r
 which `commit.py` uses too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 

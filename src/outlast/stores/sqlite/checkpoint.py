@@ -5,8 +5,6 @@ grown in steps as large as it is, and begun again from its start instead of bein
 happens on a thread and a connection of its own, so that no commit waits for it.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import sqlite3

@@ -5,8 +5,6 @@ written nothing and the others of its group stand. The writes check the fence on
 Knows nothing of groups and threads (`writer.py`); `admission.py` appends the log's row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """The topic `document` in SQLite. See `outlast.store.document` for the promises."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

@@ -6,8 +6,6 @@ pieces, each in a transaction of its own: zeros are written over all of it (see 
 `outlast_erasures`; the next process that opens the file or erases goes on there.
 """
 
-from __future__ import annotations
-
 from contextlib import closing
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """What SQLite's errors mean: wait and try again, or which error of ours."""
 
-from __future__ import annotations
-
 import sqlite3
 from pathlib import Path
 

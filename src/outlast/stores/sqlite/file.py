@@ -3,8 +3,6 @@
 Owns the opening and the closing of them, and is the `Access` of a `SqliteStore`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Sequence

@@ -4,8 +4,6 @@ A lock taken with `flock` belongs to all processes that share its descriptor. If
 it, the death of its parent could not be seen.
 """
 
-from __future__ import annotations
-
 import os
 from typing import Protocol
 from weakref import WeakSet

@@ -1,7 +1,5 @@
 """Results that the store's threads hand to event loops: many with one wake-up."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

@@ -3,8 +3,6 @@
 See `outlast.store.limit` for the promises.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from functools import partial
 

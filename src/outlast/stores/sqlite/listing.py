@@ -3,8 +3,6 @@
 See `outlast.store.listing` for the promises; the functions run on a reader's thread.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import msgspec

@@ -4,8 +4,6 @@
 closes the file. A file that is missing or not ours to open says nothing: then the lease decides.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import socket

@@ -4,8 +4,6 @@ See `outlast.store.log` for the promises; `admission.py`, `commit.py`, `transact
 `reading.py` and `erasure.py` keep them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial

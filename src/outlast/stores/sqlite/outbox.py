@@ -3,8 +3,6 @@
 `admission.py` adds cursors and `commit.py` makes them due.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Where the file is: a directory that exists, on a disk of this machine."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -4,8 +4,6 @@ Questions that wait are answered together, from one state of the file. A stateme
 read to its end, so that no transaction is left open and the log beside the file can be cut.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 import threading

@@ -1,7 +1,5 @@
 """What can be read: the log, and listings of what is in it. Changes nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from math import inf

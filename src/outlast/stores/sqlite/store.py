@@ -4,8 +4,6 @@ One connection writes, two threads read, and each lease has a connection of its 
 Each topic is in the module of its name; `memory.py` has the same topics without a file.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 A blocked event loop or a busy writer must not cost a worker its lanes.
 """
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import threading

@@ -1,7 +1,5 @@
 """Arrivals: accepted once, in order, or refused without a trace."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

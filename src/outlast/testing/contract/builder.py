@@ -1,7 +1,5 @@
 """Admissions and commits for tests, with everything filled in that a test does not care about."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

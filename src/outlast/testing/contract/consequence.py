@@ -1,7 +1,5 @@
 """What commits change beside the log: deliveries, tokens, ends, holds on keys, blobs."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

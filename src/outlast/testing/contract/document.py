@@ -1,7 +1,5 @@
 """Documents are kept as given, replaced by a writer that knows the version, and expire."""
 
-from __future__ import annotations
-
 from msgspec.structs import replace
 
 from outlast.store import Document, Store

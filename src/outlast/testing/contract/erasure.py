@@ -1,7 +1,5 @@
 """An erased session is gone with all that was known of it, but for the names of its dispatches."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

@@ -1,7 +1,5 @@
 """Whose turn it is: among tenants, under limits, and in queues that may be full."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any

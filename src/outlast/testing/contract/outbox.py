@@ -1,7 +1,5 @@
 """Outbox cursors: durable cursors over sessions' logs, given out to one teller at a time."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from msgspec.structs import replace

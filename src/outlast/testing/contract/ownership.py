@@ -1,7 +1,5 @@
 """Who owns a lane: one living worker, until its lease runs out or its death is seen."""
 
-from __future__ import annotations
-
 import asyncio
 
 from msgspec.structs import replace

@@ -1,7 +1,5 @@
 """The log as readers and new owners get it: in order, in pages, from a snapshot on."""
 
-from __future__ import annotations
-
 import pytest
 
 from outlast.core import record as r

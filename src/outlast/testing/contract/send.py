@@ -1,7 +1,5 @@
 """What a commit sends to other sessions arrives with it, or not at all."""
 
-from __future__ import annotations
-
 from msgspec.structs import replace
 
 from outlast.core import record as r

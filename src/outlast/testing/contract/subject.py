@@ -1,7 +1,5 @@
 """The store under test: what a subclass says about it, and the fixtures that open it."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How a process learns that there is something to do: instants, and hints."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """`python -m outlast.testing.simulation`: one seed with its trace, or many with a summary."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -1,7 +1,5 @@
 """Promises about work that is handed on: a child is started once, and waited for until its end."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Whether no more ran at once, and no more began in a while, than limits allow."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from outlast.agents.model.pydantic_ai import client_of

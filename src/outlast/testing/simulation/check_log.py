@@ -1,7 +1,5 @@
 """Promises that the log itself keeps or breaks: 1, 2, 3, 6 and 10, and what models see of it."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Promises about sign-ins: none is invented, and no user gets another's token."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from urllib.parse import parse_qsl, urlsplit
 

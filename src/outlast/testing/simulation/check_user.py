@@ -1,7 +1,5 @@
 """Promises to those outside: 7, 8 and 9."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 

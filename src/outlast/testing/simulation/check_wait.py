@@ -4,8 +4,6 @@ Time is the store's. A worker knows it from when it claimed the lane; where a cl
 since, it cannot be said what it should have known.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator

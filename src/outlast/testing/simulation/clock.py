@@ -1,7 +1,5 @@
 """Clocks that follow a simulation's time, each in its own way."""
 
-from __future__ import annotations
-
 from outlast.testing.clock import START, ManualClock
 from outlast.testing.simulation.loop import VirtualLoop
 

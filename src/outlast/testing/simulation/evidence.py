@@ -1,7 +1,5 @@
 """Everything that is left when a simulation is over, prepared for the checks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any, TypeVar

@@ -4,8 +4,6 @@ Every seed has a fault_plan of its own: some kinds of fault are left out altoget
 those which hide each other get their chance alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from random import Random
 from typing import TypeVar

@@ -4,8 +4,6 @@ Kept apart from the store, so that no crash takes anything of it away. Every not
 number, so that of two that happened at the same instant one was first.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any, TypeVar

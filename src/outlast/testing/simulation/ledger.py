@@ -3,8 +3,6 @@
 The checks compare its rows with the outcomes in the log (`check_call.py`).
 """
 
-from __future__ import annotations
-
 import re
 from importlib.resources import files
 from typing import Any

@@ -4,8 +4,6 @@ Pure, and made from the design alone: what people asked for and what the world s
 call go in, what the log may say of it comes out. It knows nothing of how the engine works.
 """
 
-from __future__ import annotations
-
 from msgspec import Struct
 
 

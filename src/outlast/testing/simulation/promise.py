@@ -1,7 +1,5 @@
 """The ten promises and the limits, each held against what happened."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 from msgspec import Struct

@@ -1,7 +1,5 @@
 """Readers of sessions' streams that lose their connection and go on at their cursor."""
 
-from __future__ import annotations
-
 import asyncio
 from hashlib import blake2b
 from random import Random

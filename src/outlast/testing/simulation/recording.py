@@ -1,7 +1,5 @@
 """Sits on the store itself and notes what that says it has done, when it did it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager

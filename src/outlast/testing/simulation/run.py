@@ -1,7 +1,5 @@
 """Runs one simulation, and says what it came to."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import warnings

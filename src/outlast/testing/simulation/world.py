@@ -3,8 +3,6 @@
 It runs with faults, then without, then until nothing is left to do; `promise.py` checks the rest.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from random import Random
