@@ -86,7 +86,7 @@ def test_a_waiting_session_shows_what_it_waits_for(place: Place, waiting: str) -
     shown = place.run("show", waiting).stdout
 
     assert "status     waiting" in shown
-    assert "waits for  input" in shown
+    assert "waits for  request" in shown
     assert "May refund run? refund(order=17, cents=500)" in shown
     assert "answer with: approve | deny | approve --args JSON" in shown
     assert "and then?" in shown

@@ -98,4 +98,4 @@ async def test_a_transaction_of_a_tool_tells_too(postgres_url: str) -> None:
         async with store.log.transaction() as transaction:
             await transaction.commit(commit(claim, delta(), tells=True, wait=("request",)))
         assert (await take_one(store)).session_id == claim.session_id
-        assert await ask(postgres_url, "SELECT wait FROM lanes") == [("request",)]
+        assert await ask(postgres_url, "SELECT wait FROM lanes") == [(["request"],)]

@@ -32,7 +32,7 @@ Kind = Literal["transient", "recoverable", "structural"]
 # From the particular to the general: the first class that an error is an instance of decides.
 MEANINGS: tuple[tuple[str, Kind, str], ...] = (
     ("AnswerCutOff", "transient", "ANSWER_CUT_OFF"),
-    ("AnswerRefused", "recoverable", "CONTENT_FILTERED"),
+    ("AnswerFiltered", "recoverable", "CONTENT_FILTERED"),
     ("ContentFilterError", "recoverable", "CONTENT_FILTERED"),
     ("ModelQuotaExceededError", "recoverable", "QUOTA_EXCEEDED"),
     ("ModelAuthenticationError", "structural", "CREDENTIALS_REJECTED"),
