@@ -135,7 +135,7 @@ class Outlast:
             self.clock,
             deps,
             settings_of(Telemetry, "telemetry", telemetry),
-            self._surroundings,
+            self._environment,
         )
 
     def _join(self, channels: Mapping[str, Channel], webhooks: WebhookSettings | None) -> None:
@@ -181,11 +181,11 @@ class Outlast:
             if self._connections:
                 stack.push_async_callback(self._connections.close)
             if self.settings is not None:
-                self.worker = await self._runtime.hire(self.settings, stack)
+                self.worker = await self._runtime.create_worker(self.settings, stack)
                 self._runtime.start_outbox(self._outbox, self.webhooks, stack)
                 await self.worker.start()
                 stack.push_async_callback(self.worker.stop)
-                self._runtime.keep_time(self._schedules, self.settings, stack)
+                self._runtime.start_scheduler(self._schedules, self.settings, stack)
             return stack.pop_all()
 
     def _check_open(self) -> None:
@@ -195,14 +195,14 @@ class Outlast:
                 "this app is not open: use it inside `async with app`, or open() it first"
             )
 
-    def _surroundings(self) -> Environment:
+    def _environment(self) -> Environment:
         """Return what tools may reach: hooks and the app's address may have come late."""
         known = {**self.agents, **self._proxies}
-        kin = {
+        agents = {
             name: ref_of(each, self._outbox.cursors(StartingSession(name)))
             for name, each in known.items()
         }
-        return Environment(self.public_url, kin, self._hooks.deciders, self._connections)
+        return Environment(self.public_url, agents, self._hooks.deciders, self._connections)
 
     async def close(self) -> None:
         """Hand work back and close the store."""

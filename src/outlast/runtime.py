@@ -32,7 +32,7 @@ Deps = Callable[[], AbstractAsyncContextManager[Any]]
 
 
 class Runtime:
-    """`surroundings` says what tools may reach, as of the moment when it is asked."""
+    """`environment` says what tools may reach, as of the moment when it is asked."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Runtime:
         clock: Clock,
         deps: Deps | None,
         telemetry: Telemetry | None,
-        surroundings: Callable[[], Environment],
+        environment: Callable[[], Environment],
     ) -> None:
         self._agents = {**agents, **proxies}
         self._proxies = proxies
@@ -50,9 +50,9 @@ class Runtime:
         self._clock = clock
         self._deps = checked_deps(deps)
         self._telemetry = telemetry
-        self._surroundings = surroundings
+        self._environment = environment
 
-    async def hire(self, settings: WorkerSettings, stack: AsyncExitStack) -> Worker:
+    async def create_worker(self, settings: WorkerSettings, stack: AsyncExitStack) -> Worker:
         """Return a worker that has all it needs, and has not begun.
 
         Raises InvalidDefinition for an agent whose model cannot be had here: a worker without it
@@ -63,7 +63,7 @@ class Runtime:
             stack.push_async_callback(client.close)
             await prepare(client, name)
         deps = await stack.enter_async_context(dependencies(self._deps)) if self._deps else None
-        return self._observed_worker(self._performers(clients, deps), settings)
+        return self._observed_worker(self._executors(clients, deps), settings)
 
     def _served(self, names: Sequence[str]) -> list[str]:
         """Return the agents that this process serves: those named with their proxies, or all."""
@@ -71,25 +71,23 @@ class Runtime:
         remotes = [remote for name in served for remote in self._agents[name].elsewhere]
         return list(dict.fromkeys([*served, *(each for each in remotes if each in self._proxies)]))
 
-    def _performers(
-        self, clients: Mapping[str, ModelClient], deps: Any
-    ) -> dict[str, AgentExecutor]:
-        threads, around = ToolThreads(), self._surroundings()
+    def _executors(self, clients: Mapping[str, ModelClient], deps: Any) -> dict[str, AgentExecutor]:
+        threads, environment = ToolThreads(), self._environment()
         return {
-            name: AgentExecutor(self._agents[name], client, deps, threads, self._clock, around)
+            name: AgentExecutor(self._agents[name], client, deps, threads, self._clock, environment)
             for name, client in clients.items()
         }
 
     def _observed_worker(
-        self, performers: Mapping[str, AgentExecutor], settings: WorkerSettings
+        self, executors: Mapping[str, AgentExecutor], settings: WorkerSettings
     ) -> Worker:
         """Return a worker, traced with OpenTelemetry unless telemetry is off."""
         to = Instruments(self._telemetry, self._clock) if self._telemetry else None
         observed = {
             name: TracedExecutor(
-                performer, agent := self._agents[name], client_of(agent).name, self._clock, to
+                executor, agent := self._agents[name], client_of(agent).name, self._clock, to
             )
-            for name, performer in performers.items()
+            for name, executor in executors.items()
         }
         store: Store = TracedStore(self._store, to) if to else self._store
         return Worker(store, observed, self._clock, settings)
@@ -103,13 +101,15 @@ class Runtime:
             dispatcher.start()
             stack.push_async_callback(dispatcher.stop)
 
-    def keep_time(self, roster: Schedules, settings: WorkerSettings, stack: AsyncExitStack) -> None:
-        """Start the timekeeper, where there are schedules to keep."""
-        if roster.schedules:
+    def start_scheduler(
+        self, schedules: Schedules, settings: WorkerSettings, stack: AsyncExitStack
+    ) -> None:
+        """Start the scheduler, where there are schedules to keep."""
+        if schedules.schedules:
             interval = min(INTERVAL, INTERVAL * settings.poll)
-            timekeeper = Scheduler(self._store, self._clock, roster, interval)
-            timekeeper.start()
-            stack.push_async_callback(timekeeper.stop)
+            scheduler = Scheduler(self._store, self._clock, schedules, interval)
+            scheduler.start()
+            stack.push_async_callback(scheduler.stop)
 
 
 DEPS = "deps is a function that returns an async context manager (see contextlib), "

@@ -288,13 +288,13 @@ def test_workers_are_listed_with_their_load(yard: Yard) -> None:
 
 
 async def test_what_a_worker_has_counted_is_listed_as_json_is(yard: Yard) -> None:
-    counted = WorkerInfo(worker="w1", host="h", pid=1, started_at=1, tally='{"commits":3}')
+    counted = WorkerInfo(worker="w1", host="h", pid=1, started_at=1, counters='{"commits":3}')
     async with yard.opened() as app:
         await app.store.work.enlist(counted, 600_000)
 
         [info] = await asyncio.to_thread(yard.json, "workers")
 
-    assert info["tally"] == {"commits": 3}
+    assert info["counters"] == {"commits": 3}
 
 
 def test_lanes_are_listed_with_their_owner(yard: Yard) -> None:

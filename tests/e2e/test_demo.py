@@ -173,15 +173,15 @@ def tally_of(
 
 def test_a_call_made_after_its_answer_was_recorded_is_repeated() -> None:
     asked = [ModelAsked(5, "w1", "t1.s1", 1), ModelAsked(15, "w2", "t1.s1", 2)]
-    tally = tally_of(log(answer("t1.s1", 1)), asked)
-    assert (tally.model_calls_repeated, tally.model_calls_cut_off) == (1, 0)
-    assert "1 recorded model calls were paid for again" in tally.broken
+    counters = tally_of(log(answer("t1.s1", 1)), asked)
+    assert (counters.model_calls_repeated, counters.model_calls_cut_off) == (1, 0)
+    assert "1 recorded model calls were paid for again" in counters.broken
 
 
 def test_a_call_made_again_before_any_answer_was_recorded_is_cut_off() -> None:
     asked = [ModelAsked(1, "w1", "t1.s1", 1), ModelAsked(5, "w2", "t1.s1", 2)]
-    tally = tally_of(log(answer("t1.s1", 2)), asked)
-    assert (tally.model_calls_repeated, tally.model_calls_cut_off) == (0, 1)
+    counters = tally_of(log(answer("t1.s1", 2)), asked)
+    assert (counters.model_calls_repeated, counters.model_calls_cut_off) == (0, 1)
 
 
 def test_an_effect_done_under_two_keys_is_repeated() -> None:
@@ -189,22 +189,22 @@ def test_an_effect_done_under_two_keys_is_repeated() -> None:
         DemoEffect(1, "w1", "refund", "A-101", "a"),
         DemoEffect(2, "w2", "refund", "A-101", "b"),
     ]
-    tally = tally_of(effects=effects)
-    assert (tally.effects, tally.effects_repeated) == (1, 1)
-    assert "1 effects happened more than once" in tally.broken
+    counters = tally_of(effects=effects)
+    assert (counters.effects, counters.effects_repeated) == (1, 1)
+    assert "1 effects happened more than once" in counters.broken
 
 
 def test_an_effect_that_the_world_refused_to_do_again_is_not_repeated() -> None:
     first = DemoEffect(1, "w1", "refund", "A-101", "a")
-    tally = tally_of(effects=[first, DemoEffect(2, "w2", "refund", "A-101", "a", done=False)])
-    assert (tally.effects, tally.effects_repeated, tally.effects_asked_again) == (1, 0, 1)
+    counters = tally_of(effects=[first, DemoEffect(2, "w2", "refund", "A-101", "a", done=False)])
+    assert (counters.effects, counters.effects_repeated, counters.effects_asked_again) == (1, 0, 1)
 
 
 def test_a_delivery_with_a_receipt_that_was_never_settled_is_lost() -> None:
     settled = log(r.DeliverySettled(delivery_id="dlv_1", outcome="completed"))
-    tally = tally_of(settled, receipts=["dlv_1", "dlv_2"])
-    assert (tally.deliveries_settled, tally.deliveries_lost) == (1, 1)
-    assert "1 accepted deliveries were lost" in tally.broken
+    counters = tally_of(settled, receipts=["dlv_1", "dlv_2"])
+    assert (counters.deliveries_settled, counters.deliveries_lost) == (1, 1)
+    assert "1 accepted deliveries were lost" in counters.broken
 
 
 def test_a_lane_that_nobody_took_over_breaks_a_promise() -> None:

@@ -268,11 +268,11 @@ async def test_nothing_begins_after_a_store_was_away_until_the_lease_is_confirme
             self._lease = lease
             self._store = store
 
-        def renew(self, tally: str = "") -> Any:
+        def renew(self, counters: str = "") -> Any:
             if self._store.is_away:
                 self._store.failures += 1
                 raise StoreUnavailable("away")
-            return self._lease.renew(tally)
+            return self._lease.renew(counters)
 
         def release(self) -> None:
             self._lease.release()

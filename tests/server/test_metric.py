@@ -12,9 +12,9 @@ ABOUT = re.compile(r"# (HELP|TYPE) (\w+) (.+)")
 CENSUS = StoreCounts((LaneCount("waiting", ("request",), 2), LaneCount("idle", (), 5)), 7, 1_000)
 
 
-def worker(name: str = "wrk_1", tally: str = "") -> WorkerInfo:
+def worker(name: str = "wrk_1", counters: str = "") -> WorkerInfo:
     return WorkerInfo(
-        worker=name, host="h", pid=1, started_at=0, concurrency=200, held=3, tally=tally
+        worker=name, host="h", pid=1, started_at=0, concurrency=200, held=3, counters=counters
     )
 
 
@@ -46,10 +46,10 @@ def test_what_the_store_counts_is_told() -> None:
 
 
 def test_what_workers_count_is_told_under_their_names() -> None:
-    tally = WorkerCounters(lambda: {"groups": 3})
-    tally.claims = 9
+    counters = WorkerCounters(lambda: {"groups": 3})
+    counters.claims = 9
 
-    told = samples(worker(tally=tally.text()), worker("wrk_2"))
+    told = samples(worker(counters=counters.text()), worker("wrk_2"))
 
     assert told['outlast_claims_total{worker="wrk_1"}'] == 9
     assert told['outlast_groups_total{worker="wrk_1"}'] == 3

@@ -59,7 +59,9 @@ class BrokenStore(WrappedStore):
         self.memory = store
 
     def sql(self, statement: str, *params: Any) -> list[tuple[Any, ...]]:
-        return self.memory.write_beside(lambda db: db.raw.execute(statement, params).fetchall())
+        return self.memory.write_side_tables(
+            lambda db: db.raw.execute(statement, params).fetchall()
+        )
 
     def lane(self, commit: Commit) -> LaneRow:
         [row] = self.sql(LANE, commit.session_id, commit.lane)

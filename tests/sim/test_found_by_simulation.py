@@ -138,8 +138,8 @@ class HeldLease:
         self._lease = lease
         self.is_asked_for = False
 
-    def renew(self, tally: str = "") -> Renewal:
-        return self._lease.renew(tally)
+    def renew(self, counters: str = "") -> Renewal:
+        return self._lease.renew(counters)
 
     def release(self) -> None:
         self.is_asked_for = True
@@ -171,7 +171,7 @@ class HangingLease(HeldLease):
         super().__init__(lease)
         self.is_renewed, self.opens = threading.Event(), threading.Event()
 
-    def renew(self, tally: str = "") -> Renewal:
+    def renew(self, counters: str = "") -> Renewal:
         self.is_renewed.set()
         self.opens.wait()
         return Renewal(alive=True)

@@ -33,21 +33,6 @@ BANNED = frozenset(
 # Terms of the field that contain a banned word.
 FIELD_TERMS = ("dead_letter", "DeadLetter", "dead_letters")
 
-# Folders that have words left; each line goes when its folder is clean.
-NOT_YET_CLEAN: dict[str, str] = {
-    "agents": "judge kin",
-    "app.py": "kin surrounding",
-    "cli/demo": "carrier",
-    "client": "tally",
-    "integration": "roster",
-    "runtime.py": "performer roster surrounding timekeeper",
-    "server": "tally",
-    "session": "lookout",
-    "store": "tally",
-    "stores": "beside messenger tally",
-    "testing": "book desk ear judge kin performer tally visit wish",
-}
-
 # Words in the names of modules and in the types of records that anybody of the field knows. A new
 # one belongs here, if it means what it means everywhere, or into the glossary.
 ORDINARY = frozenset(
@@ -167,21 +152,12 @@ def forms(word: str) -> Iterator[str]:
 FORMS = {form: word for word in BANNED for form in forms(word)}
 
 
-def excused(path: str) -> set[str]:
-    lines = (
-        left
-        for folder, left in NOT_YET_CLEAN.items()
-        if path == folder or path.startswith(f"{folder}/")
-    )
-    return {word for left in lines for word in left.split()}
-
-
 def test_no_mechanism_is_named_after_a_trade_a_piece_of_furniture_or_a_person() -> None:
     found = {
         f"{path}: {name} ({', '.join(sorted(left))})"
         for path, tree in modules()
         for name in (*defined(tree), Path(path).stem)
-        if (left := banned_words(name) - excused(path))
+        if (left := banned_words(name))
     }
     assert sorted(found) == []
 

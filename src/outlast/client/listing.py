@@ -80,7 +80,7 @@ class WireWorker(Struct):
     concurrency: int = 0
     held: int = 0
     draining: bool = False
-    tally: dict[str, Any] = {}
+    counters: dict[str, Any] = {}
 
     def value(self) -> WorkerInfo:
         return WorkerInfo(
@@ -96,7 +96,7 @@ class WireWorker(Struct):
             concurrency=self.concurrency,
             held=self.held,
             draining=self.draining,
-            tally=to_json(self.tally),
+            counters=to_json(self.counters),
         )
 
 

@@ -21,7 +21,7 @@ STEP_ENDS = frozenset({r.StepCompleted, r.StepFailed})
 
 def counters_of(info: WorkerInfo) -> dict[str, Any]:
     """Return what a worker has counted, as it told the store last."""
-    found: dict[str, Any] = msgspec.json.decode(info.tally) if info.tally else {}
+    found: dict[str, Any] = msgspec.json.decode(info.counters) if info.counters else {}
     return found
 
 

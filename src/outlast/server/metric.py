@@ -1,4 +1,4 @@
-"""Metrics as Prometheus reads them: the store's census, the workers' tallies, this process.
+"""Metrics as Prometheus reads them: the store's census, the workers' counters, this process.
 
 A gauge of the store is the same whichever server is asked; a worker's counters carry its name.
 """
@@ -31,10 +31,10 @@ def exposition(
     census: StoreCounts, workers: Sequence[WorkerInfo], streams: int, now: int
 ) -> Iterator[str]:
     """Give the lines of the whole document."""
-    tallies = {info.worker: counters_of(info) for info in workers}
+    counters_by_worker = {info.worker: counters_of(info) for info in workers}
     yield from of_store(census, now)
     yield from of_fleet(workers)
-    yield from of_workers(tallies)
+    yield from of_workers(counters_by_worker)
     yield from family(
         "outlast_open_streams", GAUGE, "Streams that this server has open.", [("", {}, streams)]
     )
@@ -79,26 +79,26 @@ def of_fleet(workers: Sequence[WorkerInfo]) -> Iterator[str]:
         yield from family(f"outlast_worker_{name}", GAUGE, about, samples)
 
 
-def of_workers(tallies: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def of_workers(counters_by_worker: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     for name, about in COUNTERS.items():
         samples = [
-            ("", {"worker": worker}, float(tally[name]))
-            for worker, tally in tallies.items()
-            if name in tally
+            ("", {"worker": worker}, float(counters[name]))
+            for worker, counters in counters_by_worker.items()
+            if name in counters
         ]
         yield from family(f"outlast_{name}_total", COUNTER, about, samples)
     tokens = [
-        ("", {"worker": worker, "kind": name.removesuffix("_tokens")}, float(tally[name]))
-        for worker, tally in tallies.items()
+        ("", {"worker": worker, "kind": name.removesuffix("_tokens")}, float(counters[name]))
+        for worker, counters in counters_by_worker.items()
         for name in TOKENS
-        if name in tally
+        if name in counters
     ]
     yield from family("outlast_tokens_total", COUNTER, "Tokens that models have used.", tokens)
     steps = [
         sample
-        for worker, tally in tallies.items()
-        if "steps" in tally
-        for sample in histogram(tally["steps"], {"worker": worker})
+        for worker, counters in counters_by_worker.items()
+        if "steps" in counters
+        for sample in histogram(counters["steps"], {"worker": worker})
     ]
     about = "How long steps took: a model call and the tool calls that it asked for."
     yield from family("outlast_step_seconds", HISTOGRAM, about, steps)

@@ -335,7 +335,7 @@ class Session(Generic[Out]):
 
     async def wait(self) -> Result[Out]:
         """Wait until nothing is queued, ready or running, and say what the last turn came to."""
-        lookout = IdleWorkerCheck(self._store)
+        idle_check = IdleWorkerCheck(self._store)
         with Wakeups(self._store, self.id, only_rests=True) as wakeups:
             while True:
                 wakeups.clear()
@@ -343,11 +343,11 @@ class Session(Generic[Out]):
                 if is_at_rest(info):
                     return await self._result(info, None)
                 if not await wakeups.wait():
-                    await lookout.look(info)
+                    await idle_check.look(info)
 
     async def result_of(self, delivery_id: str) -> Result[Out]:
         """Wait for one delivery to be settled, or for its turn to need a human."""
-        lookout = IdleWorkerCheck(self._store)
+        idle_check = IdleWorkerCheck(self._store)
         with Wakeups(self._store, self.id, only_rests=True) as wakeups:
             while True:
                 wakeups.clear()
@@ -374,7 +374,7 @@ class Session(Generic[Out]):
                 if is_at_rest(info):
                     return await self._result(info, None)
                 if not await wakeups.wait():
-                    await lookout.look(info)
+                    await idle_check.look(info)
 
     async def history(self, lane: str = MAIN) -> list[Message]:
         """Return a lane's conversation so far, as the model sees it."""

@@ -19,7 +19,7 @@ class WorkerInfo(Struct, frozen=True, gc=False, kw_only=True):
 
     It says of itself which `agents` it serves, on lanes whose name fits one of the patterns in
     `lanes` (none: on all), and how many at once; `at_once` are the agents of which only so many
-    lanes may be at work in the whole fleet, and `tally` is what it has counted so far, as JSON
+    lanes may be at work in the whole fleet, and `counters` is what it has counted so far, as JSON
     text. The store adds when it last heard of it, until when it is taken for alive, how many
     lanes it owns now and whether it was asked to drain.
     """
@@ -33,7 +33,7 @@ class WorkerInfo(Struct, frozen=True, gc=False, kw_only=True):
     agents: tuple[str, ...] = ()
     lanes: tuple[str, ...] = ()
     at_once: Mapping[str, int] = NO_LIMITS
-    tally: str = ""
+    counters: str = ""
     seen_at: int = 0
     lease_until: int = 0
     held: int = 0
@@ -54,11 +54,11 @@ class Renewal(Struct, frozen=True, gc=False):
 class Lease(Protocol):
     """A worker's lease, by which others know that it lives. Any thread may call its methods."""
 
-    def renew(self, tally: str = "") -> Renewal:
+    def renew(self, counters: str = "") -> Renewal:
         """Extend the lease by its full length, and return what happened to the worker meanwhile.
 
         A lease that ran out goes on if the worker is still registered: the worker keeps the lanes
-        that no other has claimed, and the fence of the others has grown. A `tally` that is not
+        that no other has claimed, and the fence of the others has grown. A `counters` that is not
         empty replaces the counters that the worker reported before.
         """
         ...

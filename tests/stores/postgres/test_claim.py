@@ -18,7 +18,7 @@ from outlast.stores.postgres import PostgresStore
 from outlast.stores.postgres.pipeline import Answer, PipelinedConnection
 from outlast.stores.postgres.statement import Statement
 from outlast.stores.postgres.url import read_url
-from outlast.stores.postgres.writer import BESIDE_LIMITS
+from outlast.stores.postgres.writer import LARGEST_WITH_LIMITS
 from outlast.testing.contract.builder import (
     admit,
     commit,
@@ -210,7 +210,7 @@ async def test_no_limit_is_held_while_something_large_is_on_its_way(
         groups.append((holds, sum(sizes)))
         return send(link, statements)
 
-    large = Random(7).randbytes(BESIDE_LIMITS).hex()
+    large = Random(7).randbytes(LARGEST_WITH_LIMITS).hex()
     async with opened(postgres_url) as store:
         await enlist(store, clock, "w1")
         await start(store, "a", "b")
@@ -226,7 +226,7 @@ async def test_no_limit_is_held_while_something_large_is_on_its_way(
 
         asked = [size for holds, size in groups if holds]
         assert len(asked) == 2
-        assert max(asked) < BESIDE_LIMITS < max(size for _, size in groups)
+        assert max(asked) < LARGEST_WITH_LIMITS < max(size for _, size in groups)
 
 
 async def test_a_permit_given_back_as_somebody_comes_to_rest_never_leaves_him_asleep(

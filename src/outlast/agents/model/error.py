@@ -1,7 +1,7 @@
 """Classifies errors of model calls: try again, change what is said, or give up.
 
 Errors are told apart by the names of their classes and by their HTTP status, so that
-nothing of a provider's library has to be imported to judge one. What is written
+nothing of a provider's library has to be imported to classify_error one. What is written
 down of an error never holds a key: see `redact`.
 
 Not every case is obvious:
@@ -71,7 +71,7 @@ SECRETS = (
 )
 
 
-def judge(client: ModelClient, error: Exception) -> ModelFailure:
+def classify_error(client: ModelClient, error: Exception) -> ModelFailure:
     """Have a client say what an error means. If it cannot, that is told too: it is others' code."""
     try:
         return codec.proven(client.classify(error), _failures)

@@ -190,7 +190,7 @@ class Context(Generic[Deps]):
         call: OpenCall,
         journal: CallJournal,
         key: str = "",
-        around: Environment = ALONE,
+        environment: Environment = ALONE,
         max_depth: int = 0,
     ) -> None:
         self.deps = deps
@@ -205,14 +205,14 @@ class Context(Generic[Deps]):
         self._steps = Steps()
         self._call = call
         self._journal = journal
-        self._around = around
+        self._environment = environment
         self._max_depth = max_depth
         self._transaction: Transaction | None = None
 
     @property
     def has_address(self) -> bool:
         """Whether the app can be reached from outside, so that callbacks can be opened."""
-        return bool(self._around.public_url)
+        return bool(self._environment.public_url)
 
     @property
     def cancelled(self) -> bool:
@@ -356,7 +356,7 @@ class Context(Generic[Deps]):
 
     def _next_callback(self, about: str) -> tuple[str, str | None]:
         self._not_in_transaction("callback")
-        if not self._around.public_url:
+        if not self._environment.public_url:
             raise InvalidInput(
                 "a callback needs the address at which this app is reached from outside:"
                 ' Outlast(public_url="https://…")'
@@ -364,7 +364,7 @@ class Context(Generic[Deps]):
         return self._waiting.next("callback", about)
 
     def _callback_url(self, token: str) -> str:
-        return f"{self._around.public_url}/v1/callbacks/{token}"
+        return f"{self._environment.public_url}/v1/callbacks/{token}"
 
     @for_async_tools
     async def require_auth(
@@ -383,14 +383,14 @@ class Context(Generic[Deps]):
         service has refused is given as `instead_of`, for another one.
         """
         self._not_in_transaction("require_auth")
-        if self._around.sign_ins is None:
+        if self._environment.sign_ins is None:
             raise UnknownConnection(
                 f"this app has no connection {connection!r}: Outlast(connections=[…])",
                 connection=connection,
             )
         return await require(
             self._waiting,
-            self._around.sign_ins,
+            self._environment.sign_ins,
             connection,
             scopes=scopes,
             timeout=timeout,
@@ -401,11 +401,11 @@ class Context(Generic[Deps]):
     def agent(self, name: str) -> Subagent:
         """Return another agent of the app, or one elsewhere that its agents know, to be asked."""
         self._not_in_transaction("agent")
-        kin = self._around.kin.get(name)
-        if kin is None:
-            known = ", ".join(sorted(self._around.kin)) or "none"
+        agent = self._environment.agents.get(name)
+        if agent is None:
+            known = ", ".join(sorted(self._environment.agents)) or "none"
             raise UnknownAgent(f"this app has no agent {name!r}; it has: {known}", agent=name)
-        return Subagent(self._waiting, kin, self._max_depth)
+        return Subagent(self._waiting, agent, self._max_depth)
 
     def _not_in_transaction(self, what: str) -> None:
         if self._transaction is not None:

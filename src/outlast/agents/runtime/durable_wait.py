@@ -153,11 +153,11 @@ class WaitTracker:
         self.check()
         deed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._deeds.add(deed)
-        around = _deeds_around.set((*_deeds_around.get(), deed))
+        environment = _deeds_around.set((*_deeds_around.get(), deed))
         try:
             yield
         finally:
-            _deeds_around.reset(around)
+            _deeds_around.reset(environment)
             self._leave(deed)
 
     def _leave(self, deed: asyncio.Future[None]) -> None:

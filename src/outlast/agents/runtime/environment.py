@@ -54,14 +54,14 @@ class AgentRef(Struct, frozen=True):
 
 
 class Environment(Struct, frozen=True):
-    """`public_url` is where the app is reached from outside, `kin` are its agents by name.
+    """`public_url` is where the app is reached from outside, `agents` are its agents by name.
 
     `deciders` are the hooks that are asked about every tool call. Without `sign_ins` the app has
     no connections.
     """
 
     public_url: str = ""
-    kin: Mapping[str, AgentRef] = {}
+    agents: Mapping[str, AgentRef] = {}
     deciders: tuple[Decider, ...] = ()
     sign_ins: TokenSource | None = None
 

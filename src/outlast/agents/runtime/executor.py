@@ -52,13 +52,13 @@ class AgentExecutor:
         deps: Any,
         threads: ToolThreads,
         clock: Clock,
-        around: Environment = ALONE,
+        environment: Environment = ALONE,
     ) -> None:
         self._agent = agent
         self._client = client
         self._threads = threads
-        self._asker = ModelCaller(agent, client, deps, clock, around)
-        self._runner = ToolRunner(agent, deps, clock, around)
+        self._asker = ModelCaller(agent, client, deps, clock, environment)
+        self._runner = ToolRunner(agent, deps, clock, environment)
         # A model that answers in one piece shows no progress before it.
         self._patience = CallTimeouts(
             agent.model_timeout, agent.idle_timeout if agent.stream else inf

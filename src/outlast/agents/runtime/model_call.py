@@ -25,7 +25,7 @@ from outlast.agents.model.client import (
     TextPiece,
     ToolCallPiece,
 )
-from outlast.agents.model.error import judge
+from outlast.agents.model.error import classify_error
 from outlast.agents.runtime.context import InstructionContext, SessionContext
 from outlast.agents.runtime.environment import Environment
 from outlast.agents.runtime.json_value import TypeMismatch, fitted, from_json, to_json
@@ -105,13 +105,13 @@ class ModelCaller:
         client: ModelClient,
         deps: Any,
         clock: Clock,
-        around: Environment,
+        environment: Environment,
     ) -> None:
         self._agent = agent
         self._client = client
         self._deps = deps
         self._clock = clock
-        self._around = around
+        self._environment = environment
 
     async def call_model(
         self, lane: Lane, slices: Slices, view: View, action: CallModel, hear: Hear
@@ -179,7 +179,7 @@ class ModelCaller:
             return ModelFailed(
                 Failure(code, message), "transient", backoff=backoff(self._clock, failed)
             )
-        meaning = judge(self._client, error)
+        meaning = classify_error(self._client, error)
         return ModelFailed(
             meaning.error, meaning.kind, meaning.retry_after, backoff=backoff(self._clock, failed)
         )
@@ -194,7 +194,7 @@ class ModelCaller:
                 call_id = tool_call_name(action.call_id, len(wanted) + 1)
                 part = replace(part, call_id=call_id, args=storable(part.args))
                 seen = self._wanted(part, lane)
-                if self._around.deciders and not (seen.output or seen.refusal):
+                if self._environment.deciders and not (seen.output or seen.refusal):
                     hear(None)  # the model has spoken: it is not silent while hooks decide
                     seen = await self._decided(seen, part, lane)
                 wanted.append(seen)
@@ -224,7 +224,7 @@ class ModelCaller:
         return await decided(
             wanted,
             call,
-            self._around.deciders,
+            self._environment.deciders,
             lambda args: self._wanted(replace(part, args=args), lane),
         )
 

@@ -21,9 +21,9 @@ _contents: msgspec.msgpack.Decoder[Content] = msgspec.msgpack.Decoder(Content)
 class Subagent:
     """Another agent of the app; made by `ctx.agent`."""
 
-    def __init__(self, waiting: WaitTracker, kin: AgentRef, max_depth: int) -> None:
+    def __init__(self, waiting: WaitTracker, agent: AgentRef, max_depth: int) -> None:
         self._waiting = waiting
-        self._kin = kin
+        self._agent = agent
         self._max_depth = max_depth
 
     async def ask(self, message: Said) -> Any:
@@ -33,23 +33,23 @@ class Subagent:
         this one's. The call ends here and is run again from its first line when that is done.
         """
         waiting, content = self._waiting, checked(message)
-        about = msgspec.json.encode((self._kin.name, content)).decode()
+        about = msgspec.json.encode((self._agent.name, content)).decode()
         name, known = waiting.next("agent", about)
         if known is not None:
             return self._come_to(known)
         if waiting.has_begun(name):
             raise await waiting.stop_at(NewWait(name))
-        check_depth(self._kin.name, waiting.lane.depth, self._max_depth)
+        check_depth(self._agent.name, waiting.lane.depth, self._max_depth)
         child_id = waiting.journal.new_id("ses")
-        child = NewChild(child_id, self._kin.name, content, self._kin.outbox)
+        child = NewChild(child_id, self._agent.name, content, self._agent.outbox)
         raise await waiting.stop_at(NewWait(name, child=child))
 
     def _come_to(self, known: str) -> Any:
         came = msgspec.json.decode(known)
         if error := came.get("error"):
             failure = msgspec.convert(error, Failure)
-            raise SubagentError(f"{self._kin.name} failed: {failure.code}: {failure.message}")
-        return self._kin.parse(came["value"])
+            raise SubagentError(f"{self._agent.name} failed: {failure.code}: {failure.message}")
+        return self._agent.parse(came["value"])
 
 
 def check_depth(name: str, depth: int, most: int) -> int:

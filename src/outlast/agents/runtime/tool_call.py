@@ -180,12 +180,12 @@ class ToolRunner:
     """One agent's tools in one worker."""
 
     def __init__(
-        self, agent: Agent[Any, Any], deps: Any, clock: Clock, around: Environment
+        self, agent: Agent[Any, Any], deps: Any, clock: Clock, environment: Environment
     ) -> None:
         self._agent = agent
         self._deps = deps
         self._clock = clock
-        self._around = around
+        self._environment = environment
 
     async def run_tool(self, call: OpenCall, start: Start, journal: CallJournal) -> ToolEnd | None:
         tool = self._agent.tools.get(call.tool)
@@ -203,7 +203,7 @@ class ToolRunner:
             call=call,
             journal=journal,
             key=key,
-            around=self._around,
+            environment=self._environment,
             max_depth=self._agent.max_depth,
         )
         try:

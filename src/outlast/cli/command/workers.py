@@ -22,7 +22,7 @@ async def workers(store: StoreUrl = DEFAULT_STORE, as_json: AsJson = False) -> N
     async with open_place(store) as app:
         found = await app.workers.list()
     if as_json:
-        json_out([{**asdict(info), "tally": counters_of(info)} for info in found])
+        json_out([{**asdict(info), "counters": counters_of(info)} for info in found])
     elif found:
         table(HEADERS, [row(info) for info in found])
     else:

@@ -100,7 +100,7 @@ async def refund(ctx: Context[OutsideWorld], order: str, cents: int) -> str:
 
 
 @tool  # a call cannot be taken back, so an interrupted one is reported as unknown (the default)
-async def ring_carrier(ctx: Context[OutsideWorld], about: str) -> str:
+async def ring_freight(ctx: Context[OutsideWorld], about: str) -> str:
     """Ring the freight company."""
     await asyncio.sleep(0.8)
     ctx.deps.do("call", about, ctx.idempotency_key)
@@ -131,7 +131,7 @@ async def post_letter(ctx: Context[OutsideWorld], order: str) -> str:
     return "posted"
 
 
-TOOLS = (look_up, refund, ring_carrier, call_list, post_letter)
+TOOLS = (look_up, refund, ring_freight, call_list, post_letter)
 
 
 JOB = "Friday's pallet was lost at sea. Please settle the four orders on it: A-101 to A-104."
@@ -164,7 +164,7 @@ REFUND = reply(
 RING = reply(
     "All four have their money back. The freight company ought to pay for it, so I ring their "
     "claims desk.",
-    ("ring_carrier", {"about": PALLET}),
+    ("ring_freight", {"about": PALLET}),
 )
 CHECK = reply(
     "My call was interrupted, and I cannot know whether it got through. I will not ring twice on "
@@ -173,7 +173,7 @@ CHECK = reply(
 )
 RING_AFTER_ALL = reply(
     "The list shows no call, so it never got through. May I ring again?",
-    ("ring_carrier", {"about": PALLET}),
+    ("ring_freight", {"about": PALLET}),
 )
 REPORT = reply(
     f"Done: {TOTAL} went back to four customers, each once, and the freight company has our "

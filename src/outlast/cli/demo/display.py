@@ -248,7 +248,7 @@ def again(label: str) -> str:
             return "run again, under the same idempotency key"
         case "post_letter":
             return "first asks the post office whether it was posted"
-        case "ring_carrier":
+        case "ring_freight":
             return "rung again, as approved"
     return "run again, it only reads"
 

@@ -1,6 +1,6 @@
 """Agents that start by themselves, at times that a cron line names.
 
-A schedule is written in code; the store keeps when it is next due. A timekeeper in every worker
+A schedule is written in code; the store keeps when it is next due. A scheduler in every worker
 starts a session for each instant, once, whoever else does so and whatever crashes.
 """
 

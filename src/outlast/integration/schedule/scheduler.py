@@ -47,12 +47,12 @@ class Scheduler:
     """Keeps an app's schedules, for as long as it is started."""
 
     def __init__(
-        self, store: Store, clock: Clock, roster: Schedules, interval: float = INTERVAL
+        self, store: Store, clock: Clock, schedules: Schedules, interval: float = INTERVAL
     ) -> None:
         self.interval = self._longest = interval
         self._store = store
         self._clock = clock
-        self._roster = roster
+        self._schedules = schedules
         self._charge = ScheduleArming(store, clock)
         self._loop = ServiceLoop("scheduler", self, clock)
 
@@ -71,7 +71,7 @@ class Scheduler:
         self.interval = self._longest
         rows = {row.name: row for row in await list_schedules(self._store)}
         fired = 0
-        for schedule in self._roster.schedules.values():
+        for schedule in self._schedules.schedules.values():
             row = await self._charge.row_of(schedule, rows.get(schedule.name))
             if row is not None:
                 fired += await self._keep(schedule, row)
@@ -125,7 +125,7 @@ class Scheduler:
         if session_id is None:
             return None
         if step.ends not in ("", session_id):
-            await self._roster.starter.end(schedule, step.ends)
+            await self._schedules.starter.end(schedule, step.ends)
         moved = replace(row, next_at=step.next_at, session_id=session_id or row.session_id)
         fired = moved.settle(step.instant, "fired")
         after = await self._advance(row, fired)
@@ -141,7 +141,7 @@ class Scheduler:
         """
         facts = {"schedule": schedule.name, "instant": at}
         try:
-            receipt = await self._roster.starter.fire(schedule, at)
+            receipt = await self._schedules.starter.fire(schedule, at)
         except SessionErased:
             return ""
         except StoreError:

@@ -30,7 +30,7 @@ A_WORKER = {
     "concurrency": 200,
     "held": 3,
     "draining": False,
-    "tally": {"commits": 1832},
+    "counters": {"commits": 1832},
 }
 
 
@@ -78,7 +78,7 @@ class WorkerOut(Out):
     concurrency: int
     held: int = Field(description="How many lanes it carries now.")
     draining: bool
-    tally: dict[str, Any] = Field(description="What it has counted since it began.")
+    counters: dict[str, Any] = Field(description="What it has counted since it began.")
 
 
 class WorkersOut(Out):

@@ -99,5 +99,5 @@ def worker_out(info: WorkerInfo) -> WorkerOut:
         concurrency=info.concurrency,
         held=info.held,
         draining=info.draining,
-        tally=counters_of(info),
+        counters=counters_of(info),
     )

@@ -363,7 +363,7 @@ CREATE TABLE outlast.workers (
     -- An operator asked it to release its lanes and stop.
     draining boolean NOT NULL DEFAULT false,
     -- Its counters, as JSON text; nothing here reads them.
-    tally text NOT NULL DEFAULT '',
+    counters text NOT NULL DEFAULT '',
     lease bigint NOT NULL CHECK (lease > 0),
     lease_until bigint NOT NULL,
     -- How many lanes of an agent may be at work at once, by agent.

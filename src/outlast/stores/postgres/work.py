@@ -136,7 +136,7 @@ class PostgresWork:
             "agents": to_json(list(info.agents)),
             "lanes": to_json(list(info.lanes)),
             "at_once": to_json(info.at_once),
-            "tally": info.tally,
+            "counters": info.counters,
             "lease": length,
         }
         return SingleStatement(self._queries["enlist"].bind(params))
@@ -205,7 +205,7 @@ class SingleStatement:
 
 
 WORKER = (
-    "worker host pid started_at version concurrency agents lanes at_once tally seen_at"
+    "worker host pid started_at version concurrency agents lanes at_once counters seen_at"
     " lease_until held draining"
 ).split()
 

@@ -59,11 +59,11 @@ class PostgresLease:
         self._released = False
         self._hiding: asyncio.Task[None] | None = None
 
-    def renew(self, tally: str = "") -> Renewal:
+    def renew(self, counters: str = "") -> Renewal:
         """Extend the lease; say whether the worker is still known, and may go on."""
         check_process(self._pid)
         with self._mutex:
-            rows = [] if self._released else self._ask("renew", tally=tally)
+            rows = [] if self._released else self._ask("renew", counters=counters)
             return Renewal(*rows[0]) if rows else Renewal(alive=False)
 
     def show(self) -> None:

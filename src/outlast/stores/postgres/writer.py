@@ -33,7 +33,7 @@ LARGEST_BYTES = 16 * 1024 * 1024
 """The size of a group of several items at most, so that no other waits long for it."""
 LARGEST_MESSAGE = 1_000_000_000
 """The size of one item at most: the server takes no message over 1 GiB, its frame included."""
-BESIDE_LIMITS = 256 * 1024
+LARGEST_WITH_LIMITS = 256 * 1024
 """The size of a group that locks limits at most: what the system takes in one piece. If this
 process stopped in the middle of more, all calls under those limits would wait for it."""
 MOST_LOSSES = 2
@@ -281,7 +281,7 @@ def first_group(waiting: list[PendingItem[Any]]) -> list[PendingItem[Any]]:
     for place, one in enumerate(group):
         size += one.item.size
         if one.item.limits:
-            most = BESIDE_LIMITS
+            most = LARGEST_WITH_LIMITS
         if size > most:
             return group[: max(place, 1)]
     return group

@@ -48,7 +48,7 @@ class Checkpointer:
         self._written = 0
         before, size = self._size, self._measure()
         if size > before and size >= LOG_SIZE:
-            self._move_beside(size)
+            self._move_aside(size)
             return False
         self._size = size
         return size > max(before, SMALL)
@@ -58,7 +58,7 @@ class Checkpointer:
         reserve(db, min(self._size, STEP))
         self._size = self._measure()
 
-    def _move_beside(self, size: int) -> None:
+    def _move_aside(self, size: int) -> None:
         if self._thread is not None and self._thread.is_alive():
             return
         self._size = size + STEP  # should a reader be in the way, try again only then

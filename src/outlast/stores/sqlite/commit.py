@@ -78,7 +78,7 @@ def write_commit(db: Database, commit: Commit, sent: list[Admission]) -> Result:
     if commit.tells:
         outbox.tell(db, lane.sid)
     if not commit.is_plain:
-        write_beside(db, commit, lane)
+        write_side_tables(db, commit, lane)
     sent += commit.sends
     db.tell(commit.session_id, arrived=commit.release)
     return Committed(lane.next_key & OFFSETS, at, arrivals)
@@ -107,7 +107,7 @@ def advance(db: Database, commit: Commit, lane: LaneRow, digest: bytes) -> None:
     assert changed == 1, "a lane changed between the check and the write"
 
 
-def write_beside(db: Database, commit: Commit, lane: LaneRow) -> None:
+def write_side_tables(db: Database, commit: Commit, lane: LaneRow) -> None:
     """Change what follows from the records: indexes, idempotency keys, permits, snapshots."""
     if commit.index is not NO_CHANGES:
         change_indexes(db, commit, lane, lane.next_key & OFFSETS)

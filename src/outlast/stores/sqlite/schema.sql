@@ -241,7 +241,7 @@ CREATE TABLE outlast_workers (
     -- It was asked to hand back its lanes and leave.
     draining INTEGER NOT NULL DEFAULT 0 CHECK (draining IN (0, 1)),
     -- What it has counted so far, as JSON.
-    tally TEXT NOT NULL DEFAULT '',
+    counters TEXT NOT NULL DEFAULT '',
     -- The agents of which only so many lanes may be at work at once, as JSON.
     at_once TEXT NOT NULL DEFAULT '{}'
 ) STRICT;

@@ -216,6 +216,6 @@ def register(db: Database, info: WorkerInfo, length: int, machine: str) -> None:
             "agents": to_json(info.agents),
             "lanes": to_json(info.lanes),
             "at_once": to_json(info.at_once),
-            "tally": info.tally,
+            "counters": info.counters,
         },
     )

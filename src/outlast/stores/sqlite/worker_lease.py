@@ -34,13 +34,13 @@ class SqliteLease:
         self._database: Database | None = None
         self._released = False
 
-    def renew(self, tally: str = "") -> Renewal:
+    def renew(self, counters: str = "") -> Renewal:
         """Extend the lease; say whether the worker is still known, and may go on."""
         check_process(self._pid)
         with self._mutex:
             if self._released:
                 return Renewal(alive=False)
-            return self._write(lambda db: self._renew(db, tally))
+            return self._write(lambda db: self._renew(db, counters))
 
     def release(self) -> None:
         """Strike the worker from the registry, free its lanes and let go of its lock."""
@@ -67,12 +67,12 @@ class SqliteLease:
             self._database.close()
             self._database = None
 
-    def _renew(self, db: Database, tally: str) -> Renewal:
+    def _renew(self, db: Database, counters: str) -> Renewal:
         now = self._clock.now()
         row = db.one("find_lease", {"worker": self.worker})
         if row is None:
             return Renewal(alive=False)
-        db.run("renew", {"worker": self.worker, "now": now, "tally": tally})
+        db.run("renew", {"worker": self.worker, "now": now, "counters": counters})
         draining, lease_until = row
         return Renewal(alive=True, draining=bool(draining), lapsed=lease_until <= now)
 

@@ -221,17 +221,17 @@ class Writer:
 
     def _open(self) -> None:
         self._checkpointer = Checkpointer(self._path, self._clock)
-        self._messenger = Notifier(self._clock)
+        self._notifier = Notifier(self._clock)
         try:
             self._db = open_for_writing(self._path, self._clock)
         except BaseException:
-            self._messenger.close()
+            self._notifier.close()
             raise
 
     def _close(self) -> None:
         with self._turn:
             self._checkpointer.stop()
-            self._messenger.close()
+            self._notifier.close()
             self._db.close()
 
     def _serve(self, db: Database) -> StopWriter:
@@ -312,7 +312,7 @@ class Writer:
     def commit(self, db: Database) -> None:
         """Make the open transaction durable, and note how long the disk took."""
         if db.hints:
-            self._messenger.look(db, self._listeners.addresses)
+            self._notifier.look(db, self._listeners.addresses)
         began = self._clock.monotonic()
         db.commit()
         self._waited = self._clock.monotonic() - began
@@ -327,7 +327,7 @@ class Writer:
         """Resolve the callers' futures, then send hints; one wake-up for each event loop."""
         resolve(jobs, self._listeners.by_loop if hints else {}, hints, here)
         if hints:
-            self._messenger.send(hints)
+            self._notifier.send(hints)
         if hints or db.written:
             if self._checkpointer.look(db.written):
                 self._queue.put(CheckpointJob())

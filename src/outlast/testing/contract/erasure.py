@@ -30,7 +30,7 @@ from outlast.testing.contract.outbox import HOLD, start_with_cursor, take_one, t
 from outlast.testing.contract.subject import Subject
 
 LARGE = "x" * 300_000
-DESK = "desk-7"
+ADDRESS = "desk-7"
 
 
 def large_result(text: str = LARGE) -> r.ToolCompleted:
@@ -39,7 +39,7 @@ def large_result(text: str = LARGE) -> r.ToolCompleted:
 
 class ErasureContract(Subject):
     async def test_an_erased_session_is_unknown(self, store: Store, clock: ManualClock) -> None:
-        claim = await start_and_claim(store, clock, token=DESK)
+        claim = await start_and_claim(store, clock, token=ADDRESS)
         await write(store, commit(claim, delta(), put("1")))
         other = await admit(store, new_session(clock))
 
@@ -50,8 +50,8 @@ class ErasureContract(Subject):
         assert await store.listing.lanes(session_id=claim.session_id) == []
         assert await store.listing.deliveries(claim.session_id) == []
         assert await store.listing.tokens(claim.session_id) == []
-        assert await store.listing.find_token("default", DESK) is None
-        assert await store.listing.find_token("default", DESK, living=False) is None
+        assert await store.listing.find_token("default", ADDRESS) is None
+        assert await store.listing.find_token("default", ADDRESS, living=False) is None
         for read in (store.log.read, store.log.read_back):
             with pytest.raises(UnknownSession):
                 await read(claim.session_id, 0)
@@ -126,12 +126,12 @@ class ErasureContract(Subject):
     async def test_a_token_of_an_erased_session_is_free(
         self, store: Store, clock: ManualClock
     ) -> None:
-        receipt = await admit(store, new_session(clock, token=DESK))
+        receipt = await admit(store, new_session(clock, token=ADDRESS))
         await store.log.erase(receipt.session_id)
 
-        again = await admit(store, new_session(clock, token=DESK))
+        again = await admit(store, new_session(clock, token=ADDRESS))
 
-        assert await store.listing.find_token("default", DESK) == again.session_id
+        assert await store.listing.find_token("default", ADDRESS) == again.session_id
 
     async def test_values_that_others_use_stay(self, store: Store, clock: ManualClock) -> None:
         first = await start_and_claim(store, clock)
@@ -202,18 +202,18 @@ class ErasureContract(Subject):
     async def test_a_session_can_be_erased_after_its_end(
         self, store: Store, clock: ManualClock
     ) -> None:
-        claim = await start_and_claim(store, clock, token=DESK)
+        claim = await start_and_claim(store, clock, token=ADDRESS)
         ended = park(claim, r.SessionEnded(reason="enough"), status="ended")
         await write(store, ended)
-        assert await store.listing.find_token("default", DESK, living=False) == claim.session_id
+        assert await store.listing.find_token("default", ADDRESS, living=False) == claim.session_id
 
         assert await store.log.erase(claim.session_id)
 
-        assert await store.listing.find_token("default", DESK, living=False) is None
+        assert await store.listing.find_token("default", ADDRESS, living=False) is None
 
 
 async def acquire(store: Store, claim: Claim) -> Permit:
-    wish = PermitRequest(
+    request = PermitRequest(
         session_id=claim.session_id,
         lane=claim.lane,
         worker="w1",
@@ -221,6 +221,6 @@ async def acquire(store: Store, claim: Claim) -> Permit:
         call_id="t1.s1.c1",
         bounds=(Bound(name="bank", concurrency=1),),
     )
-    (permit,) = await store.limit.acquire([wish])
+    (permit,) = await store.limit.acquire([request])
     assert isinstance(permit, Permit)
     return permit

@@ -36,8 +36,10 @@ WAITS = Permit(granted=False)
 GRANTED = Permit(granted=True)
 
 
-def wish(claim: Claim, call_id: str = "t1.s1.c1", *bounds: Bound, **changes: Any) -> PermitRequest:
-    """The wish of a lane's owner to begin a call."""
+def request(
+    claim: Claim, call_id: str = "t1.s1.c1", *bounds: Bound, **changes: Any
+) -> PermitRequest:
+    """The request of a lane's owner to begin a call."""
     wanted = PermitRequest(
         session_id=claim.session_id,
         lane=claim.lane,
@@ -52,7 +54,7 @@ def wish(claim: Claim, call_id: str = "t1.s1.c1", *bounds: Bound, **changes: Any
 async def ask_to_begin(
     store: Store, claim: Claim, *bounds: Bound, call_id: str = "t1.s1.c1"
 ) -> Any:
-    (permit,) = await store.limit.acquire([wish(claim, call_id, *bounds)])
+    (permit,) = await store.limit.acquire([request(claim, call_id, *bounds)])
     return permit
 
 

@@ -195,7 +195,7 @@ class OwnershipContract(Subject):
 
         (listed,) = await store.work.workers()
 
-        assert listed.tally == '{"claims": 3}'
+        assert listed.counters == '{"claims": 3}'
 
     async def test_a_lease_can_be_renewed_from_any_thread(
         self, store: Store, clock: ManualClock

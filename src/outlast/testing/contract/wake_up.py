@@ -94,28 +94,28 @@ class WakeUpContract(Subject):
         assert await store.work.next_ready_at(clock.now()) is None
 
     async def test_a_listener_hears_of_arrivals(self, store: Store, clock: ManualClock) -> None:
-        ear = ContractListener()
-        stop = store.work.listen(ear)
+        listener = ContractListener()
+        stop = store.work.listen(listener)
         session = (await admit(store, new_session(clock))).session_id
-        await ear.wait_for(lambda heard, arrived: heard in (session, "") and arrived)
+        await listener.wait_for(lambda heard, arrived: heard in (session, "") and arrived)
         stop()
 
     async def test_a_listener_hears_of_commits(self, store: Store, clock: ManualClock) -> None:
         claim = await start_and_claim(store, clock)
-        ear = ContractListener()
-        stop = store.work.listen(ear)
+        listener = ContractListener()
+        stop = store.work.listen(listener)
         await write(store, commit(claim, delta()))
-        await ear.wait_for(lambda heard, _: heard in (claim.session_id, ""))
+        await listener.wait_for(lambda heard, _: heard in (claim.session_id, ""))
         stop()
 
     async def test_a_listener_hears_of_lanes_that_were_given_back(
         self, store: Store, clock: ManualClock
     ) -> None:
         claim = await start_and_claim(store, clock)
-        ear = ContractListener()
-        stop = store.work.listen(ear)
+        listener = ContractListener()
+        stop = store.work.listen(listener)
         await write(store, park(claim, ready_at=clock.now()))
-        await ear.wait_for(lambda heard, arrived: heard in (claim.session_id, "") and arrived)
+        await listener.wait_for(lambda heard, arrived: heard in (claim.session_id, "") and arrived)
         stop()
 
     async def test_a_listener_to_one_session_hears_of_no_other(
@@ -123,12 +123,12 @@ class WakeUpContract(Subject):
     ) -> None:
         mine = (await admit(store, new_session(clock))).session_id
         other = (await admit(store, new_session(clock))).session_id
-        ear = ContractListener()
-        stop = store.work.listen(ear, mine)
+        listener = ContractListener()
+        stop = store.work.listen(listener, mine)
         await admit(store, message(clock, other))
         await admit(store, message(clock, mine))
-        await ear.wait_for(lambda heard, arrived: heard in (mine, "") and arrived)
-        assert other not in {session_id for session_id, _ in ear.heard}
+        await listener.wait_for(lambda heard, arrived: heard in (mine, "") and arrived)
+        assert other not in {session_id for session_id, _ in listener.heard}
         stop()
 
     async def test_a_listener_that_fails_is_in_nobodys_way(
@@ -138,11 +138,11 @@ class WakeUpContract(Subject):
         claim = await start_and_claim(store, clock)
         failures: list[object] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, told: failures.append(told))
-        ear = ContractListener()
-        stops = [store.work.listen(fail), store.work.listen(ear)]
+        listener = ContractListener()
+        stops = [store.work.listen(fail), store.work.listen(listener)]
         for number in range(2):
             await write(store, commit(claim, delta(), number=number))
-        await ear.wait_for(lambda heard, _: heard in (claim.session_id, ""))
+        await listener.wait_for(lambda heard, _: heard in (claim.session_id, ""))
         assert failures
         for stop in stops:
             stop()
@@ -150,11 +150,11 @@ class WakeUpContract(Subject):
     async def test_a_listener_that_stopped_hears_no_more(
         self, store: Store, clock: ManualClock
     ) -> None:
-        deaf, ear = ContractListener(), ContractListener()
+        deaf, listener = ContractListener(), ContractListener()
         store.work.listen(deaf)()
-        stop = store.work.listen(ear)
+        stop = store.work.listen(listener)
         await admit(store, new_session(clock))
-        await ear.wait_for(lambda _, arrived: arrived)
+        await listener.wait_for(lambda _, arrived: arrived)
         stop()
         stop()
         assert deaf.heard == []

@@ -260,9 +260,9 @@ class WiredLease:
         self._lease = lease
         self._connection = connection
 
-    def renew(self, tally: str = "") -> Any:
+    def renew(self, counters: str = "") -> Any:
         self._connection.check_renewal()
-        return self._lease.renew(tally)
+        return self._lease.renew(counters)
 
     def release(self) -> None:
         self._connection.check_renewal()

@@ -3,7 +3,7 @@
 -- name: create
 CREATE TABLE bookings (session_id TEXT, call_id TEXT, value TEXT);
 
--- name: book
+-- name: purchase
 INSERT INTO bookings VALUES (?, ?, ?);
 
 -- name: list

@@ -65,7 +65,7 @@ class OAuthService:
 
     # People
 
-    def visit(self, url: str, owner: str, *, says_yes: bool) -> dict[str, str]:
+    def sign_in(self, url: str, owner: str, *, says_yes: bool) -> dict[str, str]:
         """Say yes or no to what an address asks for; return what is brought back."""
         asked = dict(parse_qsl(urlsplit(url).query))
         back = {"state": asked["state"], "iss": URL}

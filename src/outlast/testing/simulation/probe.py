@@ -39,9 +39,9 @@ class ProbedExecutor(AgentExecutor):
         threads: ToolThreads,
         clock: Clock,
         history: History,
-        around: Environment,
+        environment: Environment,
     ) -> None:
-        super().__init__(agent, client, None, threads, clock, around)
+        super().__init__(agent, client, None, threads, clock, environment)
         self._history = history
 
     async def call_model(

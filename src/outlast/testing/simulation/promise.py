@@ -28,9 +28,9 @@ from outlast.testing.simulation.check_user import (
 from outlast.testing.simulation.check_wait import callers_are_quoted, waits_end_in_their_time
 from outlast.testing.simulation.evidence import SimulationEvidence
 
-Judge = Callable[[SimulationEvidence], Iterator[str]]
+PromiseCheck = Callable[[SimulationEvidence], Iterator[str]]
 
-PROMISES: dict[str, Judge] = {
+PROMISES: dict[str, PromiseCheck] = {
     "1 one log": logs_and_indexes_agree,
     "2 one commit per transition": transitions_are_whole,
     "3 recovery is the normal path": all_work_ends,
@@ -64,5 +64,7 @@ class Violation(Struct, frozen=True):
 def broken_promises(evidence: SimulationEvidence) -> list[Violation]:
     """Return everything that should not have happened."""
     return [
-        Violation(promise, what) for promise, judge in PROMISES.items() for what in judge(evidence)
+        Violation(promise, what)
+        for promise, check_promises in PROMISES.items()
+        for what in check_promises(evidence)
     ]

@@ -28,9 +28,9 @@ from outlast.testing.simulation.random_answer import chance_of, script
 OTHER_LANE = "notes"
 TOOLS = (
     "find note charge pay hurry look sign launch transfer reserve register survey nap march move"
-    " edit edit query query delegate juggle order permit stake enter enter book book"
+    " edit edit query query delegate juggle order permit stake enter enter purchase purchase"
 ).split()
-TRANSACTIONAL = "book"
+TRANSACTIONAL = "purchase"
 
 
 class ConcurrencyBound(Struct, frozen=True):
@@ -45,7 +45,7 @@ class ConcurrencyBound(Struct, frozen=True):
 
 
 AT_ONCE = {
-    "edit": ConcurrencyBound("desk", 1, per_tenant=True),
+    "edit": ConcurrencyBound("editor", 1, per_tenant=True),
     "query": ConcurrencyBound("query", 2, per_tenant=False),
 }
 
@@ -54,7 +54,7 @@ class OrderLine(Struct, frozen=True):
     text: str
 
 
-class CallTally(Struct, frozen=True):
+class CallCount(Struct, frozen=True):
     count: int
 
 
@@ -142,7 +142,7 @@ def plain_tools(outside: OutsideService) -> list[Tool]:
     @tool(idempotent=True, max_attempts=3)
     async def note(ctx: Context[Any], n: int) -> str:
         ctx.session.append(OrderLine(f"line {n}"))
-        ctx.session.update(CallTally, lambda tally: CallTally(tally.count + 1 if tally else 1))
+        ctx.session.update(CallCount, lambda old: CallCount(old.count + 1 if old else 1))
         ctx.emit("noted", n)
         return await outside.work(ctx)
 
@@ -193,17 +193,17 @@ def careful_tools(outside: OutsideService) -> list[Tool]:
         return await outside.work(ctx)
 
     @tool(transactional=True)
-    async def book(ctx: Context[Any], n: int) -> str:
+    async def purchase(ctx: Context[Any], n: int) -> str:
         chance = chance_of(ctx.idempotency_key, ctx.attempt)
         value = f"{ctx.tool} {chance.randrange(1000)}"
         row = (ctx.session.id, ctx.call_id, value)
-        await ctx.tx.execute(SQL["book"], row)
+        await ctx.tx.execute(SQL["purchase"], row)
         await asyncio.sleep(chance.choice([0.0, 0.01, 0.5]))
         if chance.random() < 0.1:
             raise ToolError("it broke")
         return value
 
-    return [sign, launch, transfer, reserve, register, book]
+    return [sign, launch, transfer, reserve, register, purchase]
 
 
 def waiting_tools(outside: OutsideService) -> list[Tool]:
@@ -284,7 +284,7 @@ def expectant_tools(outside: OutsideService) -> list[Tool]:
 
 
 def limited_tools(outside: OutsideService) -> list[Tool]:
-    @tool(mutex="desk")
+    @tool(mutex="editor")
     async def edit(ctx: Context[Any], n: int) -> str:
         if n % 5 == 0:
             await ctx.sleep(timedelta(seconds=n))

@@ -82,13 +82,13 @@ class RecordingStore(WrappedStore):
 
     async def acquire(self, requests: Sequence[PermitRequest]) -> Sequence[Permit | Refused]:
         results = await self.inner.limit.acquire(requests)
-        for wish, result in zip(requests, results, strict=True):
+        for request, result in zip(requests, results, strict=True):
             if isinstance(result, Permit) and result.granted:
                 self._history.note(
                     CallPermitted,
-                    session_id=wish.session_id,
-                    call_id=wish.call_id,
-                    bounds=wish.bounds,
+                    session_id=request.session_id,
+                    call_id=request.call_id,
+                    bounds=request.bounds,
                     clock=self._clock.now(),
                 )
         return results

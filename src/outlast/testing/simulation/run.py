@@ -51,12 +51,12 @@ class Simulation:
             world = SimulatedWorld(self.seed, self._agents, self._messages, self._wrap)
             try:
                 with listening(world.history), disabled(AGENTS):  # tools fail as they are meant to
-                    return self._judge(world)
+                    return self._check(world)
             finally:
                 with silence():
                     world.close()
 
-    def _judge(self, world: SimulatedWorld) -> SimulationReport:
+    def _check(self, world: SimulatedWorld) -> SimulationReport:
         try:
             evidence = world.loop.run_until_complete(world.happen())
         except NothingWillHappen:

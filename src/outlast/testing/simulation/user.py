@@ -256,7 +256,7 @@ class SimulatedUser:
         request = self._chance.choice(waiting)
         asked = msgspec.json.decode(request.data, type=AuthorizationRequired)
         owner, says_yes = f"{request.tenant}/{asked.principal}", self._chance.random() < 0.8
-        back = self._outside.oauth_service.visit(asked.url, owner, says_yes=says_yes)
+        back = self._outside.oauth_service.sign_in(asked.url, owner, says_yes=says_yes)
         self._backs.append(back)
         await asyncio.sleep(self._chance.choice([0.0, 0.1, 5.0]))
         await self._come_back(back)

@@ -139,17 +139,19 @@ class SimulatedWorkers:
 
     async def _start(self, process: SimulatedWorker) -> None:
         threads = InlineThreads()
-        kin = {agent.name: ref_of(agent, ()) for agent in self._agents}
-        around = Environment(public_url=ADDRESS, kin=kin, sign_ins=self._connections_of(process))
-        performers = {
+        agents = {agent.name: ref_of(agent, ()) for agent in self._agents}
+        environment = Environment(
+            public_url=ADDRESS, agents=agents, sign_ins=self._connections_of(process)
+        )
+        executors = {
             agent.name: ProbedExecutor(
-                agent, client_of(agent), threads, process.clock, self._history, around
+                agent, client_of(agent), threads, process.clock, self._history, environment
             )
             for agent in self._agents
         }
         process.worker = Worker(
             process.connection,
-            performers,
+            executors,
             process.clock,
             SETTINGS,
             keep_lease=VirtualLeaseKeeper,

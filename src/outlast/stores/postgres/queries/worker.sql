@@ -16,10 +16,10 @@ SELECT pg_advisory_unlock_shared(:class, :sign);
 
 -- name: enlist
 INSERT INTO outlast.workers
-       (worker, sign, host, pid, started_at, version, concurrency, agents, lanes, at_once, tally,
+       (worker, sign, host, pid, started_at, version, concurrency, agents, lanes, at_once, counters,
         lease, lease_until)
 VALUES (:worker, :sign, :host, :pid, :started_at, :version, :concurrency, :agents, :lanes, :at_once,
-        :tally, :lease, outlast.now_ms() + :lease)
+        :counters, :lease, outlast.now_ms() + :lease)
     ON CONFLICT (worker) DO UPDATE
    SET sign = excluded.sign,
        host = excluded.host,
@@ -30,7 +30,7 @@ VALUES (:worker, :sign, :host, :pid, :started_at, :version, :concurrency, :agent
        agents = excluded.agents,
        lanes = excluded.lanes,
        at_once = excluded.at_once,
-       tally = excluded.tally,
+       counters = excluded.counters,
        draining = false,
        lease = excluded.lease,
        lease_until = excluded.lease_until;
@@ -55,7 +55,7 @@ SELECT 1
 -- that ran out while the server was away did not, as no other worker could claim its lanes.
 UPDATE outlast.workers AS w
    SET lease_until = outlast.now_ms() + w.lease,
-       tally = coalesce(nullif(:tally, ''), w.tally)
+       counters = coalesce(nullif(:counters, ''), w.counters)
   FROM (SELECT b.lease_until FROM outlast.workers AS b WHERE b.worker = :worker FOR UPDATE) AS was
  WHERE w.worker = :worker
 RETURNING true, w.draining,
@@ -73,7 +73,7 @@ SELECT outlast.remove_worker(:worker);
 -- name: living_workers
 -- A lease is renewed by its full length, so its end says when the worker was last heard of.
 SELECT w.worker, w.host, w.pid, w.started_at, w.version, w.concurrency, w.agents::text,
-       w.lanes::text, w.at_once::text, w.tally, w.lease_until - w.lease, w.lease_until,
+       w.lanes::text, w.at_once::text, w.counters, w.lease_until - w.lease, w.lease_until,
        (SELECT count(*) FROM outlast.lanes AS l WHERE l.worker = w.worker), w.draining
   FROM outlast.workers AS w
  WHERE w.lease_until > outlast.now_ms()

@@ -1,9 +1,9 @@
 -- name: enlist
 INSERT OR REPLACE INTO outlast_workers
     (worker, machine, host, pid, started_at, version, lease, lease_until,
-     concurrency, agents, lanes, at_once, tally)
+     concurrency, agents, lanes, at_once, counters)
 VALUES (:worker, :machine, :host, :pid, :started_at, :version, :lease, :now + :lease,
-        :concurrency, :agents, :lanes, :at_once, :tally);
+        :concurrency, :agents, :lanes, :at_once, :counters);
 
 -- name: find_lease
 SELECT draining, lease_until FROM outlast_workers WHERE worker = :worker;
@@ -12,7 +12,7 @@ SELECT draining, lease_until FROM outlast_workers WHERE worker = :worker;
 -- Changes nothing for a worker that was declared dead: its row is gone. A lease that ran out goes
 -- on: a lane that another worker took meanwhile has another fence.
 UPDATE outlast_workers
-   SET lease_until = :now + lease, tally = iif(:tally = '', tally, :tally)
+   SET lease_until = :now + lease, counters = iif(:counters = '', counters, :counters)
  WHERE worker = :worker;
 
 -- name: bury
@@ -26,7 +26,7 @@ UPDATE outlast_lanes SET worker = NULL WHERE worker = :worker;
 -- name: living_workers
 -- A lease is renewed by its full length, so its end says when the worker was last heard of.
 SELECT w.worker, w.host, w.pid, w.started_at, w.version, w.concurrency, w.agents, w.lanes,
-       w.at_once, w.tally, w.lease_until - w.lease, w.lease_until,
+       w.at_once, w.counters, w.lease_until - w.lease, w.lease_until,
        (SELECT count(*) FROM outlast_lanes AS l WHERE l.worker = w.worker),
        w.draining
   FROM outlast_workers AS w
