@@ -417,7 +417,7 @@ async def test_a_worker_whose_lease_ran_out_lets_go_at_once_of_what_others_took(
         session = await app.start("a", "go")
         await ran.wait()
         assert app.worker
-        store.write_side_tables(lambda db: db.raw.execute(END_LEASES))
+        store.write_outside_transaction(lambda db: db.raw.execute(END_LEASES))
         heir = WorkerInfo(worker="heir", host="here", pid=1, started_at=0)
         await store.work.enlist(heir, 3_600_000)
         [taken] = await store.work.claim("heir", 1)

@@ -59,7 +59,7 @@ class BrokenStore(WrappedStore):
         self.memory = store
 
     def sql(self, statement: str, *params: Any) -> list[tuple[Any, ...]]:
-        return self.memory.write_side_tables(
+        return self.memory.write_outside_transaction(
             lambda db: db.raw.execute(statement, params).fetchall()
         )
 

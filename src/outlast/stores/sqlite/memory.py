@@ -86,7 +86,7 @@ class MemoryAccess:
         self.announce(hints)
         return result
 
-    def write_side_tables(self, work: Callable[[Database], T]) -> T:
+    def write_outside_transaction(self, work: Callable[[Database], T]) -> T:
         """Write without waiting for a tool's transaction; this stays though that is undone."""
         with self.locked:
             if self._transaction:
@@ -137,7 +137,7 @@ class MemoryStore:
         self.outbox = SqliteOutbox(self._access)
         self.document = SqliteDocument(self._access)
         self.declare_dead = self.work.declare_dead
-        self.write_side_tables = self._access.write_side_tables
+        self.write_outside_transaction = self._access.write_outside_transaction
 
     def __repr__(self) -> str:
         return "MemoryStore()"
@@ -198,7 +198,7 @@ class MemoryLease:
     def renew(self, counters: str = "") -> Renewal:
         """Extend the lease; say whether the worker is still known, and may go on."""
         now = self._access.clock.now()
-        return self._access.write_side_tables(lambda db: self._renew(db, now, counters))
+        return self._access.write_outside_transaction(lambda db: self._renew(db, now, counters))
 
     def _renew(self, db: Database, now: int, counters: str) -> Renewal:
         row = None if self.is_over else db.one("find_lease", {"worker": self._worker})
@@ -211,7 +211,7 @@ class MemoryLease:
     def release(self) -> None:
         """Strike the worker from the registry and free its lanes."""
         if not self.is_over:
-            self._access.write_side_tables(lambda db: bury(db, self._worker))
+            self._access.write_outside_transaction(lambda db: bury(db, self._worker))
             self.is_over = True
 
 

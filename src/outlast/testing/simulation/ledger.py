@@ -26,8 +26,8 @@ class LedgerStore(MemoryStore):
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
-        self.write_side_tables(lambda db: db.raw.execute(SQL["create"]))
+        self.write_outside_transaction(lambda db: db.raw.execute(SQL["create"]))
 
     def bookings(self) -> list[Row]:
         """Return what transactions have left."""
-        return self.write_side_tables(lambda db: db.raw.execute(SQL["list"]).fetchall())
+        return self.write_outside_transaction(lambda db: db.raw.execute(SQL["list"]).fetchall())
