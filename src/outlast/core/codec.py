@@ -29,10 +29,10 @@ TEXT_BLOB = 1
 BYTES_BLOB = 2
 
 UNREADABLE = (zstandard.ZstdError, msgspec.MsgspecError, KeyError, TypeError, UnicodeError)
-"""What damaged bytes raise: while they are expanded, decoded, upcast or their blobs put back."""
+"""Exceptions of damaged bytes: while expanding, decoding, upcasting or restoring blobs."""
 
 UNENCODABLE = (TypeError, ValueError, OverflowError)
-"""What values raise that have no form in msgpack: lone surrogates, integers over 64 bits."""
+"""Exceptions of values without a form in msgpack: lone surrogates, integers over 64 bits."""
 
 _encoder = msgspec.msgpack.Encoder()
 encode_into = _encoder.encode_into

@@ -44,7 +44,7 @@ class Event(Struct, frozen=True, gc=False, kw_only=True):
 
 
 Deltas = dict[tuple[str, int], dict[int, str]]
-"""What was streamed so far, by call and attempt, then by part."""
+"""The text streamed so far, by call and attempt, then by part."""
 
 
 def present(entry: Entry, deltas: Mapping[int, str], args: Mapping[str, str]) -> Event:

@@ -1,4 +1,4 @@
-"""What has happened: one small function per record, from one state to the next.
+"""Folds records into state: one small function per record, from one state to the next.
 
 Owns the two tables of facts: `LANE_FACTS` change a lane, `TURN_FACTS` only its open turn (those
 about waits are in `fold_wait.py`). Arrivals (deliveries, cancels, the session's start) only add to

@@ -184,7 +184,7 @@ def opened(e: Opening) -> OpenedRequest:
 def status_of(lane: Lane) -> str:
     """Name a lane's state for listings: queued, running, idle, how it ended, or how it waits.
 
-    A lane that is `waiting` needs somebody; one that is `sleeping` goes on by itself.
+    A lane that is `waiting` needs a delivery; one that is `sleeping` goes on by itself.
     """
     if lane.over:
         return lane.over

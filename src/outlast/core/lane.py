@@ -28,7 +28,7 @@ ModelStatus = Literal["running", "cut", "retry"]
 """Of a model call: `cut` was running when its owner was gone, `retry` failed and is tried again."""
 
 Partial = Literal["", "text", "reasoning", "broken"]
-"""What a model call had said when it was cut off: only `text` can be gone on with."""
+"""The partial answer of a model call that was cut off: only `text` can be continued."""
 
 TurnResult = Literal["completed", "failed", "cancelled"]
 SessionEnd = Literal["", "completed", "failed", "ended"]
@@ -107,8 +107,8 @@ class OpenCall(Struct, frozen=True, gc=False, omit_defaults=True):
     `memo` holds what the call's own steps and answered waits returned, as JSON text by name;
     `waits_for` are those that it stopped at, and `timers` when some of them are over by themselves.
     `reconciles` is the attempt about which it was finding out when it stopped. `failure` is how the
-    last attempt failed, after which another is due. `by` and `request` are who let it run, and what
-    he answered.
+    last attempt failed, after which another is due. `by` and `request` are the principal who
+    allowed it and the request that was answered.
     """
 
     call_id: str
@@ -232,7 +232,7 @@ class Turn(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class DeliveryOutcome(Struct, frozen=True, gc=False):
-    """What became of a delivery, and in which turn, if it was taken up by one."""
+    """The outcome of a delivery, and the turn that took it, if any."""
 
     delivery_id: str
     outcome: DeliveryResult

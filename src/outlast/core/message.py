@@ -1,4 +1,4 @@
-"""What is said in a session: the parts of messages and the messages a model sees.
+"""Messages: their parts, and the messages that a model sees.
 
 Provider-neutral. What a provider needs back unchanged (signatures, ids, parts of
 kinds unknown here) travels beside the parts as text that only its client reads.
@@ -41,7 +41,7 @@ class File(Struct, frozen=True, gc=False, tag="file", tag_field="kind", omit_def
 class Reasoning(
     Struct, frozen=True, gc=False, tag="reasoning", tag_field="kind", omit_defaults=True
 ):
-    """What the model thought before it spoke."""
+    """The model's reasoning before its answer."""
 
     text: str
     extra: str = ""
@@ -71,10 +71,10 @@ class ProviderPart(
 
 
 Content = tuple[Text | Image | File, ...]
-"""What a person says: at least one part."""
+"""The parts of a user's message: at least one."""
 
 Part = Text | Reasoning | ToolCall | ProviderPart
-"""What a model says."""
+"""The parts of a model's answer."""
 
 
 class UserMessage(Struct, frozen=True, gc=False, tag="user", omit_defaults=True):
@@ -82,14 +82,14 @@ class UserMessage(Struct, frozen=True, gc=False, tag="user", omit_defaults=True)
 
 
 class ModelAnswer(Struct, frozen=True, gc=False, tag="answer", omit_defaults=True):
-    """What the model said; `aborted` marks an answer that a crash or a lost stream cut off."""
+    """A model's answer; `aborted` marks an answer that a crash or a lost stream cut off."""
 
     parts: tuple[Part, ...]
     aborted: bool = False
 
 
 class ToolOutput(Struct, frozen=True, gc=False, tag="result", omit_defaults=True):
-    """What one tool call came to, as the model is told it."""
+    """The result of one tool call, as the model sees it."""
 
     call_id: str
     tool: str
@@ -114,7 +114,7 @@ def text_of(content: Content | tuple[Part, ...]) -> str:
 
 SaidPart = str | Text | Image | File
 Said = SaidPart | Sequence[SaidPart]
-"""What somebody may give for a message."""
+"""The values that callers may pass as a message."""
 
 
 def content_of(message: Said) -> Content:

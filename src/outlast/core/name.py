@@ -18,13 +18,13 @@ PAUSE = "~"
 """Stands in the name of a wait that is for something else or for a time, after the former."""
 MAX_ID = 256
 MAX_ID_BYTES = 512
-"""What ids have at most in UTF-8: a call's permit stands in an index with five of them, and
+"""The most bytes of an id in UTF-8: a call's permit stands in an index with five of them, and
 PostgreSQL's take no more than 2,704 bytes for an entry."""
 
 KEYED = "agent:"
 """The beginning of the tokens of sessions that have a key; no other token may begin so."""
 OF_CHANNEL = "channel:"
-"""What the tokens of threads in channels begin with, and the names of their outbox cursors."""
+"""The prefix of tokens of channels' threads, and of the names of their outbox cursors."""
 
 _plain = msgspec.json.Decoder()
 _in_order = msgspec.json.Encoder(order="deterministic")

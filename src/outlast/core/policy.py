@@ -20,7 +20,7 @@ HOUR = 60 * MINUTE
 
 
 class ToolPolicy(Struct, frozen=True, gc=False):
-    """What an interruption means for a tool, and how often a failure is tried again.
+    """A tool's policy: what an interruption means for it, and how often it is tried.
 
     A human has `answer_timeout` to say whether it may run (0: any time); what becomes of it if
     nobody does, `on_expiry` says: the call is denied, or the turn fails. Of a `restricted` one

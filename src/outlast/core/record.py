@@ -25,7 +25,7 @@ class Failure(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Tokens(Struct, frozen=True, gc=False, omit_defaults=True):
-    """What model calls cost."""
+    """Tokens that model calls used."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -63,7 +63,7 @@ class NewOutboxCursor(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Parent(Struct, frozen=True, gc=False, omit_defaults=True):
-    """Who started a session and waits for what it comes to; `depth` counts those above.
+    """The session that started this one and waits for its result; `depth` counts those above.
 
     `requesters` are whom the turn that started it acts for.
     """
@@ -224,7 +224,7 @@ class DeliveryJoined(Record, frozen=True, kw_only=True, tag="delivery.joined"):
 
 
 DeliveryResult = Literal["completed", "failed", "cancelled", "answered", "ignored", "refused"]
-"""What became of a delivery. A reply is `answered` when it is taken; its turn goes on."""
+"""The outcome of a delivery. A reply is `answered` when it is taken; its turn goes on."""
 
 
 class DeliverySettled(Record, frozen=True, kw_only=True, tag="delivery.settled"):

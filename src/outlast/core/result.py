@@ -24,7 +24,7 @@ from outlast.core.view import Slices, change
 
 
 class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
-    """What a model call cost, in tokens."""
+    """The usage of a model call, in tokens."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -88,7 +88,7 @@ class SliceUpdate(Struct, frozen=True, gc=False):
 
 
 class BufferedEffects(Struct, frozen=True, gc=False):
-    """What a tool had buffered: to be committed with its outcome."""
+    """State and events that a tool buffered, to be committed with its outcome."""
 
     emitted: tuple[ToolEmitted, ...] = ()
     changes: tuple[StateChanged | SessionRekeyed | SliceUpdate, ...] = ()
@@ -125,7 +125,7 @@ class Interrupted(Struct, frozen=True, gc=False):
 
 
 class Question(Struct, frozen=True, gc=False):
-    """What a tool asks a human with `ctx.ask`."""
+    """A question that a tool asks a human with `ctx.ask`."""
 
     prompt: str
     options: tuple[Option, ...] = ()
@@ -154,7 +154,7 @@ class NewAuthorization(Struct, frozen=True, gc=False):
 
 
 class ChildEnd(Struct, frozen=True, gc=False, omit_defaults=True):
-    """What a child came to, as it is told to its parent: a value as JSON text, or a failure."""
+    """A child's result, as its parent gets it: a value as JSON text, or a failure."""
 
     value: str = ""
     error: Failure | None = None

@@ -1,4 +1,4 @@
-"""What a running tool may record before it has ended: steps, progress, callbacks, a transaction.
+"""Records that a running tool may write: steps, progress, callbacks, a transaction.
 
 Owns the part of the lane that one call may write to. Refuses a call that is no longer awaited:
 its lane may have gone on without it. The promises to the tools' side are in `executor.py`.

@@ -1,4 +1,4 @@
-"""What a worker has counted since it began, for metrics and the list of workers.
+"""A worker's counters since it began, for metrics and the list of workers.
 
 Owns the counters; they only grow, and nothing is decided by them. The store keeps each worker's
 last counters with its lease (`lease_keeper.py`).

@@ -1,4 +1,4 @@
-"""What the engine asks of the code that knows models and tools.
+"""The protocol between the engine and the code that knows models and tools.
 
 Owns the two protocols between them: the engine decides when, an `Executor` knows how. An executor
 never writes to the log; it is given a `CallJournal` for the little that a call may record while
@@ -42,7 +42,7 @@ class CallSlot(Protocol):
 
 
 class CallJournal(Protocol):
-    """What a running call may know of its lane, and record in it."""
+    """The part of its lane that a running call may read and record in."""
 
     slot: CallSlot | None
     stop_grace: float
@@ -61,7 +61,7 @@ class CallJournal(Protocol):
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the call was told to end, by whomever."""
+        """Whether the call was told to end."""
         ...
 
     def now(self) -> int: ...

@@ -133,7 +133,7 @@ class LaneFolds:
         changes = [e.offset for e in entries if isinstance(e.record, r.StateChanged)]
         self.slices_seen = max([self.slices_seen, seen, *changes])
 
-    # What others wrote
+    # Records that others wrote
 
     async def catch_up(self, pending: Sequence[AnyRecord]) -> None:
         """Fold in what has arrived since the last look."""
@@ -199,7 +199,7 @@ class LaneFolds:
                 self.slices = change(self.slices, record)
         self.snapshots, self._slices_changed = (None, None), True
 
-    # What the owner wrote
+    # Records that the owner wrote
 
     def fold(self, record: AnyRecord) -> None:
         """Fold in a record of the lane's owner."""
@@ -243,7 +243,7 @@ class LaneFolds:
             self._slices_changed = False
         self.snapshots = (lane, slices)
 
-    # What the model sees
+    # The model's view
 
     async def view(self) -> View:
         """Return what the model sees; it is read from the log once, and then kept up to date."""

@@ -1,4 +1,4 @@
-"""What a call needs before it may begin: its idempotency key, a thread slot here, a permit.
+"""Checks what a call needs before it may begin: its idempotency key, a thread slot here, a permit.
 
 Owns the slots and permits of calls that have not begun. A call is recorded as begun only when it
 has all of them. One that has to wait is left out of the action, and where that leaves nothing to

@@ -1,1 +1,1 @@
-"""What connects sessions to the world outside: webhooks, channels, schedules, other servers."""
+"""Connects sessions to the outside world: webhooks, channels, schedules, other servers."""

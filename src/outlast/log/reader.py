@@ -200,7 +200,7 @@ async def read_args(store: Store, session_id: str, before: int) -> dict[str, str
 
 
 class Outcome(Struct, frozen=True):
-    """What a turn came to: how it ended, its answer's text or typed output, and its cost."""
+    """The outcome of a turn: how it ended, its answer's text or typed output, and its cost."""
 
     turn: str
     how: str

@@ -37,7 +37,7 @@ class EffectClaim(Struct, frozen=True, gc=False):
 
 
 class Commit(Struct, frozen=True, gc=False, kw_only=True):
-    """What a lane's owner adds to the log, all of it or nothing.
+    """Records that a lane's owner adds to the log, all of them or none, with their side effects.
 
     `number` is the lane's commit number as the owner knows it, `seen` the offset of the
     last arrival that it has folded. `ready_at` is when the lane wants to be claimed again

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 
 class OutboxCursor(Struct, frozen=True, gc=False, kw_only=True):
-    """A cursor over a session's log, from which its events are told to somebody outside.
+    """A cursor over a session's log, from which its events are told to a receiver outside.
 
     All up to `position` was told or given up. `told` counts how often there was something new;
     `tries` are the failed ones since it last moved, and `error` is the last of them.

@@ -86,7 +86,7 @@ class RemoteAgent:
         return self.peer.events(session_id, after, follow=follow)
 
     async def cancel(self, child: AbandonedChild) -> None:
-        """End a session there that nobody waits for."""
+        """End a session there that its caller no longer waits for."""
         session_id = child.session_id
         if not session_id:
             # It may have been started all the same. Starting it again under its key finds it, or

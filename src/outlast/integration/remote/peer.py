@@ -38,7 +38,7 @@ NEWS_OF_SIGN_INS = ("authorization.required", "authorization.completed", "author
 
 
 class RemoteRequest(Struct, frozen=True):
-    """What is to be done there, under a key that makes it one however often it is sent."""
+    """A request to the peer, under a key that makes repeats one."""
 
     key: str
     message: str
@@ -56,7 +56,7 @@ class RemoteStarted(Struct, frozen=True):
 
 
 class RemoteSignIn(Struct, frozen=True):
-    """Somebody has to sign in there; `how` says how that ended, if it has."""
+    """A sign-in that the peer waits for; `how` says how it ended, if it has."""
 
     request_id: str
     connection: str

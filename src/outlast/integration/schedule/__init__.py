@@ -1,7 +1,7 @@
 """Agents that start by themselves, at times that a cron line names.
 
 A schedule is written in code; the store keeps when it is next due. A scheduler in every worker
-starts a session for each instant, once, whoever else does so and whatever crashes.
+starts a session for each instant, once, across all workers and crashes.
 """
 
 from outlast.integration.schedule.schedule import Schedule

@@ -23,7 +23,7 @@ class Schedule:
     """Starts a session of an agent, as a task, at every instant that a cron line names.
 
     `timezone` is where the line is read. `catch_up` says what becomes of instants that were
-    missed because nobody worked: nothing, the latest is made up for, or all are. `overlap` says
+    missed because no worker ran: nothing, the latest is made up for, or all are. `overlap` says
     what an instant does that comes while the session before is not over: it is skipped, it waits,
     or it ends that session. `message` is what the agent is told, or a function of the instant;
     that has to give the same for the same instant. `name` is how the store knows the schedule: the

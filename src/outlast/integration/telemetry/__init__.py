@@ -10,7 +10,7 @@ from msgspec import Struct
 
 
 class Telemetry(Struct, frozen=True, kw_only=True):
-    """What is traced and measured. `content` adds prompts, answers, arguments and results.
+    """Settings of traces and metrics. `content` adds prompts, answers, arguments and results.
 
     `sample` is the share of turns that are traced; all workers choose the same ones. The
     providers are OpenTelemetry's global ones where none are given.

@@ -92,7 +92,7 @@ async def read_state(store: Store, session_id: str, lane: str) -> Lane:
 
 
 async def read_holders(store: Store, permits: Sequence[PermitInfo]) -> list[PermitInfo]:
-    """Read who has the places that calls of a session wait for."""
+    """Read which calls hold the permits that a session's calls wait for."""
     names = dict.fromkeys(permit.name for permit in permits if not permit.held)
     return [
         permit for name in names for permit in await store.limit.permits(name=name) if permit.held

@@ -10,11 +10,11 @@ from outlast.log.explain.link import Cause
 from outlast.store import LaneInfo, PermitInfo
 
 MOST_NAMED = 3
-"""So many of those who are in the way are named; the rest is counted."""
+"""Calls in the way that are named; the rest is counted."""
 
 
 def the_permits(info: LaneInfo, lane: Lane, evidence: ExplainEvidence) -> Iterator[Cause]:
-    """Name each limit that a call of the lane waits for, and who has its places."""
+    """Name each limit that a call of the lane waits for, and the calls that hold its permits."""
     for permit in evidence.permits:
         if permit.lane != info.lane or permit.held:
             continue

@@ -20,7 +20,7 @@ Attempt = tuple[str, int]
 
 
 class Deltas(Struct):
-    """What was streamed of one attempt: where it begins, and of which parts."""
+    """The streamed part of one attempt: where it begins, and of which parts."""
 
     first_offset: int
     parts: set[int]

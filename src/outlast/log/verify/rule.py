@@ -1,4 +1,4 @@
-"""What must hold for a record to follow on a lane: one small function per record.
+"""Rules that a record must keep to follow on a lane: one small function per record.
 
 Each is given the lane as it was before, and yields what is wrong with the record. Pure, like the
 fold, and stricter: the fold believes what the owner wrote.

@@ -1,4 +1,4 @@
-"""What SQLite's errors mean: wait and try again, or which error of ours."""
+"""Translates SQLite's errors: wait and try again, or raise one of ours."""
 
 import sqlite3
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What can be read: the log, and listings of what is in it. Changes nothing."""
+"""Reads the log. Changes nothing."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import closing
