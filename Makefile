@@ -53,7 +53,7 @@ bench: $(VENV)/.dev ## measure against the floor on SQLite and PostgreSQL (optio
 load: $(VENV)/.dev ## a thousand readers of 200 sessions at one server (options: ARGS="--help")
 	@$(BIN)/python -m benchmarks.load $(ARGS)
 
-sim: $(VENV)/.dev ## simulate many workers in bad weather (SEEDS=1000, or SEED=7 with its trace)
+sim: $(VENV)/.dev ## simulate many workers with faults (SEEDS=1000, or SEED=7 with its trace)
 	@$(BIN)/python -m outlast.testing.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),100)) $(ARGS)
 
 chaos: $(VENV)/.dev ## kill workers and shake databases for minutes (options: ARGS="--help")

@@ -103,7 +103,7 @@ class CallJournal(Protocol):
     async def conclude(self, transaction: Transaction, end: Returned) -> None:
         """Record the call's outcome in the transaction and commit both.
 
-        Raises Undone where another lane was quicker to change what it changes, or the transaction
+        Raises TransactionUndone where another lane changed the same slice first, or the transaction
         was lost and nothing of it was written.
         """
         ...

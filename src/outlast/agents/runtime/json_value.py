@@ -66,7 +66,7 @@ def from_json(text: str, kind: type[T] | Any = Any) -> Any:
 
 
 def fitted(text: str, kind: Any) -> Any:
-    """Return JSON text as a value of a type. Raises Misfit if it is none."""
+    """Return JSON text as a value of a type. Raises TypeMismatch if it is none."""
     try:
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
             return msgspec.json.decode(text, type=kind)

@@ -83,7 +83,7 @@ def output_of(text: str, output: str | None, agent: Agent[Any, Any]) -> Any:
 
 
 def value_of(args: str, agent: Agent[Any, Any]) -> Any:
-    """Return the value that the output tool's arguments hold. Raises Misfit."""
+    """Return the value that the output tool's arguments hold. Raises TypeMismatch."""
     if agent.wraps_output:
         args = to_json(fitted(args, dict[str, Any]).get("value"))
     return fitted(args, agent.output_type)

@@ -1,6 +1,6 @@
 """A connection on the caller's own thread: a batch goes out, and its answer is waited for.
 
-As on a `Link` a batch is one transaction and one round trip: nothing of it is left open on the
+As in `pipeline.py`, a batch is one transaction and one round trip: nothing of it is left open on the
 server, wherever the wire is cut. A server that does not answer in time counts as one that is gone.
 """
 
