@@ -1,7 +1,7 @@
 """A connection on the caller's own thread: a batch goes out, and its answer is waited for.
 
-As in `pipeline.py`, a batch is one transaction and one round trip: nothing of it is left open on the
-server, wherever the wire is cut. A server that does not answer in time counts as one that is gone.
+As in `pipeline.py`, a batch is one transaction and one round trip: nothing of it is left open on
+the server, wherever the wire is cut. A server that does not answer in time counts as gone.
 """
 
 import select
